@@ -19,12 +19,11 @@ from aioproducer.acceleration import fastest
 from aioproducer.append_fields import ClockFields
 
 TURN_AFTER_S: Final = 0.01
-"""So long may calls that await nothing keep the event loop to themselves …"""
+"""Longest time that `enqueue` calls may hold the event loop, in seconds."""
 TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
-"""… or append so many bytes, as they are sent: a broker that has nothing to do waits for them."""
+"""Bytes (after compression) that `enqueue` calls may append before they yield. An idle broker would wait for them."""
 ITERATIONS: Final = 3
-"""Of the event loop, in such a turn: the sender writes what is there; what brokers have answered is read; the sender writes
-what that made room for."""
+"""Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
 
 TIMER_ITERATIONS: Final = 3
 """Iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
@@ -37,10 +36,10 @@ def wall_ms() -> int:
 
 
 class LoopClock(ClockFields):
-    """The wall clock, read once per iteration of an event loop.
+    """Wall clock, read once per iteration of an event loop.
 
-    To read it for every record would cost a tenth of appending one. Where an iteration is long, because somebody
-    sends many records without an await, whoever keeps the clock says `forget` now and then.
+    Reading the clock for every record would cost a tenth of an append. In a long iteration, where a task appends many
+    records without an await, the accumulator calls `forget`.
     """
 
     __slots__ = ("_loop",)
@@ -59,38 +58,38 @@ class LoopClock(ClockFields):
         return self.known_ms
 
     def fresh_ms(self) -> int:
-        """Read the clock whatever is known: for those who are few, and most often alone in their iteration."""
+        """Read the clock now. Use it for the first record of a batch, which is usually alone in its iteration."""
         now = wall_ms()
         if self.known_ms:
-            self.known_ms = now  # who asks later in this iteration is told nothing earlier
+            self.known_ms = now  # later calls in this iteration return no earlier time
         return now
 
     def forget(self) -> None:
-        """Read the clock again, the next time that somebody asks."""
+        """Read the clock again at the next call."""
         self.known_ms = 0
 
 
 class LoopTurns:
-    """Whether the sender has had no turn for long, or for much: `await enqueue(…)` in a loop awaits nothing by itself.
+    """Decides when `enqueue` yields to the event loop: after 10 ms or 2 MiB without a turn of the sender.
 
-    Looked at once per batch that is opened or full. To ask the event loop instead when its iteration is over would cost
-    a lone record one more of those. What lingers for longer than that lets a call take a turn in vain now and then.
+    `look` runs once per opened or full batch. Scheduling a callback instead would cost a lone record one more iteration.
+    With a long linger a call may yield without effect.
     """
 
     __slots__ = ("_began_at", "_began_with", "due")
 
     def __init__(self) -> None:
         self.due: bool = False
-        """Whether the next call that may wait is to `take` one."""
+        """True if the next call that may wait has to yield by `take`."""
         self._began_at: float | None = None
-        """When the first of these batches was opened since the sender's last turn …"""
+        """Time of the first batch opened since the sender's last turn (loop clock), or None."""
         self._began_with: int = 0
-        """… and how many bytes of memory were free then."""
+        """Free memory at `_began_at`, in bytes."""
 
     def look(self, now: float, free: int, rate: float) -> None:
-        """See whether one is due; so many bytes of memory are *free*, and *rate* is the share of a byte that is sent.
+        """Update `due` from the time *now* and the *free* memory in bytes; *rate* is the compression ratio of the topic.
 
-        That is an estimate: the memory is that of all topics, the rate of one; what was given back meanwhile is not seen.
+        The result is an estimate: the memory is that of all topics, and memory returned meanwhile is not counted.
         """
         if self._began_at is None:
             self._began_at, self._began_with = now, free
@@ -98,40 +97,38 @@ class LoopTurns:
             self.due = True
 
     async def take(self) -> None:
-        """Let everybody else on the event loop go on. One call at a time does: others append meanwhile."""
+        """Yield to the event loop. One call at a time yields; other calls append meanwhile."""
         self.due = False
         for _ in range(ITERATIONS):
             await sleep(0)
 
     def over(self) -> None:
-        """Note that the sender has its turn, as whenever there is something to do for it, and at the end of a linger."""
+        """Note that the sender has its turn."""
         self._began_at, self.due = None, False
 
 
 class Wakeup:
-    """Many may ring it, one task waits for it; ringing it twice is ringing it once.
+    """A cheap asyncio.Event with a deadline, for one waiting task. Repeated `ring` calls coalesce.
 
-    An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
-    path that every request takes. Timers stay from one wait to the next, since deadlines are most often later
-    than those that are set: it rings too early once in a while, instead of one being set each time. One for an earlier
-    deadline is set beside those for later ones: asyncio lets a cancelled timer go at its time, or when more than half of a
-    hundred are cancelled, and while they lie in its heap every timer of the loop is dearer to set.
+    An `asyncio.Event` under `asyncio.timeout_at` costs three times as much, for every request. Timers stay from one wait to
+    the next, because later deadlines are usually later than the set timers, so the wake-up may ring too early. A timer for
+    an earlier deadline is set beside the later ones: cancelled timers stay in asyncio's heap and slow down every timer.
     """
 
     __slots__ = ("_context", "_held", "_loop", "_rings_at", "_timers", "_waiter", "has_rung", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._context = copy_context()  # timers are set in those of others
+        self._context = copy_context()  # other tasks set the timers
         self._held = False
         self.has_rung: bool = False
         """True from a ring until its task, or `take`, receives it."""
         self._timers: list[tuple[float, TimerHandle]] = []
-        """The earliest last; with their times, which uvloop's handle of what is due at once cannot tell."""
+        """Timers with their times, the earliest last. A uvloop handle that is due immediately has no time."""
         self._rings_at = inf
         self._waiter: Future[None] | None = None
         self.on_time: Callable[[], None] | None = None
-        """What to do at the time of `ring_at`, in place of ringing."""
+        """Called at the time of `ring_at` in place of `ring`; None for `ring`."""
 
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""

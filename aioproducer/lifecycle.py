@@ -58,14 +58,14 @@ class Lifecycle:
         self._crash: BaseException | None = None
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
-        # Another object per state, so that no record asks for the state.
+        # One object per state, so no append checks the state.
         self._intake: Append = NoIntake(self)
         self._awaits: Kind[Acknowledgement] = Acknowledgement
-        self._receipts = cast("ReceiptKind", None)  # the start sets both; before it each call is refused
-        self._turns: LoopTurns  # the start has them; no call gets as far as that before
+        self._receipts = cast("ReceiptKind", None)  # `start` sets both; earlier calls are refused
+        self._turns: LoopTurns  # set by `start`; earlier calls are refused
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Say so if nobody has closed it: what was not acknowledged by then may be lost."""
+        """Warn about an unclosed producer, whose unacknowledged records may be lost."""
         if getattr(self, "_engine", None) is not None and not self._ended:
             warn(
                 f"unclosed producer {self.config.client_id}: use `async with`, or await its close()",
@@ -80,31 +80,32 @@ class Lifecycle:
 
     @property
     def state(self) -> State:
-        """Where it is in its life."""
+        """State of the producer."""
         if self._state is State.READY and self._engine is not None and self._engine.degraded:
             return State.DEGRADED
         return self._state
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Start the producer."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close, and wait for everything that was sent."""
+        """Close the producer, and wait for the outcome of every record."""
         await self.close()
 
     async def start(self) -> None:
-        """Connect, and return after the first metadata answer; with a `transactional_id`, once that is ours alone.
+        """Connect, and return after the first metadata response; with a `transactional_id`, after fencing older producers.
 
-        If it fails or is cancelled, nothing is left behind, and it may be started again.
+        A failed or cancelled start leaves nothing behind and may be repeated.
 
         Raises:
-            ConnectionFailed: every bootstrap address has failed; it lists each with its cause.
-            ProducerClosed: it was closed, or is being closed while it starts.
-            TransactionTimeout: no coordinator has answered within `max_block_ms`; or why it refuses the transactional id.
+            ConnectionFailed: every bootstrap address failed; the message lists each with its cause.
+            ProducerClosed: the producer was closed, also during the start.
+            TransactionTimeout: no coordinator answered within `max_block_ms`. The coordinator's refusal of the
+                transactional id is raised as its own error.
         """
         await self._start()
 

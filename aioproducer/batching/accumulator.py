@@ -38,11 +38,11 @@ USED_FOR_S: Final = 1.0
 """A topic counts as in use for so long after a batch is opened: a search in the metadata per batch would cost 1 % of its CPU."""
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
-"""What waits for a single record."""
+"""Waiter of a single record."""
 
 
 class Accumulator:
-    """Takes records in, and hands due batches out through its `schedule`."""
+    """Batches of all topics: appends records, and passes due batches to the sender by its `schedule`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Accumulator:
         touch: Callable[[str, float], None],
         records: Callable[[], Any] = open_records,
     ) -> None:
-        """*records* makes the records of a batch: RecordBuffer, or RecordColumns."""
+        """*records* returns empty records for a batch: RecordBuffer or RecordColumns."""
         self._open_records = records
         self._is_buffered = records is not RecordColumns
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
@@ -65,19 +65,19 @@ class Accumulator:
         self.clock: Final = LoopClock(loop)
         self.turns: Final = LoopTurns()
         self.unresolved: dict[Batch, None] = {}
-        """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
+        """Batches without an outcome, as an ordered set: batches fail in the order of the calls."""
         self._abandoned: set[Batch] = set()
         self.topics: dict[str, TopicQueues] = {}
         self.shrunk: set[str] = set()
         """Topics with queues for partitions that the cluster lacks."""
         self.flushing: set[object] = set()
-        """`flush` calls in progress. While there are any, no batch lingers."""
+        """`flush` calls in progress. No batch lingers during a call."""
         self.finishing: bool = False
-        """Whether the sender ends as soon as everything has its outcome."""
+        """True if the sender ends once all records have their outcome."""
         self.pending_calls: dict[object, int] = {}
         """Pending calls (waiting for earlier calls, metadata or memory), with the number of records each still appends."""
         self.closed_for: Failure | None = None
-        """Why nothing is taken any more."""
+        """Failure of all further calls; None while calls are accepted."""
         self.windows: Final = JoinWindows(settings.linger_s)
         self.settings: BatchingSettings = settings
         self.identities: IdentityKeeper = identities
@@ -87,7 +87,7 @@ class Accumulator:
         self._wake_at, self._loop, self._touch = wake_at, loop, touch
 
     def hurries(self) -> bool:
-        """Return whether batches go without lingering: someone waits for them, for their memory, or for the end."""
+        """Return True if no batch lingers: a call flushes, waits for memory, or closes the producer."""
         return bool(self.flushing or self.memory.waiters or self.finishing)
 
     @property
@@ -107,11 +107,11 @@ class Accumulator:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for an outcome, and no call is on its way here."""
+        """True if no call is pending and no caller waits for an outcome."""
         return not self.pending_calls and all(batch.is_forsaken for batch in self.unresolved)
 
     def topic(self, name: str) -> TopicQueues:
-        """Return the queues of topic *name*, made when it is first written to."""
+        """Return the queues of topic *name*, created for its first record."""
         queues = self.topics.get(name)
         if queues is None:
             queues = TopicQueues(name, self.settings, self.identities, self.paces, self._stalled)
@@ -119,17 +119,17 @@ class Accumulator:
         return queues
 
     def queue(self, batch: Batch) -> PartitionQueue:
-        """Return the queue of *batch*, which has its end still before it: its topic is not forgotten before."""
+        """Return the queue of the unfinished *batch*, whose topic is still known."""
         topic, partition = batch.topic_partition
         return self.topics[topic].by_partition[partition]
 
     def leader(self, batch: Batch) -> int:
-        """Return the node that *batch* would be sent to, or NO_LEADER; *batch* may be one of long ago."""
+        """Return the leader's node id for *batch*, which may be an old one, or NO_LEADER."""
         topic = self.topics.get(batch.topic_partition.topic)
         return NO_LEADER if topic is None else topic[batch.topic_partition.partition].leader
 
     def update_topic(self, name: str, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> None:
-        """Take over who leads the partitions of topic *name* now; nobody, if the topic is unknown or gone."""
+        """Set the leaders of the partitions of topic *name*; none for an unknown or deleted topic."""
         topic = self.topics.get(name)
         if topic is None:
             return
@@ -156,9 +156,9 @@ class Accumulator:
         }
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
-        """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
+        """Append a small record with only a *value* to the open batch of the sticky partition.
 
-        This is `append` without what those do not need; it does all that is more than to join a batch.
+        Fast path of `append`. Every record that cannot join the open batch is passed on to `append`.
         """
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
@@ -197,11 +197,11 @@ class Accumulator:
     ) -> W | None:  # fmt: skip
         """Append one record to *queue*, or to the sticky partition; return its waiter of *kind*, a new one by default.
 
-        *timestamp_ms* None is now: as of this iteration of the event loop, unless the record is the first of its batch.
-        *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
-        it now, or if others wait for some. Who has waited hands in what it got as *reserved*: enough for the record
-        and a batch (`settings.room_for`), even if the halves of a split batch have overdrawn the budget since.
-        *called_at* is the time of a call that has waited.
+        *timestamp_ms* None means the time of this iteration of the event loop, or the current time for the first record
+        of a batch. *size* is the upper bound of the encoded size, in bytes. Returns None without any change if no memory is
+        free or other calls wait for memory. Callers that waited for memory pass the granted bytes as *reserved*: enough for
+        the record and a batch (`settings.room_for`), even if a split batch has overdrawn the budget since. *called_at* is
+        the time of a call that has waited (loop clock).
         """
         memory = self.memory
         free = memory.free + reserved
@@ -218,7 +218,7 @@ class Accumulator:
                 batch = self._batch_with_room(topic, queue, size, called_at)
             elif free < size and not reserved:
                 return None
-            if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
+            if timestamp_ms is None:  # the first record of a batch is usually alone in its iteration
                 clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
                 timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
             columns = batch.columns
@@ -240,7 +240,7 @@ class Accumulator:
             self._recover(topic)
             raise
         if reserved:
-            memory.give_back(0)  # what is left of it may be enough for the next in line
+            memory.give_back(0)  # the rest may suffice for the next waiting call
         return waiter
 
     def append_and_locate(
@@ -293,7 +293,7 @@ class Accumulator:
         *,
         called_at: float | None = None,
     ) -> int:
-        """Append *rows*, whose sizes are known, as far as memory goes; return how many went.
+        """Append *rows*, whose sizes are known, as far as memory allows; return the number of appended rows.
 
         *reserved* and *called_at* are as for `append`.
         """

@@ -1,4 +1,4 @@
-"""A batch: the records of one partition that travel, succeed and fail together."""
+"""A batch: records of one partition that are sent and settled together."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import RecordMetadata, TopicPartition
 
 Order = tuple[int, ...]
-"""Where a batch stands among its partition's: `(5,) < (5, 0) < (5, 1) < (6,)`, so that the children of
-a split batch stand where it stood."""
+"""Position of a batch in its partition. `(5,) < (5, 0) < (5, 1) < (6,)`, so parts of a split batch keep its position."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
 
@@ -30,15 +29,14 @@ Place: TypeAlias = "tuple[Batch, int]"
 
 _SEALED, _SEAL, _DRAIN = BatchState.SEALED, BatchEvent.SEAL, BatchEvent.DRAIN
 _ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
-"""What every batch goes through: before Python 3.12 to look up a member of an Enum costs more than a call."""
+"""Events of every batch: before Python 3.12, looking up a member of an Enum costs more than a call."""
 
 
 class Batch(BatchFields):
-    """Records as columns, who waits for them, and where the batch is in its life.
+    """Records of one partition, their waiters, and the state of the batch.
 
-    Its fields are for everybody to read. Only its own methods write them, one for each thing that can happen to a
-    batch; but for the append path, which fills an open batch without a call for each record, and for what only its
-    `persistence` is told: written, answered.
+    Only the batch's own methods write its fields, one method per event, with two exceptions: the append path fills an open
+    batch without a call per record, and `persistence` is notified when the batch is written or answered.
     """
 
     __slots__ = (
@@ -85,50 +83,50 @@ class Batch(BatchFields):
         self.order: Order = order
         self.columns: Any = RecordColumns() if columns is None else columns
         self.stretches: list[Waiters] = [] if stretches is None else stretches
-        """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
+        """Waiters of the records: one object per stretch of records with one kind of waiter."""
         self.withdrawn: set[int] | None = None
         """Indices of records withdrawn before the first drain; None without any."""
         self.kind: Kind[Any] | None = None
         """Kind of the last stretch if a single record may join that stretch, else None."""
         self.plain_kind: Kind[Any] | None = None
-        """The same, but None once a record has a key or headers: `append_to_open` compares this alone."""
+        """`kind` for `append_to_open`; None if columns have a key or headers."""
         self.new_waiter: Callable[[], Any] = _no_waiter
         """`new` of the last stretch, if `kind` is not None."""
         self.last: Any = None
         """`last` of the last stretch, if `kind` is not None."""
         self.size: int = BATCH_OVERHEAD
-        """Encoded size before compression; an upper bound of that for columns."""
+        """Encoded size before compression, in bytes; an upper bound for columns."""
         self.held: int = BATCH_OVERHEAD
-        """Bytes of `buffer_memory` it holds: the capacity of a RecordBuffer, the size of columns."""
+        """Bytes of `buffer_memory` held: the capacity of a RecordBuffer, the size of columns."""
         self.rate: float = rate
-        """How large it is when it is sent, it is estimated, relative to that."""
+        """Estimated ratio of the sent size to `size`."""
         self.limit: int = limit
-        """While it is open: a record that would make it larger goes there the long way, which looks what to do."""
+        """Size at which an open batch leaves the fast append path, in bytes; 0 closes the batch to new calls."""
         self.joins_until: float = joins_until
         """Latest time of a call that may join the open batch (loop clock). All records share the deadline of the oldest call."""
         self.state: BatchState = state
         self.due: bool = False
-        """Whether it need not wait for more records."""
+        """True once the batch may be sent."""
         self.created_at: float = created_at
         self.deadline: float = deadline
         self.attempts: int = 0
-        """How often it was drained, by itself or as part of a batch that was split."""
+        """Number of drains, including those of the batch that this one was split from."""
         self.retries: int = 0
-        """How often it was put back to be sent again; a split is no retry."""
+        """Number of retries; a split does not count."""
         self.retry_at: float = 0.0
         self.sequence: BatchSequence | None = None
-        """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
+        """Sequence of the batch; None before the first drain and after a refusal for the sequence."""
         self.numbered_before: int = 0
-        """How many batches of its partition got a sequence before it."""
+        """Number of batches of the partition that got a sequence earlier."""
         self.encoded: Encoded | None = None
-        """What is written; kept for resending, made at the first drain."""
+        """Encoded batch, created at the first drain and kept for retries."""
         self.encoded_sequence: BatchSequence | None = None
         """The sequence in `encoded`."""
         self.persistence: Persistence = Persistence()
-        """Whether it may be in the log."""
+        """Evidence for or against the batch being in the log."""
         self.last_error: ProducerError | None = None
         self.successors: Sequence[Batch] = ()
-        """The batches that took over its records."""
+        """Batches with the records of this split batch."""
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -139,110 +137,110 @@ class Batch(BatchFields):
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
 
     def bytes_to_send(self) -> int:
-        """Return how much of a request it takes; estimated, until it is encoded."""
+        """Return the size in a request, in bytes; an estimate before the batch is encoded."""
         if self.encoded is not None:
             return len(self.encoded)
         return self.size if self.rate == 1.0 else int(self.size * self.rate)  # without a codec it is 1.0
 
     @property
     def possibly_persisted(self) -> bool:
-        """Whether it may be in the log."""
+        """True if the batch may be in the log."""
         return self.persistence.possibly_persisted
 
-    # --- what happens to it -------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------
 
     def mark_due(self) -> None:
-        """Note that it need not wait for more records."""
+        """Let the batch be sent without further records."""
         self.due = True
 
     def grow(self, limit: int) -> None:
-        """Take records up to a *limit* of so many bytes."""
+        """Set the limit of the batch to *limit* bytes."""
         self.limit = limit
 
     def join_by(self, until: float) -> None:
-        """Move the end of the join window forward to the given time, if that is earlier."""
+        """End the join window at *until* (loop clock), if that is earlier than before."""
         self.joins_until = min(self.joins_until, until)
 
     def limit_to(self, limit: int) -> None:
-        """Take records up to *limit* at most."""
+        """Lower the limit of the batch to *limit* bytes, if it is higher."""
         self.limit = min(self.limit, limit)
 
     def seal(self) -> None:
-        """Take no more records, and wait for none."""
+        """Accept no more records, and let the batch be sent."""
         if self.state is not _SEALED:
             self._happened(_SEAL)
         self.due = True
 
     def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
-        """Hold *sequence* from now on; so many of the partition's batches got theirs before."""
+        """Set the sequence; *numbered_before* batches of the partition got theirs earlier."""
         self.sequence = sequence
         self.numbered_before = numbered_before
 
     def drain(self) -> None:
-        """Be in flight: the sender takes it."""
+        """Note that the sender takes the batch."""
         self._happened(_DRAIN)
         self.attempts += 1
 
     def keep_encoded(self, encoded: Encoded) -> None:
-        """Keep what is written, with the sequence that it has now."""
+        """Keep the encoded batch and its present sequence."""
         self.encoded = encoded
         self.encoded_sequence = self.sequence
 
     def drop_encoded(self) -> None:
-        """Forget what was written: it is not sent again."""
+        """Drop the encoded batch, which is not sent again."""
         self.encoded = None
 
     def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
-        """Note that the broker has answered *error*; *in_turn* and *newest* as in `Persistence.refused`."""
+        """Note the broker's *error*; *in_turn* and *newest* as in `Persistence.refused`."""
         self.persistence.refused(type(error), in_turn=in_turn, newest=newest)
         self.last_error = error
 
     def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
-        """Note that there will be no answer. *reached_socket*: bytes of the request may have left."""
+        """Note that no response will arrive. *reached_socket* is true if bytes of the request may have left."""
         self.persistence.connection_lost(reached_socket=reached_socket)
         self.last_error = error
 
     def acknowledge(self) -> None:
-        """Be delivered: the broker has it."""
+        """Note that the broker has acknowledged the batch."""
         self._happened(_ACKNOWLEDGE)
 
     def retry(self, at: float) -> None:
-        """Wait to be sent again at *at*, under the sequence it has."""
+        """Requeue the batch with its sequence unchanged, for *at* (loop clock)."""
         self._happened(BatchEvent.RETRY)
         self.back_off(at)
 
     def give_back(self) -> None:
-        """Wait to be sent, under the sequence it has: it was not written after all. That is no retry."""
+        """Requeue the batch with its sequence unchanged because it was never written. Does not count as a retry."""
         self._happened(BatchEvent.RETRY)
 
     def renumber(self) -> None:
-        """Wait to be sent again under another sequence: it is surely not in the log."""
+        """Requeue the batch, which is certainly not in the log, without a sequence."""
         self._happened(BatchEvent.RENUMBER)
         self.sequence = None
 
     def back_off(self, at: float) -> None:
-        """Count a retry, which is not to begin before *at*."""
+        """Count a retry that begins at *at* (loop clock) at the earliest."""
         self.retries += 1
         self.retry_at = at
 
     def retry_by(self, at: float) -> None:
-        """Be sent again at *at*, if that is earlier than it was to be."""
+        """Move the retry forward to *at* (loop clock), if that is earlier."""
         self.retry_at = min(self.retry_at, at)
 
     def expire_by(self, deadline: float) -> None:
-        """Expire at *deadline*, if that is earlier."""
+        """Move the deadline forward to *deadline* (loop clock), if that is earlier."""
         self.deadline = min(self.deadline, deadline)
 
     def postpone(self, deadline: float) -> None:
-        """Expire at *deadline*, and not before."""
+        """Set the deadline to *deadline* (loop clock)."""
         self.deadline = deadline
 
     def expire(self) -> None:
-        """Be abandoned: its records have failed while its request is out."""
+        """Abandon the batch: its records have failed while its request is in flight."""
         self._happened(BatchEvent.EXPIRE)
 
     def fail(self) -> None:
-        """Have failed for good."""
+        """Note that the batch has failed for good."""
         self._happened(BatchEvent.FAIL)
         if self.withdrawn:
             self.leave_out_withdrawn()
@@ -254,17 +252,17 @@ class Batch(BatchFields):
         self._end()
 
     def split(self, parts: Sequence[Batch]) -> None:
-        """Let *parts* take over."""
+        """Hand the records over to *parts*."""
         self._happened(BatchEvent.SPLIT)
         self.successors = parts
-        self.drop_waiters()  # those of the parts; waiters refer to their batch
+        self.drop_waiters()  # the parts have the waiters, which refer to their batch
 
     def part(
         self, indices: Sequence[int], number: int, state: BatchState, *, sequence: BatchSequence | None = None
     ) -> Batch:
-        """Return a batch of the records at *indices* (ascending), which stands in *state* where this one stood.
+        """Return a batch of the records at *indices* (ascending), in *state* and at this batch's position.
 
-        It is part *number*. *sequence* is its share of this batch's sequences, if it is to have one.
+        *number* is the number of the part, *sequence* its share of this batch's sequences, or None.
         """
         columns = self.columns.take(indices)
         part = Batch(
@@ -287,7 +285,7 @@ class Batch(BatchFields):
         return part
 
     def _happened(self, event: BatchEvent) -> None:
-        """Make the move for *event*, or raise AssertionError: an illegal one is our bug, never the user's."""
+        """Change the state by *event*. Raises: AssertionError for an event that the state does not allow (an internal error)."""
         to = TRANSITIONS.get((self.state, event))
         if to is None:
             raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")  # under -O, too
@@ -299,10 +297,10 @@ class Batch(BatchFields):
         if self._resolved is not None and not self._resolved.done():
             self._resolved.set_result(None)
 
-    # --- its records, and who waits for them ---------------------------------------------------------------------
+    # --- records and waiters ---------------------------------------------------------------------
 
     def begin_stretch(self, kind: Kind[Any]) -> None:
-        """Begin a stretch of *kind*, which single records join."""
+        """Begin a stretch of *kind* for single records."""
         stretch: Stretch[Any] = kind.stretch()
         self.stretches.append(stretch)
         self.new_waiter, self.last = stretch.new, stretch.last
@@ -312,18 +310,18 @@ class Batch(BatchFields):
         self.kind = kind
 
     def add_waiter(self, waiter: W) -> W:
-        """Let *waiter*, of the kind of the last stretch, wait for the record just appended; return it."""
+        """Add *waiter*, of the kind of the last stretch, for the record just appended; return *waiter*."""
         stretch: Any = self.stretches[-1]
         stretch.add(waiter)
         return waiter
 
     def add_waiters(self, waiters: Waiters) -> None:
-        """Let *waiters* wait for the records just appended."""
+        """Add *waiters* for the records just appended."""
         self.stretches.append(waiters)
         self._end_stretch()
 
     def drop_waiters(self) -> None:
-        """Drop the waiters, which have their outcomes: a traceback that leads to the batch keeps no task."""
+        """Drop the settled waiters, so a traceback that leads to the batch keeps no task alive."""
         self.stretches = []
         self._end_stretch()
 
@@ -332,7 +330,7 @@ class Batch(BatchFields):
         self.new_waiter = _no_waiter
 
     def repair(self) -> None:
-        """Drop the columns of records without a waiter: an exception interrupted their append."""
+        """Drop records without a waiter, whose append an exception interrupted."""
         self.stretches = [each for each in self.stretches if len(each)]
         self.columns.truncate(sum(map(len, self.stretches)))
         self.size, self.held = self.columns.size, self.columns.held
@@ -341,7 +339,7 @@ class Batch(BatchFields):
             self.held = self.size
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
+        """Settle every waiter with its record's metadata; *log_append_time_ms* is -1 for create time."""
         log_append = log_append_time_ms >= 0
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         topic, partition = self.topic_partition
@@ -357,7 +355,7 @@ class Batch(BatchFields):
             start = stop
 
     def indices_of(self, waiter: Waiter) -> list[int]:
-        """Return which records *waiter* waits for."""
+        """Return the indices of the records of *waiter*."""
         indices: list[int] = []
         start = 0
         for each in self.stretches:
@@ -366,7 +364,7 @@ class Batch(BatchFields):
         return indices
 
     def holds(self, waiter: Waiter) -> bool:
-        """Whether *waiter* waits for any of its records."""
+        """Return True if *waiter* waits for a record of the batch."""
         return any(each.indices_of(waiter) for each in self.stretches)
 
     @property
@@ -382,7 +380,7 @@ class Batch(BatchFields):
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)
         if not isinstance(records, RecordColumns):
-            return 0  # the buffer holds them until then
+            return 0  # the buffer holds the records until the drain
         size = sum(records.sizes())
         self.size -= size
         self.held = self.size
@@ -399,14 +397,14 @@ class Batch(BatchFields):
             self.size = self.columns.size
 
     def trim(self) -> int:
-        """Return the memory that is free now, as it is not needed for the records."""
+        """Release the spare capacity of the buffer, and return the number of bytes released."""
         if self.held - self.size <= self.held // 4 or isinstance(self.columns, RecordColumns):
             return 0
         before, self.held = self.held, cast("Any", self.columns).trim()
         return before - self.held
 
     def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:
-        """Return who waits for the records at *indices* (ascending)."""
+        """Return the waiters of the records at *indices* (ascending)."""
         taken: list[Waiters] = []
         start = position = 0
         for each in self.stretches:

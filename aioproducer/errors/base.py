@@ -66,7 +66,7 @@ class RecordTooLarge(ProducerError):
 
 
 class BufferFull(ProducerError):
-    """`send_nowait` found no room in `buffer_memory`, or others already waiting for it."""
+    """`send_nowait` found too little free `buffer_memory`, or earlier calls waiting for memory."""
 
     retriable = True
 

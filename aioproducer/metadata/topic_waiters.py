@@ -1,4 +1,4 @@
-"""The calls that wait for metadata of a topic."""
+"""Calls that wait for the metadata of a topic."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aioproducer.errors import (
 from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
 
 FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
-"""What will not be different a moment later, so nobody waits for that."""
+"""Errors that no later response changes, so no call waits longer."""
 
 Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
-"""Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
+"""Future whose result may be an error: asyncio would log an exception that a cancelled call never retrieves."""
 
 
 MOST_DENIALS: Final = 3
@@ -71,24 +71,24 @@ class NewAnswer:
 
 
 class TopicWaiters:
-    """The waiters by topic; those of one topic are woken in the order in which they came."""
+    """Waiters by topic, woken in the order of their calls."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, dict[Waiter, NewAnswer | None]] = {}
 
     @property
     def topics(self) -> KeysView[str]:
-        """The topics that somebody waits for."""
+        """Topics with waiting calls."""
         return self._waiters.keys()
 
     def enter(self, topic: str, condition: NewAnswer | None = None) -> Waiter:
-        """Return a future for *topic*; without *condition* any answer with partitions completes it."""
+        """Return a Future for *topic*; without *condition* any answer with partitions completes the Future."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(topic, {})[waiter] = condition
         return waiter
 
     def leave(self, topic: str, waiter: Waiter) -> None:
-        """Forget *waiter*; it may have left already."""
+        """Remove *waiter*, if it is still there."""
         waiters = self._waiters.get(topic, {})
         waiters.pop(waiter, None)
         if not waiters:
@@ -108,18 +108,18 @@ class TopicWaiters:
                     self.wake(topic, waiter, topic_error(topic, info.error))
 
     def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
-        """Wake *waiter* with *outcome*, which it raises if it is an error."""
+        """Wake *waiter* with *outcome*; its call raises an error."""
         self.leave(topic, waiter)
-        if not waiter.done():  # cancelled, and not run since
+        if not waiter.done():  # else its call was cancelled and has not run since
             waiter.set_result(outcome)
 
     def fail_all(self, error: Callable[[], ProducerError]) -> None:
-        """Wake everybody, each with an *error* of its own."""
+        """Wake all waiters, each with its own instance from *error*."""
         for topic, waiters in tuple(self._waiters.items()):
             for waiter in tuple(waiters):
                 self.wake(topic, waiter, error())
 
 
 def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
-    """Return a new instance of what the last answer said about *topic*."""
+    """Return an error of *kind* for *topic*."""
     return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")
