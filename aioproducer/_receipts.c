@@ -24,15 +24,13 @@ PyObject *aioproducer_allocate(PyObject *shared, enum shared which, size_t size)
     return made;
 }
 
-/* ---- Outcome ---- */
+/* ---- Outcome: untracked until a failure, whose cause may refer to frames, or another outcome is part of it ---- */
 
 Outcome *aioproducer_new_outcome(PyObject *shared)
 {
     Outcome *made = (Outcome *)aioproducer_allocate(shared, OUTCOME_TYPE, sizeof(Outcome));
-    if (made != NULL) {
+    if (made != NULL)
         made->shared = Py_NewRef(shared);
-        PyObject_GC_Track((PyObject *)made);
-    }
     return made;
 }
 
@@ -83,7 +81,7 @@ PyType_Spec aioproducer_outcome_spec = {
     .slots = outcome_slots,
 };
 
-/* ---- Receipts: adding ---- */
+/* ---- Receipts: adding; untracked until a listener or a failure: the kind alone leads to no cycle ---- */
 
 Receipts *aioproducer_new_receipts(Kind *kind)
 {
@@ -91,7 +89,6 @@ Receipts *aioproducer_new_receipts(Kind *kind)
     if (made == NULL)
         return NULL;
     made->kind = (Kind *)Py_NewRef((PyObject *)kind);
-    PyObject_GC_Track((PyObject *)made);
     if ((made->outcome = aioproducer_new_outcome(kind->shared)) == NULL)
         Py_CLEAR(made);
     else
@@ -176,6 +173,7 @@ int aioproducer_listen(Receipt *receipt)
         if (PyList_Append(of->listeners, (PyObject *)receipt) < 0)
             return -1;
         receipt->is_listed = 1;
+        track(of);
     }
     aioproducer_receipt_track(receipt);
     return 0;
@@ -217,6 +215,10 @@ static void note_outcome(Outcome *of, char state, PyObject *told)
 {
     of->told = Py_NewRef(told);
     of->state = state;
+    if (state == FAILED) {
+        track(of);
+        track(of->receipts);
+    }
     for (Py_ssize_t at = 0; state == FAILED && at < of->moved_count; at++)
         if (of->moved[at].of != NULL && of->moved[at].of->state == PENDING)
             note_outcome(of->moved[at].of, state, told);
@@ -285,6 +287,7 @@ static int make_places(Outcome *of, Py_ssize_t count)
     memset(places + of->moved_count, 0, (count - of->moved_count) * sizeof(Place));
     of->moved = places;
     of->moved_count = count;
+    track(of);
     return 0;
 }
 

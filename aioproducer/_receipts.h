@@ -94,6 +94,13 @@ static inline PyObject *shared_item(PyObject *shared, enum shared which)
     return PyTuple_GetItem(shared, which);
 }
 
+/* Let the garbage collector see *object*, which may be part of a cycle from now on; NULL is ignored. */
+static inline void track(void *object)
+{
+    if (object != NULL && !PyObject_GC_IsTracked((PyObject *)object))
+        PyObject_GC_Track((PyObject *)object);
+}
+
 static inline PyObject *tool(Receipt *receipt, enum shared which)
 {
     return shared_item(receipt->of->shared, which);

@@ -184,7 +184,7 @@ class Accumulator:
                 batch.size = batch.held = grown
                 columns.values.append(value)
                 columns.timestamps.append(timestamp_ms)
-            waiter: W = batch.new_waiter()
+            waiter: W = batch.stretch.new()
         except BaseException:
             self._recover(topic)
             raise
@@ -235,7 +235,7 @@ class Accumulator:
                     batch.plain_kind = None
             if batch.kind is not kind:
                 batch.begin_stretch(kind)
-            waiter = batch.new_waiter() if waiter is None else batch.add_waiter(waiter)
+            waiter = batch.stretch.new() if waiter is None else batch.add_waiter(waiter)
         except BaseException:
             self._recover(topic)
             raise

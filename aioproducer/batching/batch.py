@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
@@ -49,7 +49,6 @@ class Batch(BatchFields):
         "encoded_sequence",
         "joins_until",
         "last_error",
-        "new_waiter",
         "numbered_before",
         "order",
         "persistence",
@@ -59,6 +58,7 @@ class Batch(BatchFields):
         "retry_at",
         "sequence",
         "state",
+        "stretch",
         "stretches",
         "successors",
         "topic_partition",
@@ -90,8 +90,8 @@ class Batch(BatchFields):
         """Kind of the last stretch if a single record may join that stretch, else None."""
         self.plain_kind: Kind[Any] | None = None
         """`kind` for `append_to_open`; None if columns have a key or headers."""
-        self.new_waiter: Callable[[], Any] = _no_waiter
-        """`new` of the last stretch, if `kind` is not None."""
+        self.stretch: Any = None
+        """Last stretch, if `kind` is not None."""
         self.last: Any = None
         """`last` of the last stretch, if `kind` is not None."""
         self.size: int = BATCH_OVERHEAD
@@ -303,7 +303,7 @@ class Batch(BatchFields):
         """Begin a stretch of *kind* for single records."""
         stretch: Stretch[Any] = kind.stretch()
         self.stretches.append(stretch)
-        self.new_waiter, self.last = stretch.new, stretch.last
+        self.stretch, self.last = stretch, stretch.last
         columns = self.columns
         is_plain = not isinstance(columns, RecordColumns) or not (columns.keys or columns.headers)
         self.plain_kind = kind if is_plain else None
@@ -311,8 +311,7 @@ class Batch(BatchFields):
 
     def add_waiter(self, waiter: W) -> W:
         """Add *waiter*, of the kind of the last stretch, for the record just appended; return *waiter*."""
-        stretch: Any = self.stretches[-1]
-        stretch.add(waiter)
+        self.stretch.add(waiter)
         return waiter
 
     def add_waiters(self, waiters: Waiters) -> None:
@@ -326,8 +325,7 @@ class Batch(BatchFields):
         self._end_stretch()
 
     def _end_stretch(self) -> None:
-        self.kind = self.plain_kind = self.last = None
-        self.new_waiter = _no_waiter
+        self.kind = self.plain_kind = self.stretch = self.last = None
 
     def repair(self) -> None:
         """Drop records without a waiter, whose append an exception interrupted."""
@@ -426,7 +424,3 @@ class Batch(BatchFields):
             await asyncio.shield(self._resolved)
         for successor in self.successors:
             await successor.wait_resolved()
-
-
-def _no_waiter() -> NoReturn:
-    raise AssertionError("a batch without a stretch of single records has no new waiter")

@@ -8,13 +8,19 @@ import traceback
 from asyncio import base_futures, format_helpers
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from functools import partial
 from typing import Any, Final, Protocol
-from weakref import ref
 
 from aioproducer.acceleration import fastest
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Failure, FutureWaiters, Kind, Stretch, TaskWaker, factory_of
+from aioproducer.batching.waiters import (
+    Failure,
+    FutureWaiters,
+    Kind,
+    Stretch,
+    TaskWaker,
+    factory_of,
+    reference_to,
+)
 from aioproducer.types import RecordMetadata
 
 
@@ -87,7 +93,7 @@ def receipts_on(waker: TaskWaker) -> ReceiptKind:
     """Return the kind of the Futures of the event loop of *waker*."""
     loop = waker.loop
     tools = (
-        _reference(loop),
+        reference_to(loop),
         asyncio.Future,
         RecordMetadata,
         asyncio.CancelledError,
@@ -98,17 +104,6 @@ def receipts_on(waker: TaskWaker) -> ReceiptKind:
         _stack if loop.get_debug() else None,
     )
     return _receipts(waker, tools)
-
-
-def _reference(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
-    try:
-        return ref(loop)
-    except TypeError:  # a loop of another library may have no weak references
-        return partial(_same, loop)
-
-
-def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-    return loop
 
 
 def _report(

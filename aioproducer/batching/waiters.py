@@ -26,7 +26,9 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
+    cast,
 )
+from weakref import ref
 
 from aioproducer.acceleration import fastest
 from aioproducer.errors import DeliveryTimeout, ProducerError, TimeoutReason
@@ -202,6 +204,18 @@ def python_wake_each(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None
 _wake_each: Final = fastest("wake_each", python_wake_each)
 
 
+def reference_to(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
+    """Return a weak reference to *loop*."""
+    try:
+        return ref(loop)
+    except TypeError:  # a loop of another library may have no weak references
+        return partial(_same, loop)
+
+
+def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    return loop
+
+
 class TaskWaker:
     """Wakes the tasks of an event loop that await their records: in its next iteration, or at the end of a read.
 
@@ -209,11 +223,16 @@ class TaskWaker:
     `hold` to `release` it gathers whom to wake, and wakes them there: that is an iteration less for each answer.
     """
 
-    __slots__ = ("_held", "loop")
+    __slots__ = ("_held", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop: Final = loop
+        self._loop: Final = reference_to(loop)
         self._held: list[Iterator[tuple[Acknowledgement, Herald]]] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop. The reference is weak, since the garbage collector does not see most objects that lead here."""
+        return cast("asyncio.AbstractEventLoop", self._loop())
 
     def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
         """Let the task of each go on with its herald, in this order."""

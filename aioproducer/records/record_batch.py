@@ -297,16 +297,17 @@ def encode_batch(
     if not count:
         raise ValueError("a batch has at least one record")
     batch: Encoded
+    records: Encoded
     if isinstance(columns, RecordColumns):
-        batch = _section(columns, HEADER.size if compress is None else 0)
+        batch = records = _section(columns, HEADER.size if compress is None else 0)
         timestamps = columns.timestamps
         # Where batches are many they have one record, most often.
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
-        records: Encoded = batch
     else:
-        batch = _view(columns)
+        batch = records = _view(columns)
         first_ms, last_ms = cast("Any", columns).span
-        records = batch[HEADER.size :]
+        if compress is not None:
+            records = batch[HEADER.size :]
     if compress is not None:
         batch = bytearray(HEADER.size)
         batch += compress(records)

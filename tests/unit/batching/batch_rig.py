@@ -56,7 +56,7 @@ def send(
     batch.size += record_size_bound(value, key, ())
     if batch.kind is None:
         batch.begin_stretch(FutureKind(asyncio.get_running_loop()))
-    future: RecordFuture = batch.new_waiter()
+    future: RecordFuture = batch.stretch.new()
     return future
 
 

@@ -39,7 +39,7 @@ class TestRuns:
         batch = batch_in()
         kind = acknowledgement_on(asyncio.get_running_loop())
         batch.begin_stretch(kind)
-        awaited = [batch.new_waiter(), batch.new_waiter()]
+        awaited = [batch.stretch.new(), batch.stretch.new()]
         [waiters] = batch.stretches
         assert isinstance(waiters, AwaitingWaiters)
         assert waiters.acknowledgements == awaited

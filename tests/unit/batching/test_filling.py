@@ -189,7 +189,7 @@ async def test_batch_without_records_returns_all_memory() -> None:
     assert rig.accumulator.memory.used == 0
 
 
-@pytest.mark.parametrize("method", ["new_waiter", "begin_stretch", "columns"])
+@pytest.mark.parametrize("method", ["begin_stretch", "columns"])
 @in_virtual_time
 async def test_interrupted_append_is_undone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = BufferRig()

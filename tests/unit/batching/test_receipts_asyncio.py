@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import pickle
 import types
 import weakref
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from aioproducer.acceleration import accelerated
 from aioproducer.batching.receipts import FutureKind, ReceiptKind, receipts_on
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout
@@ -429,62 +427,3 @@ def test_interrupt_of_a_callback_leaves_the_others_to_run(interrupt: type[BaseEx
         assert log == ["same", "other"]
     finally:
         loop.close()
-
-
-@pytest.mark.skipif(not accelerated, reason="receipts in C only")
-def test_collector_does_not_track_receipts_without_callbacks() -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        stretch = receipts(loop).stretch()
-        plain, watched, failed = stretch.new(), stretch.new(), stretch.new()
-        watched.add_done_callback(print)
-        assert [gc.is_tracked(each) for each in (plain, watched, failed)] == [False, True, False]
-        stretch.fail(LATE)
-        assert not gc.is_tracked(failed)
-        assert failed.exception() is not None
-        assert gc.is_tracked(failed)
-        watched.remove_done_callback(print)
-        loop.call_soon(loop.stop)
-    finally:
-        loop.close()
-
-
-class Lost:
-    """A witness of what is freed."""
-
-
-def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:
-    async def wait(future: asyncio.Future[Any], witness: Lost, others: list[Any]) -> None:
-        await future
-        del witness, others
-
-    loop = asyncio.new_event_loop()
-    stretch, witness = receipts(loop).stretch(), Lost()
-    gone = weakref.ref(witness)
-    task = loop.create_task(wait(stretch.new(), witness, [stretch.new() for _ in range(10)]))  # noqa: RUF006
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    loop.call_later(1000, print, stretch, task)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
-    loop.close()
-    loop._scheduled.clear()  # type: ignore[attr-defined]
-    del loop, stretch, witness, task
-    gc.collect()
-    assert gone() is None
-
-
-def test_waiting_task_is_freed_with_the_stretch_alone() -> None:
-    async def wait(future: asyncio.Future[Any], witness: Lost) -> None:
-        await future
-        del witness
-
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        stretch, witness = receipts(loop).stretch(), Lost()
-        gone = weakref.ref(witness)
-        task = loop.create_task(wait(stretch.new(), witness))
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        runner.run(asyncio.sleep(0))
-        del stretch, witness, task
-        gc.collect()
-        assert gone() is None

@@ -1,0 +1,107 @@
+"""The garbage collector frees receipts and tasks of a lost event loop, and sees no receipts without callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from aioproducer.acceleration import accelerated
+from aioproducer.batching.receipts import ReceiptKind, receipts_on
+from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
+from aioproducer.errors import DeliveryTimeout
+
+LATE = Failure(DeliveryTimeout, "late")
+
+
+def receipts(loop: asyncio.AbstractEventLoop) -> ReceiptKind:
+    return receipts_on(TaskWaker(loop))
+
+
+@pytest.mark.skipif(not accelerated, reason="receipts in C only")
+def test_collector_does_not_track_receipts_without_callbacks() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        stretch = receipts(loop).stretch()
+        plain, watched, failed = stretch.new(), stretch.new(), stretch.new()
+        watched.add_done_callback(print)
+        assert [gc.is_tracked(each) for each in (plain, watched, failed)] == [False, True, False]
+        stretch.fail(LATE)
+        assert not gc.is_tracked(failed)
+        assert failed.exception() is not None
+        assert gc.is_tracked(failed)
+        watched.remove_done_callback(print)
+        loop.call_soon(loop.stop)
+    finally:
+        loop.close()
+
+
+class Lost:
+    """A witness of what is freed."""
+
+
+def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:
+    async def wait(future: asyncio.Future[Any], witness: Lost, others: list[Any]) -> None:
+        await future
+        del witness, others
+
+    loop = asyncio.new_event_loop()
+    stretch, witness = receipts(loop).stretch(), Lost()
+    gone = weakref.ref(witness)
+    task = loop.create_task(wait(stretch.new(), witness, [stretch.new() for _ in range(10)]))  # noqa: RUF006
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.call_later(1000, print, stretch, task)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    loop._scheduled.clear()  # type: ignore[attr-defined]
+    del loop, stretch, witness, task
+    gc.collect()
+    assert gone() is None
+
+
+def test_stretch_without_callbacks_keeps_no_loop() -> None:
+    loop, witness = asyncio.new_event_loop(), Lost()
+    gone = weakref.ref(witness)
+    stretch = receipts(loop).stretch()
+    waiter = stretch.new()
+    loop.close()
+    loop.kept = (stretch, waiter, witness)  # type: ignore[attr-defined]
+    del loop, stretch, waiter, witness
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not accelerated, reason="receipts in C only")
+def test_collector_tracks_a_stretch_once_it_has_a_callback_or_failure() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        kind = receipts(loop)
+        delivered, failed, listened = (kind.stretch() for _ in range(3))
+        kept = [each.new() for each in (delivered, failed, listened)]
+        kept[2].add_done_callback(print)
+        delivered.resolve(Delivered("orders", 3, 40, [1], log_append_time=False))
+        failed.fail(LATE)
+        assert [gc.is_tracked(each) for each in (delivered, failed, listened)] == [False, True, True]
+    finally:
+        loop.close()
+
+
+def test_waiting_task_is_freed_with_the_stretch_alone() -> None:
+    async def wait(future: asyncio.Future[Any], witness: Lost) -> None:
+        await future
+        del witness
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        stretch, witness = receipts(loop).stretch(), Lost()
+        gone = weakref.ref(witness)
+        task = loop.create_task(wait(stretch.new(), witness))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        runner.run(asyncio.sleep(0))
+        del stretch, witness, task
+        gc.collect()
+        assert gone() is None
