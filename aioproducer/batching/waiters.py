@@ -62,49 +62,49 @@ class Failure(NamedTuple):
 
 
 def python_factory_of(kind: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
-    """Return a function without arguments that calls *kind* with these; the intake makes its Futures with one."""
+    """Return a function without arguments that calls *kind* with the keyword *arguments*."""
     return partial(kind, **arguments)
 
 
 factory_of: Final = fastest("factory_of", python_factory_of)
 
 Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
-"""What a task is woken with: something that is done, and whose `result()` raises if the task is to."""
+"""Argument of a task's wake-up: a Future that is done, whose `result()` raises the task's error, if any."""
 
 
 class Acknowledgement:
-    """A Future for exactly one task, which awaits it as soon as it is made.
+    """A cheap Future for exactly one task, which awaits it immediately.
 
-    A Future that is resolved asks the event loop for a handle, which asyncio makes and runs in Python: with
-    hundreds of tasks that each await one record, that is a quarter of all they cost. These are resolved by the
-    batch, and one handle wakes all their tasks (`resolve_awaited`), in the order of the records, as theirs would.
+    Each resolved Future makes asyncio create and run a handle in Python: with hundreds of tasks that each await one
+    record, a quarter of the cost. Acknowledgements are resolved by the batch, and one handle wakes all their tasks
+    (`resolve_awaited`) in the order of the records.
 
-    It has what a task asks of anything that it waits for, and no more: no callbacks for others, no exception that
-    nobody retrieved. What every record needs of that is in `python_acknowledgements`, and has a twin in C. There is
-    no `__init__`, since that would cost as much as all the rest.
+    An acknowledgement has only the attributes that a waiting task uses: no further callbacks, and no log of an unretrieved
+    exception. `python_acknowledgements` adds the attributes that every record uses, and has a twin in C. An `__init__`
+    would cost as much as all the rest.
     """
 
-    if TYPE_CHECKING:  # what the class below adds
+    if TYPE_CHECKING:  # added by the class below
 
         def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]: ...
 
         def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
-            """Note how to wake the task that awaits it."""
+            """Set the wake-up callback of the waiting task."""
 
     else:
         __slots__ = ()
 
     outcome: RecordMetadata | BaseException
-    """The record's metadata, or the exception to raise; unset until there is one."""
+    """The record's metadata, or the exception to raise; unset without an outcome."""
     wakeup: Callable[[Herald], object] | None
-    """Lets the task go on, in its `context`; None before it waits, and once it goes on or is cancelled."""
+    """Wake-up callback of the task, run in `context`; None before the task waits and after its wake-up."""
     context: Context
     _loop: ClassVar[asyncio.AbstractEventLoop]
-    """Of the task, which asks for it; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
+    """Event loop of the task. A class per event loop (`acknowledgement_on`) saves an attribute per record."""
     waker: ClassVar[TaskWaker]
-    """Lets the tasks go on, of this loop."""
+    """Wakes the tasks of this event loop."""
     herald: ClassVar[asyncio.Future[None]]
-    """Is done: wakes whoever is to go on without an error."""
+    """Done Future that wakes tasks without an error."""
 
     @classmethod
     def stretch(cls) -> AwaitingWaiters:
@@ -112,10 +112,10 @@ class Acknowledgement:
         return AwaitingWaiters([], cls)
 
     def result(self) -> RecordMetadata:
-        """Return where the record is, or raise its error, once."""
+        """Return the record's metadata, or raise its error, once."""
         outcome = self.outcome
         if isinstance(outcome, BaseException):
-            # Its traceback leads to frames that know us: were we to keep it, only the garbage collector could free both.
+            # Its traceback refers back to this object: without `del`, only the garbage collector could free both.
             del self.outcome
             try:
                 raise outcome
@@ -124,19 +124,19 @@ class Acknowledgement:
         return outcome
 
     def cancel(self, msg: Any = None) -> bool:
-        """End the waiting, as `asyncio.Future.cancel` does; the record goes on."""
+        """End the waiting, as `asyncio.Future.cancel` does; the record is sent."""
         wakeup = self.wakeup
         if wakeup is None or hasattr(self, "outcome"):
             return False
         self.wakeup = None
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        # Its own, since `asyncio.run` cancels what is left while no loop runs.
+        # The class's loop, because `asyncio.run` cancels remaining tasks while no loop runs.
         self._loop.call_soon(wakeup, self, context=self.context)
         return True
 
 
 class _Awaited:
-    """What `python_acknowledgements` adds. A task knows by the first slot (`asyncio.isfuture`) that it may wait."""
+    """Attributes added by `python_acknowledgements`. The first slot makes `asyncio.isfuture` true."""
 
     __slots__ = ("_asyncio_future_blocking", "context", "outcome", "wakeup")
 
@@ -148,15 +148,15 @@ class _Awaited:
         self.wakeup = None
         self._asyncio_future_blocking = True
         yield self
-        return self.outcome  # the task has asked for `result`: it is no exception
+        return self.outcome  # no exception: the task has called `result` before
 
     def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
-        """Note how to wake the task that awaits it."""
+        """Set the wake-up callback of the waiting task."""
         self.wakeup, self.context = wakeup, context
 
 
 def python_acknowledgements(base: type[Acknowledgement]) -> type[Acknowledgement]:
-    """Return a new class below *base*, `Acknowledgement`: one that can be made, and awaited."""
+    """Return a new subclass of *base* (`Acknowledgement`) with the attributes of `_Awaited`."""
     return type("Acknowledgement", (_Awaited, base), {"__slots__": (), "__module__": base.__module__})
 
 
@@ -164,7 +164,7 @@ _acknowledgements: Final = fastest("acknowledgements", python_acknowledgements)
 
 
 def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
-    """Return the kind for tasks of *loop*."""
+    """Return the acknowledgement class for tasks of *loop*."""
     kind = _acknowledgements(Acknowledgement)
     kind._loop = loop  # noqa: SLF001 - of this module
     kind.waker = TaskWaker(loop)
@@ -176,12 +176,12 @@ def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]
 def python_set_outcomes(
     waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]
 ) -> None:
-    """Give each of *waiters* that a task awaits its outcome."""
+    """Set the outcome of each of *waiters* that a task awaits."""
     for waiter, outcome in zip(waiters, outcomes, strict=False):
         try:
-            if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
+            if waiter.wakeup is not None:  # else the waiter was cancelled and has its outcome
                 waiter.outcome = outcome
-        except AttributeError:  # Ctrl-C came between its append and its await: nobody waits
+        except AttributeError:  # Ctrl-C between the append and the await: no task waits
             waiter.wakeup = None
 
 
@@ -189,10 +189,10 @@ _set_outcomes: Final = fastest("set_outcomes", python_set_outcomes)
 
 
 def python_wake_each(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    """Let the task of each go on, with its herald. Whatever a task raises is raised; the rest is still in *resolved*.
+    """Wake the task of each waiter with its herald. An exception of a task is raised, and *resolved* has the rest.
 
-    What has woken a task is let go at once, not when the last waiter of the batch is: objects that go as fast as others
-    come do not call for the garbage collector, which took a quarter of the CPU of hundreds of tasks.
+    Each wake-up callback is released immediately. Released with the last waiter of the batch, the callbacks would start the
+    garbage collector: a quarter of the CPU of hundreds of tasks.
     """
     for waiter, herald in resolved:
         wakeup = waiter.wakeup
@@ -217,10 +217,10 @@ def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
 
 
 class TaskWaker:
-    """Wakes the tasks of an event loop that await their records: in its next iteration, or at the end of a read.
+    """Wakes the waiting tasks of an event loop: in its next iteration, or at the end of a read.
 
-    What a connection reads may answer for several batches, and all of these are settled before a task goes on. From
-    `hold` to `release` it gathers whom to wake, and wakes them there: that is an iteration less for each answer.
+    One read may settle several batches, and all of them are settled before a task continues. Between `hold` and `release`
+    wake-ups are collected, and `release` runs them: one iteration less per response.
     """
 
     __slots__ = ("_held", "_loop")
@@ -235,22 +235,22 @@ class TaskWaker:
         return cast("asyncio.AbstractEventLoop", self._loop())
 
     def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-        """Let the task of each go on with its herald, in this order."""
+        """Wake the task of each waiter with its herald, in this order."""
         if self._held is None:
             self.loop.call_soon(self._wake, resolved)
         else:
             self._held.append(resolved)
 
     def hold(self) -> None:
-        """Wake nobody before `release`."""
+        """Collect wake-ups until `release`."""
         if self._held is None:
             self._held = []
 
     def release(self) -> bool:
-        """Let those go on that were held back, before this returns; return whether it was so.
+        """Run the collected wake-ups now, and return True if any ran.
 
-        Not where a task runs, whose transport reads by itself: no other can go on inside it. What a task is interrupted with
-        is for the event loop to raise, and not for whoever reads.
+        Inside a running task (a transport that reads synchronously) the event loop runs the wake-ups later. The event loop
+        raises the interrupt of a woken task, because the caller is a transport.
         """
         held, self._held = self._held, None
         if not held:
@@ -270,7 +270,7 @@ class TaskWaker:
     def _wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
         try:
             _wake_each(resolved)
-        except BaseException:  # a task was interrupted: the others still go on, if the loop does
+        except BaseException:  # a task was interrupted: the event loop wakes the others
             self.wake(resolved)
             raise
 
@@ -280,10 +280,9 @@ def _raise(interrupt: BaseException) -> NoReturn:
 
 
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
-    """Tell each of *waiters* where its record is; their tasks go on (`TaskWaker`).
+    """Set the metadata of each of *waiters*, and wake their tasks (`TaskWaker`).
 
-    A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
-    asks in C.
+    A task only calls `result` of its herald, so one done Future wakes all of them.
     """
     _set_outcomes(waiters, metadata)
     kind = waiters[0]
@@ -291,7 +290,7 @@ def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[Recor
 
 
 def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
-    """Fail each of *waiters* with its error; their tasks go on (`TaskWaker`)."""
+    """Fail each of *waiters* with its error, and wake their tasks (`TaskWaker`)."""
     _set_outcomes(waiters, errors)
     waiters[0].waker.wake(zip(waiters, waiters, strict=True))
 
@@ -304,34 +303,34 @@ def python_new_metadata(
     timestamps_ms: Sequence[int],
     log_append_time: bool,  # noqa: FBT001 - the fields of a `RecordMetadata`
 ) -> Iterable[RecordMetadata]:
-    """Return that of each record, made without a step of the interpreter for each; *kind* is their class."""
+    """Return the metadata of each record, of class *kind*, created without a Python frame per record."""
     offsets = count(base_offset) if base_offset >= 0 else repeat(-1)
     fields = zip(repeat(topic), repeat(partition), offsets, timestamps_ms, repeat(log_append_time))
     return map(partial(tuple.__new__, kind), fields)  # as `RecordMetadata._make`, without its Python frame
 
 
-# From Python 3.14 on a tuple has its hash with it, and only Python knows how to make one that has none yet.
+# From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset.
 _new_metadata: Final = (
     fastest("new_metadata", python_new_metadata) if sys.version_info < (3, 14) else python_new_metadata
 )
 
 
 Waiter: TypeAlias = object
-"""Who waits for a record, and may give up: its Future, or the call of `send_many`. Told apart by identity."""
+"""Waiter of a record, compared by identity: its Future, or the call of `send_many`."""
 
 
 class Delivered(NamedTuple):
-    """The broker's answer for a batch, or for a stretch of it."""
+    """The broker's acknowledgement of a batch, or of a stretch of it."""
 
     topic: str
     partition: int
     base_offset: int
-    """The first record's offset, or -1 if it is not known."""
+    """Offset of the first record, or -1 if unknown."""
     timestamps_ms: Sequence[int]
     log_append_time: bool
 
     def metadata(self) -> Iterable[RecordMetadata]:
-        """Return that of each record."""
+        """Return the metadata of each record."""
         return _new_metadata(RecordMetadata, *self)
 
     def slice(self, start: int, stop: int) -> Delivered:
@@ -346,16 +345,16 @@ class Waiters(Protocol):
     def __len__(self) -> int: ...
 
     def resolve(self, delivered: Delivered) -> None:
-        """Tell the waiters where their records are."""
+        """Settle the waiters with the metadata of their records."""
 
     def fail(self, failure: Failure) -> None:
-        """Tell the waiters that their records failed."""
+        """Fail the waiters with *failure*."""
 
     def take(self, indices: Sequence[int]) -> Waiters:
         """Return the waiters of the records at *indices* only."""
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return which records *waiter* waits for."""
+        """Return the indices of the records of *waiter*."""
 
     @property
     def is_forsaken(self) -> bool:
@@ -386,7 +385,7 @@ class Kind(Protocol[W_co]):
 
 
 class FutureWaiters:
-    """Records whose senders each hold a Future."""
+    """Stretch of records with one `asyncio.Future` each."""
 
     __slots__ = ("_new_future", "futures")
 
@@ -417,15 +416,15 @@ class FutureWaiters:
         self.futures.append(waiter)
 
     def resolve(self, delivered: Delivered) -> None:
-        """Resolve all Futures in one pass, without a step of the interpreter for each."""
+        """Resolve all Futures in one pass, without a Python frame per Future."""
         if not self.futures:
             return
-        # The class of these Futures: `asyncio.Future` may be another one by now (nest_asyncio replaces it).
+        # nest_asyncio may have replaced `asyncio.Future` since, so this uses the class of these Futures.
         resolved = map(type(self.futures[0]).set_result, self.futures, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)
-            except InvalidStateError:  # its waiter was cancelled; the record went all the same
+            except InvalidStateError:  # the Future was cancelled; its record was sent
                 continue
             return
 
@@ -438,11 +437,11 @@ class FutureWaiters:
                 future.exception()  # asyncio logs exceptions that are never retrieved
 
     def take(self, indices: Sequence[int]) -> FutureWaiters:
-        """Return those of the Futures at *indices*."""
+        """Return the Futures at *indices*."""
         return FutureWaiters([self.futures[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return where the Future *waiter* is, if it is one of these."""
+        """Return the index of the Future *waiter*, if the stretch has it."""
         return [index for index, future in enumerate(self.futures) if future is waiter]
 
     @property
@@ -452,7 +451,7 @@ class FutureWaiters:
 
 
 class AwaitingWaiters:
-    """Records whose senders each await an Acknowledgement: their calls have no deadline of their own."""
+    """Stretch of records with one Acknowledgement each. Their calls have no deadline of their own."""
 
     __slots__ = ("_kind", "acknowledgements")
 
@@ -477,15 +476,15 @@ class AwaitingWaiters:
         return acknowledgement
 
     def resolve(self, delivered: Delivered) -> None:
-        """Let all tasks go on."""
+        """Wake all tasks with the metadata of their records."""
         resolve_awaited(self.acknowledgements, delivered.metadata())
 
     def fail(self, failure: Failure) -> None:
-        """Fail all tasks, each with an exception of its own."""
+        """Fail all tasks, each with its own exception."""
         fail_awaited(self.acknowledgements, [failure.error() for _ in self.acknowledgements])
 
     def take(self, indices: Sequence[int]) -> AwaitingWaiters:
-        """Return those of them at *indices*."""
+        """Return the acknowledgements at *indices*."""
         return AwaitingWaiters([self.acknowledgements[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
