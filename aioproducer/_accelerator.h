@@ -31,7 +31,7 @@ PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved);
 /* _buffer.c */
 int aioproducer_add_buffer(PyObject *module);
 int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyObject *headers, long long timestamp_ms,
-                           Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held);
+                           Py_ssize_t most, Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held);
 int aioproducer_is_buffer(PyObject *object);
 
 /* _encoding.c */

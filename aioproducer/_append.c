@@ -250,13 +250,23 @@ static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
     return *ms >= 0;
 }
 
-/* Append the record to *batch* and return its waiter. NULL without an exception: the record takes the general path. */
-static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, long long ms)
+/* Remove *waiter*, whose record was not appended, from the list of waiters. */
+static void take_back(PyObject *waiters, PyObject *waiter)
+{
+    for (Py_ssize_t at = PyList_Size(waiters) - 1; at >= 0; at--)
+        if (PyList_GetItem(waiters, at) == waiter) {
+            (void)PyList_SetSlice(waiters, at, at + 1, NULL);
+            return;
+        }
+}
+
+/* As `append_to`; the caller holds *batch* and *last*. */
+static PyObject *append_to_living(FastAppend *own, Fields *batch, PyObject *last, const Arguments *of, long long ms)
 {
     Fields *memory = (Fields *)own->objects[MEMORY];
-    PyObject *columns = batch->objects[COLUMNS], *last = batch->objects[LAST_WAITERS];
+    PyObject *columns = batch->objects[COLUMNS];
     Py_ssize_t size = 0, more_held = 0;
-    if (columns == NULL || last == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
+    if (columns == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
         return NULL;
     int awaits = PyList_CheckExact(last), is_added = 0;
     if (awaits ? !PyCallable_Check(of->kind) : !aioproducer_is_receipts(last))
@@ -266,14 +276,12 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     if (waiter == NULL)
         return NULL;
     long long room = batch->numbers[LIMIT] - batch->numbers[SIZE], free = memory->numbers[FREE];
-    if (room > own->largest_payload + RECORD_OVERHEAD)
-        room = own->largest_payload + RECORD_OVERHEAD;
     if (batch->objects[COLUMNS] == columns && batch->objects[LAST_WAITERS] == last && batch->objects[KIND] == of->kind &&
         room > 0 && free > 0 && (!awaits || PyList_Append(last, waiter) == 0)) {
-        is_added = aioproducer_buffer_put(columns, of->value, of->key, of->headers, ms, (Py_ssize_t)room, (Py_ssize_t)free,
-                                          &size, &more_held) == 1;
+        is_added = aioproducer_buffer_put(columns, of->value, of->key, of->headers, ms, own->largest_payload + RECORD_OVERHEAD,
+                                          (Py_ssize_t)room, (Py_ssize_t)free, &size, &more_held) == 1;
         if (awaits && !is_added)
-            (void)PyList_SetSlice(last, PyList_Size(last) - 1, PyList_Size(last), NULL);
+            take_back(last, waiter);
     }
     if (!is_added) {
         Py_DECREF(waiter);
@@ -284,6 +292,21 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     batch->numbers[SIZE] += size;
     batch->numbers[HELD] += more_held;
     memory->numbers[FREE] -= more_held;
+    return waiter;
+}
+
+/* Append the record to *batch* and return its waiter. NULL without an exception: the record takes the general path. */
+static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, long long ms)
+{
+    PyObject *last = batch->objects[LAST_WAITERS];
+    if (last == NULL)
+        return NULL;
+    /* A finalizer may end the batch while the waiter is allocated. */
+    Py_INCREF((PyObject *)batch);
+    Py_INCREF(last);
+    PyObject *waiter = append_to_living(own, batch, last, of, ms);
+    Py_DECREF(last);
+    Py_DECREF((PyObject *)batch);
     return waiter;
 }
 

@@ -68,11 +68,12 @@ typedef struct {
     Py_ssize_t count;
     Py_ssize_t place;
     Py_ssize_t position; /* in a dict */
+    int is_exact;        /* whether a value of a subclass of bytes, which may have a `__bytes__`, is refused */
 } Headers;
 
 static Headers headers_of(PyObject *headers)
 {
-    Headers of = {headers, 0, 0, 0};
+    Headers of = {headers, 0, 0, 0, 0};
     if (headers == NULL)
         return of;
     if (PyTuple_CheckExact(headers))
@@ -102,7 +103,7 @@ static int next_header(Headers *of, Field *name, Field *value)
         data = PyTuple_GetItem(pair, 1);
     }
     of->place++;
-    if (!PyUnicode_Check(text) || (data != Py_None && !PyBytes_Check(data)))
+    if (!PyUnicode_Check(text) || (data != Py_None && (of->is_exact ? !PyBytes_CheckExact(data) : !PyBytes_Check(data))))
         return 0;
     name->data = (char *)PyUnicode_AsUTF8AndSize(text, &name->size); /* kept by the str */
     return name->data != NULL && field_of(data, value) == 0;
@@ -176,14 +177,16 @@ static int plain_field(PyObject *data, Field *field)
 /* Append a record, set *size* and *more_held* to the growth in bytes, and return 1; return 0 without any change.
 
    No Python code runs, so an append is atomic. The exception for a header name without a UTF-8 form is dropped before any
-   change. *room* is the number of bytes up to the batch's limit, *free* the free memory in bytes. */
+   change. *most* is the upper bound of a record's size, *room* the number of bytes up to the batch's limit,
+   *free* the free memory in bytes. */
 int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyObject *headers, long long timestamp_ms,
-                           Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held)
+                           Py_ssize_t most, Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held)
 {
     Buffer *own = (Buffer *)buffer;
     Record record = {null_field, null_field, headers_of(headers), 0, timestamp_ms};
-    Py_ssize_t before = held(own), body, total, grown;
+    Py_ssize_t before = held(own), body, total, bound, grown;
     int64_t delta = 0;
+    record.headers.is_exact = 1;
     if (own->views > 0 || !plain_field(key, &record.key) || !plain_field(value, &record.value) ||
         (own->count > 0 && delta_of(own->first_ms, timestamp_ms, &delta) < 0))
         return 0;
@@ -195,8 +198,9 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
     }
     body = body_of(own, &record, delta);
     total = sum(body, varint_size(body));
+    bound = sum(total, RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.count); /* of the bound in records/sizes.py */
     grown = sum(own->size, total) - before;
-    if (record.fields >= SMALL_PAYLOAD || total > room || (grown > 0 && grown > free) ||
+    if (record.fields >= SMALL_PAYLOAD || bound > most || total > room || (grown > 0 && grown > free) ||
         make_room(own, total, sum(own->size, room), free) != 1)
         return 0;
     write_record(own, &record, body, delta);
@@ -216,7 +220,7 @@ static PyObject *put(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOOLnn:put", &value, &key, &headers, &timestamp_ms, &room, &free))
         return NULL;
     return PyBool_FromLong(aioproducer_buffer_put(self, value, key, headers == Py_None ? NULL : headers, timestamp_ms,
-                                                  room, free, &size, &more_held));
+                                                  PY_SSIZE_T_MAX, room, free, &size, &more_held));
 }
 
 /* ---- append(value, key, headers, timestamp_ms, limit, free), extend(values, keys, headers, timestamps, limit, free) ---- */
@@ -249,7 +253,7 @@ static int read_time(PyObject *timestamp, int64_t *timestamp_ms)
 static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Buffer *own = (Buffer *)self;
-    Record record = {null_field, null_field, {NULL, 0, 0, 0}, 0, 0};
+    Record record = {null_field, null_field, {NULL, 0, 0, 0, 0}, 0, 0};
     Py_ssize_t limit, free, body;
     int64_t delta = 0;
     if (read_limits("append", args, count, &limit, &free) < 0)

@@ -90,6 +90,12 @@ int aioproducer_receipt_run_one(Receipt *own, PyObject *run)
     return result;
 }
 
+/* Return whether another callback goes into the list. */
+static int has_callbacks(Receipt *own)
+{
+    return own->callback != NULL || own->more != NULL;
+}
+
 PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Receipt *own = (Receipt *)self;
@@ -99,21 +105,27 @@ PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, P
         PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callback, and its context=");
         return NULL;
     }
-    PyObject *callback = args[0], *pair = NULL;
+    PyObject *callback = args[0], *more = NULL, *pair = NULL;
     PyObject *context = named == 1 && args[1] != Py_None ? Py_NewRef(args[1]) : PyObject_CallNoArgs(tool(own, COPY_CONTEXT));
     int failed = context == NULL;
+    /* All allocations come first: a finalizer may add callbacks or settle the receipt. */
+    if (!failed && !aioproducer_receipt_is_done(own)) {
+        failed = aioproducer_listen(own) < 0;
+        if (!failed && has_callbacks(own))
+            failed = (pair = PyTuple_Pack(2, callback, context)) == NULL || (own->more == NULL && (more = PyList_New(0)) == NULL);
+    }
     if (!failed && aioproducer_receipt_is_done(own))
         failed = call_soon(own, callback, context) < 0;
-    else if (!failed && own->callback == NULL && own->more == NULL) {
-        if (!(failed = aioproducer_listen(own) < 0)) {
-            own->callback = Py_NewRef(callback);
-            own->context = Py_NewRef(context);
-        }
+    else if (!failed && pair == NULL) {
+        own->callback = Py_NewRef(callback);
+        own->context = Py_NewRef(context);
     } else if (!failed) {
-        failed = (own->more == NULL && (own->more = PyList_New(0)) == NULL) || (pair = PyTuple_Pack(2, callback, context)) == NULL ||
-                 aioproducer_listen(own) < 0 || PyList_Append(own->more, pair) < 0;
-        Py_XDECREF(pair);
+        if (own->more == NULL)
+            own->more = Py_NewRef(more);
+        failed = PyList_Append(own->more, pair) < 0;
     }
+    Py_XDECREF(more);
+    Py_XDECREF(pair);
     Py_XDECREF(context);
     return failed ? NULL : Py_NewRef(Py_None);
 }
@@ -148,6 +160,10 @@ PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback)
     Py_XDECREF(all);
     if (kept == NULL)
         return NULL;
+    if (removed == 0 || aioproducer_receipt_is_done(own)) { /* an `__eq__` may have cancelled the receipt */
+        Py_DECREF(kept);
+        return PyLong_FromLong(removed);
+    }
     PyObject *first = own->callback, *context = own->context, *more = own->more;
     own->callback = own->context = NULL;
     own->more = kept;
@@ -209,8 +225,9 @@ static PySendResult iterator_send(PyObject *self, PyObject *value, PyObject **re
         return PYGEN_RETURN;
     }
     if (aioproducer_receipt_is_done(receipt)) {
+        ((Iterator *)self)->receipt = NULL; /* a finalizer may close the iterator */
         *result = aioproducer_receipt_result((PyObject *)receipt, NULL);
-        (void)iterator_clear(self);
+        Py_DECREF((PyObject *)receipt);
         return *result == NULL ? PYGEN_ERROR : PYGEN_RETURN;
     }
     if (receipt->is_blocking) {

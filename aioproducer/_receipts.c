@@ -163,20 +163,29 @@ static PyObject *receipts_add(PyObject *self, PyObject *receipt)
     Py_RETURN_NONE;
 }
 
-/* Add *receipt*, which gets a callback, to the listeners of its stretch. */
+/* Add *receipt*, which gets a callback, to the listeners of its stretch.
+
+   The list comes first: an allocation may start the garbage collector, and a finalizer may settle or end the stretch. */
 int aioproducer_listen(Receipt *receipt)
 {
     Receipts *of = aioproducer_outcome_of(receipt)->receipts;
+    PyObject *made = NULL;
+    int failed = 0;
+    if (!receipt->is_listed && of != NULL && of->listeners == NULL) {
+        if ((made = PyList_New(0)) == NULL)
+            return -1;
+        of = aioproducer_outcome_of(receipt)->receipts;
+    }
     if (!receipt->is_listed && of != NULL) {
-        if (of->listeners == NULL && (of->listeners = PyList_New(0)) == NULL)
-            return -1;
-        if (PyList_Append(of->listeners, (PyObject *)receipt) < 0)
-            return -1;
-        receipt->is_listed = 1;
+        if (of->listeners == NULL)
+            of->listeners = Py_NewRef(made);
+        failed = PyList_Append(of->listeners, (PyObject *)receipt) < 0;
+        receipt->is_listed = !failed;
         track(of);
     }
     aioproducer_receipt_track(receipt);
-    return 0;
+    Py_XDECREF(made);
+    return failed ? -1 : 0;
 }
 
 /* ---- Receipts: settling ---- */
@@ -294,8 +303,8 @@ static int make_places(Outcome *of, Py_ssize_t count)
 int aioproducer_note_expired(Receipts *own, Py_ssize_t index)
 {
     if (index >= own->expired_size) {
-        char *noted = PyMem_Realloc(own->expired, own->count);
-        if (noted == NULL || index >= own->count) {
+        char *noted = index < own->count ? PyMem_Realloc(own->expired, own->count) : NULL;
+        if (noted == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -312,11 +321,14 @@ int aioproducer_note_expired(Receipts *own, Py_ssize_t index)
 static int move_listeners(Receipts *own, Receipts *taken)
 {
     for (Py_ssize_t at = 0; own->listeners != NULL && at < PyList_Size(own->listeners); at++) {
-        PyObject *listener = PyList_GetItem(own->listeners, at);
-        if (!aioproducer_is_receipt(listener) || aioproducer_outcome_of((Receipt *)listener) != taken->outcome)
-            continue;
-        ((Receipt *)listener)->is_listed = 0;
-        if (aioproducer_listen((Receipt *)listener) < 0)
+        PyObject *listener = Py_NewRef(PyList_GetItem(own->listeners, at));
+        int failed = 0;
+        if (aioproducer_is_receipt(listener) && aioproducer_outcome_of((Receipt *)listener) == taken->outcome) {
+            ((Receipt *)listener)->is_listed = 0;
+            failed = aioproducer_listen((Receipt *)listener) < 0;
+        }
+        Py_DECREF(listener);
+        if (failed)
             return -1;
     }
     return 0;
