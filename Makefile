@@ -127,6 +127,11 @@ fuzz: $(VENV)/.dev  ## mutated input for every decoder, against bounded time and
 	$(SAY) "fuzz"
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),1)
 
+.PHONY: sanitize
+sanitize: $(VENV)/.dev  ## the tests of the C code under AddressSanitizer and UndefinedBehaviorSanitizer (some minutes); needs gcc and libasan
+	$(SAY) "sanitizers"
+	@HYPOTHESIS_PROFILE=dev $(BIN)/python -m tests.sanitize $(TESTS)
+
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
