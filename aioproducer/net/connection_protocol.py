@@ -1,12 +1,9 @@
-"""The protocol state of a connection to a broker: bytes and the time go in, bytes and answers come out; no I/O.
+"""Protocol state of a connection to a broker, without I/O: from bytes and the time to responses and bytes to write.
 
-Who is told what:
-
-- Every call is settled exactly once: by its answer (`receive_data`), or by the error that the connection was closed for
-  (`connection_lost`), in the order of the calls.
-- A request of which surely no byte left gets ConnectionFailed with `written` false, if this side closed the connection.
-- Where the stream of answers stops making sense an error is raised, and the connection has to be closed: nothing behind
-  that point can be trusted.
+- Every call is settled exactly once, in the order of the calls: by its response (`receive_data`), or by the error that
+  closed the connection (`connection_lost`).
+- If this side closed the connection, a request of which certainly no byte left gets ConnectionFailed with `written` false.
+- Malformed responses raise an error. The connection then has to be closed, because later bytes cannot be trusted.
 """
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
@@ -29,12 +26,12 @@ E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)
 
 Answered: TypeAlias = tuple[Call, Any, int]
-"""A call, its answer, and how many bytes the broker sent with it that do not belong there."""
+"""A call, its response, and the number of surplus bytes behind the response."""
 Failed: TypeAlias = tuple[Call, ProducerError]
 
 
 NEVER_SENT: Final = 2**63
-"""Behind every byte that a connection will ever send."""
+"""Position behind every byte that a connection can send."""
 
 
 LOGIN_RESPONSE_BYTES: Final = 512 * 1024
@@ -51,17 +48,17 @@ class ConnectionSettings(NamedTuple):
     """Durations in seconds, sizes in bytes."""
 
     client_id: str | None
-    """What brokers call us in their logs and quotas."""
+    """Client name in the logs and quotas of brokers."""
     request_timeout_s: float
-    """A connection whose oldest request has waited this long for its answer is closed."""
+    """Maximum time for a response; the connection is then closed."""
     setup_timeout_s: float
-    """How long dialling and the handshake may take together; doubles with each failed attempt in a row…"""
+    """Maximum time for dial and handshake. Doubles with each consecutive failure, up to `setup_timeout_max_s` (KIP-601)."""
     setup_timeout_max_s: float
-    """… up to this (KIP-601)."""
+    """Upper bound of the growing `setup_timeout_s` (KIP-601)."""
     idle_timeout_s: float | None
-    """Close a connection that was not used for this long; None or 0 never does."""
+    """Idle time after which a connection is closed; None or 0 for never."""
     reconnect_backoff: Backoff
-    """How long a node is left alone after a failed attempt, or a lost connection."""
+    """Delay of the next dial after a failed attempt or a lost connection."""
     send_buffer_bytes: int
     """SO_SNDBUF; -1 leaves it to the operating system."""
     receive_buffer_bytes: int
@@ -69,33 +66,33 @@ class ConnectionSettings(NamedTuple):
     throttle_max_s: float = inf
     """Maximum throttle, in seconds. After a longer throttle, requests are sent again after this time."""
     max_response_bytes: int = 100 * 1024 * 1024
-    """A frame that announces more than this is garbage, not an answer."""
+    """Maximum size of a response; a larger frame is a protocol error."""
     version_caps: Mapping[int, int] = MappingProxyType({})
-    """Per API key, the highest version to use although we know higher ones."""
+    """Highest version to use, by API key; lower than the highest supported one."""
 
 
 class ConnectionState(IntEnum):
-    """Where a connection is in its life."""
+    """State of a connection."""
 
     HANDSHAKE = auto()
-    """An exchange of its own comes first."""
+    """Runs its handshake."""
     LOGIN = auto()
-    """Takes the requests of a login only."""
+    """Accepts only the requests of a login."""
     READY = auto()
-    """Takes requests."""
+    """Accepts requests."""
     RETIRED = auto()
-    """Takes none; those in flight are still answered."""
+    """Accepts no requests; requests in flight still get their responses."""
     CLOSED = auto()
 
 
 READY, _RETIRED, _CLOSED = ConnectionState.READY, ConnectionState.RETIRED, ConnectionState.CLOSED
-"""Asked for with every request: before Python 3.12 to look up a member of an Enum costs more than a call."""
+"""States compared for every request: before Python 3.12, looking up a member of an Enum costs more than a call."""
 
 
 class ConnectionProtocol:
-    """One connection, from the moment at which bytes can be sent.
+    """Protocol state of one connection, from the moment at which bytes can be sent.
 
-    What is called here may leave something in `data_to_send`, and an earlier `next_timeout`.
+    Every method may add frames to `data_to_send` and move `next_timeout` forward.
     """
 
     def __init__(
@@ -108,9 +105,9 @@ class ConnectionProtocol:
         logs_in: bool = False,
         expected: ExpectedNode | None = None,
     ) -> None:
-        """A *node_id* below 0 means that it is not known yet: a bootstrap address. *expected* goes into the handshake.
+        """A *node_id* below 0 is unknown (a bootstrap address). The handshake checks *expected*.
 
-        *logs_in*: after the handshake somebody logs in, by `ask`, and says so by `logged_in`.
+        *logs_in* is true if a session logs in after the handshake, by `ask` and then `logged_in`.
         """
         self._logs_in = logs_in
         self._held: list[_Held] | None = None
@@ -123,7 +120,7 @@ class ConnectionProtocol:
         )
         self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps, expected)
         self._is_heard = False
-        self._logins = 0  # requests of a login that wait for their answer
+        self._logins = 0  # requests of a login without a response
         self._retired_until = inf
         self.address: Final = address
         self.node_id: int = node_id
@@ -132,16 +129,16 @@ class ConnectionProtocol:
         self.versions: ApiVersionTable = ApiVersionTable({})
         """Empty until the handshake is over."""
         self.error: ProducerError | None = None
-        """What the connection was closed for; None also if on purpose."""
+        """Error that closed the connection; None if open, or closed on purpose."""
         self.last_used: float = now
-        """When the last request was made or the last bytes came, but those of a login: it is no use of its own."""
+        """Time of the last request or received bytes, except those of a login (loop clock)."""
         self.next_timeout: float = inf
-        """When to call `handle_timeout`; earlier is no harm, and sometimes it is earlier than it had to be: looking for the
-        oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
+        """Time to call `handle_timeout` (loop clock). May be too early: an update per response would cost more than an early
+        call every half a minute."""
         self.is_exchanging: bool = True
-        """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
+        """True during the handshake. Only then `receive_data` adds frames to `data_to_send`."""
         self.is_one_way: bool = False
-        """Whether there were requests that nobody answers."""
+        """True if requests without a response were sent (acks=0)."""
         self.throttled_until: float = 0.0
         """Time at which the broker reads requests again (KIP-219). Callers hold their requests back until then."""
 
@@ -150,18 +147,18 @@ class ConnectionProtocol:
 
     @property
     def in_flight(self) -> int:
-        """How many calls wait for their answer."""
+        """Number of calls without a response yet."""
         held = self._held
         return len(self._in_flight) + (sum(each.on_answer is not None for each in held) if held else 0)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """True if the connection is closed."""
         return self.state is _CLOSED
 
     @property
     def is_done(self) -> bool:
-        """Whether it is retired, all is sent and all calls are answered: nothing keeps it open."""
+        """True if the connection is retired and every call has its response."""
         return self.state is _RETIRED and not self._in_flight and not self._held
 
     def connection_made(self, now: float) -> None:
@@ -176,12 +173,12 @@ class ConnectionProtocol:
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:
-        """Put *request* behind all others. Without *on_answer* the broker is not to answer; if it does, no harm.
+        """Enqueue *request*. Without *on_answer* no response is expected, and a response is skipped.
 
-        Without *version* it is the highest that both sides know.
+        *version* is by default the highest common one.
 
-        Raises: ConnectionFailed if the connection takes no requests, UnsupportedVersion if the broker does not know
-            such ones. There is no call then.
+        Raises: ConnectionFailed if the connection accepts no requests, UnsupportedVersion if the broker does not support the
+            request. No call is added then.
         """
         if self.state is not READY:
             raise self.refusal()
@@ -195,7 +192,7 @@ class ConnectionProtocol:
         self._enqueue(request, version, decode, on_answer, now)
 
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
-        """Put *request*, one of a login, behind all others, but before those that are held back.
+        """Enqueue *request* of a login, in front of requests that are held back.
 
         Raises: as `send`.
         """
@@ -212,23 +209,23 @@ class ConnectionProtocol:
         self.last_used = last_used
 
     def logged_in(self) -> None:
-        """Take requests from now on."""
+        """Accept requests from now on."""
         if self.state is ConnectionState.LOGIN:
             self.state = ConnectionState.READY
 
     def hold(self) -> None:
-        """Hold back what is sent from now on: a broker in the middle of a login has no use for it (KIP-368)."""
+        """Hold back later requests: during a login a broker accepts only requests of the login (KIP-368)."""
         self._held = []
 
     def release(self, now: float) -> None:
-        """Send what was held back, and hold back no more."""
+        """Enqueue the requests that were held back, and hold back no more."""
         held, self._held = self._held, None
         if not self.is_closed:
             for each in held or ():
                 self._enqueue(*each, now)
 
     def refusal(self) -> ConnectionFailed:
-        """Return what to raise for a request that is not taken."""
+        """Return the error for a request that is not accepted."""
         why = {
             ConnectionState.HANDSHAKE: "the handshake is not over",
             ConnectionState.LOGIN: "the login is not over",
@@ -236,18 +233,18 @@ class ConnectionProtocol:
         return caused(ConnectionFailed(f"{self}: {why}", written=False), self.error)
 
     def data_to_send(self) -> list[bytearray]:
-        """Return the requests that are to be written now, in this order; the next time there are others."""
+        """Remove and return the frames to write, in order."""
         frames, self._to_send = self._to_send, []
         return frames
 
     def receive_data(self, data: bytes, now: float) -> Iterator[Answered]:
-        """Yield each call that is answered with *data*, none after `connection_lost`.
+        """Yield each call that *data* answers; no call after `connection_lost`.
 
-        The data is consumed when the iterator is exhausted; an answer counts as soon as it is yielded.
+        The data is consumed once the iterator is exhausted; a response counts once it is yielded.
 
-        Raises: ProtocolError, after the answers before it, where the bytes make no sense; whatever ends the handshake.
-            Undecoded, after the answers before it, at a large answer: call `decoded`, then `receive_data` with no bytes,
-            and feed nothing in between.
+        Raises: ProtocolError at malformed bytes, after the responses before them; the errors of the handshake.
+            Undecoded at a large response, after the responses before it: call `decoded`, then `receive_data` with no bytes,
+            and pass no other bytes in between.
         """
         if self.state is _CLOSED:
             return
@@ -276,15 +273,15 @@ class ConnectionProtocol:
             raise ProtocolError(f"{self}: {error}") from error
 
     def decoded(self, call: Call, result: Callable[[], tuple[Any, int]]) -> None:
-        """Let `receive_data` go on with *result* for *call*, which it left undecoded."""
+        """Set the decoded *result* of *call*, with which `receive_data` continues."""
         self._in_flight.decoded(call, result)
 
     def handle_timeout(self, now: float) -> None:
-        """Check that the broker has not been silent for too long.
+        """Check the request timeout, and the deadline of a retired connection.
 
-        A broker that throttles reads nothing (KIP-219), so the request timeout begins again at the end of the throttle.
+        A throttling broker reads nothing (KIP-219), so the request timeout restarts at the end of the throttle.
 
-        Raises: ConnectionFailed if it has been, caused by a TimeoutError: the connection has to be closed.
+        Raises: ConnectionFailed, caused by a TimeoutError, after a timeout; the connection has to be closed.
         """
         waited_s, answer_by = self._settings.request_timeout_s, self._in_flight.next_deadline
         if answer_by < inf:
@@ -307,10 +304,10 @@ class ConnectionProtocol:
             self.next_timeout = min(self.next_timeout, until)
 
     def connection_lost(self, cause: ProducerError | None, unwritten: int | None) -> list[Failed]:
-        """Close; return all calls in flight, oldest first, and what to tell each. None of it is left after that.
+        """Close, and return all calls in flight, oldest first, each with its error.
 
-        Without *cause* it was this side that wanted it so. Of what `data_to_send` has given out the last *unwritten*
-        bytes have surely not left; None if nobody can tell, and then all of it counts as written.
+        Without *cause* this side has closed the connection. The last *unwritten* bytes of `data_to_send` have certainly not
+        left; None counts all bytes as written.
         """
         unsent = sum(map(len, self._to_send)) + (unwritten or 0)
         self._to_send, self.next_timeout = [], inf
@@ -330,7 +327,7 @@ class ConnectionProtocol:
         ]
 
     def story(self, now: float) -> str:
-        """Tell how far the connection got: for whoever wonders why it was lost."""
+        """Return the progress of the connection, for the message about its loss."""
         calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
         story = f"after {now - self.opened_at:.3g} s with {calls} in flight"
         if self._frames.begun:
@@ -356,7 +353,7 @@ class ConnectionProtocol:
             # As Call(…), without its frame.
             fields = correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted
             self._in_flight.add(tuple.__new__(Call, (*fields, request.count_records)))
-            if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
+            if deadline < self.next_timeout:  # noqa: PLR1730 - a call of min() costs more
                 self.next_timeout = deadline
         self._accepted += len(frame)
         self._to_send.append(frame)
@@ -386,7 +383,7 @@ class ConnectionProtocol:
             raise Undecoded(call, payload)
 
     def _look_at_the_rest(self) -> None:
-        """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""
+        """Check the start of an incomplete response, so a malformed response is refused before it is complete."""
         if not self._in_flight.may_be_answered:
             raise ProtocolError(f"{len(self._frames.begun)} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
@@ -394,7 +391,7 @@ class ConnectionProtocol:
             _ = self._in_flight.expect(begun)
 
     def _go_on(self, answer: Message, now: float) -> None:
-        """Let the exchange that is under way have its answer."""
+        """Pass *answer* to the handshake."""
         try:
             ask = self._exchange.send(answer)
         except StopIteration as over:
@@ -416,15 +413,15 @@ class _Held(NamedTuple):
     @property
     def never_sent(self) -> Call:
         """The call, of which no byte has left."""
-        assert self.on_answer is not None, "what is not to be answered is no call"
+        assert self.on_answer is not None, "a request without a response is no call"
         return Call(-1, self.request.RESPONSE, self.version, self.decode, self.on_answer, inf, NEVER_SENT)
 
 
 def _of_the_exchange(outcome: Any) -> None:
-    """Stand in as `on_answer` of a call of the connection itself: `receive_data` has given the answer to the exchange."""
+    """Stand-in `on_answer` of the handshake's calls: `receive_data` passes their responses to the handshake."""
 
 
 def caused(error: E, cause: BaseException | None) -> E:
-    """As `raise error from cause`, for an error that is handed over instead of raised."""
+    """Return *error* with *cause* as its cause, as `raise error from cause` would set it."""
     error.__cause__ = cause
     return error

@@ -1,9 +1,8 @@
-"""The calls that wait on one connection, and the frames that answer them, cut out of its stream of bytes; no I/O.
+"""Calls in flight on one connection, and the frames of its byte stream; no I/O.
 
     (length:int32 payload:byte[length])*
 
-A broker handles the requests of a connection one after the other, so answers come in the order of the requests:
-anything else is not an answer. Sources: https://kafka.apache.org/protocol.html#protocol_common, #protocol_network
+A broker handles the requests of a connection one after the other, so responses arrive in the order of the requests. Sources: https://kafka.apache.org/protocol.html#protocol_common, #protocol_network
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from aioproducer.protocol.schema import Message, read_correlation_id
 
 LENGTH: Final = Struct(">i")
 MIN_PAYLOAD_BYTES: Final = 4
-"""Requests and answers alike hold at least four bytes of header; an answer's are its correlation id."""
+"""Minimum size of a payload: the correlation id of a response."""
 
 UNCHECKED_BYTES: Final = 64 * 1024
 """Size below which a frame may answer any request."""
@@ -33,7 +32,7 @@ _FOREIGN: Final = (
 
 
 class FrameReader:
-    """Takes the stream in chunks of any size and gives back the payloads of its frames."""
+    """Splits a byte stream, received in chunks of any size, into the payloads of its frames."""
 
     def __init__(
         self,
@@ -53,19 +52,19 @@ class FrameReader:
         self._postponed: bytes | None = None  # the payload for which on_large has raised
         self.begun: bytearray = bytearray()
         """Bytes of an unfinished frame, its length included."""
-        self._wanted = LENGTH.size  # how long `begun` has to be before looking at it pays
+        self._wanted = LENGTH.size  # length of `begun` at which the frame is read again
 
     @property
     def begun_payload(self) -> bytes:
-        """The first bytes of an unfinished frame's payload: none, or as many as the shortest has."""
+        """First `MIN_PAYLOAD_BYTES` bytes of an unfinished frame's payload, or none."""
         start = bytes(self.begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
         return start if len(start) == MIN_PAYLOAD_BYTES else b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        """Return each payload that is complete with *data*, most often one; the chunk is consumed when all are taken.
+        """Return each payload that is complete with *data*. The chunk is consumed once the iterable is exhausted.
 
-        Raises, while they are taken: ProtocolError at a length that cannot be, after the payloads before it. The reader
-            is of no use after that: where the next frame begins is not known.
+        Raises, while iterating: ProtocolError at an invalid length, after the payloads before it. The reader cannot be
+            used afterwards, because the start of the next frame is unknown.
         """
         # One whole small frame, as nearly every response arrives: without a generator.
         if not self.begun and len(data) > LENGTH.size:
@@ -121,16 +120,16 @@ class FrameReader:
 
 
 Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
-"""As `protocol.schema.decode_response`: response class, version and payload to an answer, which has `throttle_time_ms` where
-its response has, and the number of bytes left over."""
+"""Like `protocol.schema.decode_response`: takes response class, version and payload, and returns the response, with its
+`throttle_time_ms` if it has one, and the number of surplus bytes."""
 
 
 _HIGHEST_ID: Final = 0x7FFF_FFFF
-"""The next correlation id is 0 again."""
+"""Highest correlation id; the next one is 0."""
 
 
 class Call(NamedTuple):
-    """A request that was handed to the transport, and what to do with its answer."""
+    """A request passed to the transport, and the callable for its response."""
 
     correlation_id: int
     response: type[Message]
@@ -138,15 +137,15 @@ class Call(NamedTuple):
     decode: Decode
     on_answer: Callable[[Any], None]
     deadline: float
-    """When the answer has to be there, in loop time."""
+    """Deadline of the response (loop clock)."""
     starts_at: int
-    """How many bytes the connection had been given before it."""
+    """Number of bytes passed to the transport before the request."""
     count_records: Callable[[], int] | None = None
     """Returns the number of records in the request; None for a request without records."""
 
     @property
     def api(self) -> str:
-        """The API's name."""
+        """Name of the API."""
         return self.response.__name__.removesuffix("Response")
 
     def __str__(self) -> str:
@@ -155,10 +154,10 @@ class Call(NamedTuple):
 
 
 class InFlight:
-    """The calls of one connection, oldest first.
+    """Calls of one connection, oldest first.
 
-    Brokers do not answer requests with acks=0, which are no calls. But there are some that do (librdkafka's mock
-    cluster), in their turn, so that these answers can be told from others.
+    Requests with acks=0 have no response and are no calls. librdkafka's mock cluster responds to them nevertheless, in
+    order, so these responses can be recognised.
     """
 
     def __init__(self) -> None:
@@ -169,38 +168,38 @@ class InFlight:
         return len(self._calls)
 
     def new_id(self) -> int:
-        """Return the correlation id of the next request, be it a call or not."""
+        """Return the correlation id of the next request, with or without a response."""
         self._last_id = (self._last_id + 1) & _HIGHEST_ID
         return self._last_id
 
     @property
     def may_be_answered(self) -> bool:
-        """Whether there is a request without an answer, be it a call or not."""
+        """True if a request without a response yet was sent, also one with acks=0."""
         return self._last_answered != self._last_id
 
     @property
     def oldest(self) -> Call:
-        """The call that the next answer is for; there has to be one."""
+        """Oldest call, which the next response answers. Requires a call."""
         return self._calls[0]
 
     @property
     def next_deadline(self) -> float:
-        """When the oldest call has waited too long; infinity if there is none."""
+        """Deadline of the oldest call (loop clock); infinity without a call."""
         return self._calls[0].deadline if self._calls else inf
 
     def add(self, call: Call) -> None:
-        """Note that *call* was written, after all others."""
+        """Add *call* behind all others."""
         self._calls.append(call)
 
     def match(self, payload: bytes) -> tuple[Call, Any, int] | None:
-        """Take out the call that *payload* answers; return it, its decoded answer, and how many bytes are left over.
+        """Remove the call that *payload* answers; return the call, the decoded response and the number of surplus bytes.
 
-        Return None for the answer to a request that expects none.
+        Return None for a response to a request with acks=0.
 
-        Raises: ProtocolError if it answers another call, or nothing, or does not decode; no call is taken out then.
+        Raises: ProtocolError if *payload* answers another call or none, or cannot be decoded; no call is removed then.
         """
         correlation_id, call = read_correlation_id(payload), self._calls[0] if self._calls else None
-        if call is None or correlation_id != call.correlation_id:  # else the oldest: nothing to look into
+        if call is None or correlation_id != call.correlation_id:  # else the oldest call
             call = self.expect(payload)
             if call is None:
                 self._last_answered = correlation_id
@@ -211,15 +210,15 @@ class InFlight:
         return call, answer, surplus
 
     def expect(self, payload: bytes) -> Call | None:
-        """Return the call that *payload*, or what has come of it, answers; None as `match`.
+        """Return the call that *payload*, perhaps incomplete, answers; None as `match`.
 
-        Raises: ProtocolError if it answers another call, or nothing.
+        Raises: ProtocolError if *payload* answers another call or none.
         """
         correlation_id = read_correlation_id(payload)
         call = self._calls[0] if self._calls else None
         if call is not None and correlation_id == call.correlation_id:
             return call
-        # Between the last request that was answered and the oldest call there are only those that expect no answer.
+        # Between the last answered request and the oldest call there are only requests with acks=0.
         end = self._last_id + 1 if call is None else call.correlation_id
         if 0 < self._since_answered(correlation_id) < self._since_answered(end):
             return None
@@ -240,7 +239,7 @@ class InFlight:
             self._calls[0] = call._replace(decode=lambda *_: result())
 
     def take_all(self) -> list[Call]:
-        """Take out all calls, oldest first."""
+        """Remove and return all calls, oldest first."""
         calls = list(self._calls)
         self._calls.clear()
         return calls

@@ -1,4 +1,4 @@
-"""Futures that may be done already when there is something to tell."""
+"""Helpers for Futures that may be done already."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aioproducer.worker_threads import WORK_THREADS
 
 
 def let_go(waiting: asyncio.Future[None] | None) -> None:
-    """Let who waits go on, if anybody does."""
+    """Resolve *waiting*, if it is pending."""
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
 
 
 def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
-    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
+    """Resolve *answered* with *outcome*, a response or an error, unless it was cancelled."""
     if answered.done():
         return
     if isinstance(outcome, ProducerError):
