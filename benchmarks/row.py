@@ -76,7 +76,7 @@ class Row:
 
     @property
     def in_process(self) -> bool:
-        """True if its brokers are in-process ones, so that it needs no Kafka."""
+        """True if the row uses in-process brokers and needs no Kafka."""
         return self.work in {Work.SCALE, Work.STEADY} or self.settings.slow_ms > 0
 
     @property

@@ -29,7 +29,7 @@ class Work(StrEnum):
     FIRE = "fire"
     """Windows of records handed over one by one, then each outcome awaited."""
     CALLBACKS = "callbacks"
-    """The same windows, with a callback per record."""
+    """Windows of records handed over one by one, with a callback per record."""
     GATHER = "gather"
     """100,000 records handed over one by one, then their Futures gathered at once."""
     BULK = "bulk"

@@ -199,40 +199,40 @@ class TopicQueues(TopicFields):
         paces: Paces,
         stalled: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        """*stalled* returns the nodes to keep away from; None: there are none ever."""
+        """*stalled* returns the nodes that keyless records avoid; None if the check is disabled."""
         self.name: str = name
         self.topic_id: bytes = NO_TOPIC_ID
-        """Another one means another topic of the same name (KIP-516)."""
+        """Topic id (KIP-516). A changed id means that the topic was recreated."""
         self.leaders: Sequence[int] = ()
-        """The node id of each partition's leader, or NO_LEADER."""
+        """Node id of each partition's leader, or NO_LEADER."""
         self.available: Sequence[int] = ()
-        """The partitions that have a leader."""
+        """Partitions with a leader."""
         self.limits: BatchLimits = BatchLimits(settings)
-        """How large its batches become; smaller than the settings once the broker refused one for its size."""
+        """Size limits of the batches; lower than the settings after a broker has refused a batch for its size."""
         self.missing: MissingPartitions | None = None
-        """The evidence that partitions were deleted; None unless there are queues for others than the cluster has."""
+        """Evidence of deleted partitions; None unless a queue has a partition that the cluster lacks."""
         self.append_lock: AppendLock = AppendLock()
-        """Orders the calls that wait before they append. Other calls append only while it is not held."""
+        """Lock of the waiting calls. Other calls append only while no call holds the lock."""
         self.awaiting_partition: dict[QueuedCall, int] = {}
-        """Calls that left the queue until the topic has a partition, with its number."""
+        """Calls outside the queue that wait for a partition, each with the partition."""
         self.pending_calls: set[object] = set()
         """Pending calls, queued or not."""
         self.used_until: float = 0.0
         """Time up to which the metadata counts the topic as in use (loop clock)."""
         self.sticky: PartitionQueue | None = None
-        """Where records for any partition go now."""
+        """Queue of the sticky partition, or None before the first record without a key and partition."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
-        """Those that there are. To index it makes one, as `topic[partition]` does with a call more; `get` makes none."""
+        """Existing queues by partition. An index creates a missing queue; `get` returns None instead."""
         self._settings = settings
         self._identities = identities
         self._stalled = stalled
         self._paces = paces
         self._has_choice = False
-        """Whether several nodes lead its partitions, of which one may answer sooner."""
+        """True if several nodes lead the partitions, so one of them may respond sooner."""
         self._sticky_from = 0
 
     def __getitem__(self, partition: int) -> PartitionQueue:
-        """Return the queue of *partition*, made when it is first written to."""
+        """Return the queue of *partition*, created for its first record."""
         return self.by_partition[partition]
 
     def _make(self, partition: int) -> PartitionQueue:
@@ -242,20 +242,20 @@ class TopicQueues(TopicFields):
 
     @property
     def idle(self) -> bool:
-        """Whether no call is on its way here and no partition has anything anywhere."""
+        """True if no call is pending and no partition has an unfinished batch."""
         return not self.pending_calls and all(queue.idle for queue in self.by_partition.values())
 
     @property
     def may_retire(self) -> bool:
-        """Whether nobody misses anything if this is forgotten now."""
+        """True if the topic can be forgotten without losing sequences."""
         return self.idle and not any(
             queue.sequences.is_kept(self._identities) for queue in self.by_partition.values()
         )
 
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
-        """Take over what the cluster says now; return the queues whose leader changed, all if the topic is another one.
+        """Set leaders and topic id; return the queues whose leader changed, or all queues of a recreated topic.
 
-        Who waited for a partition that is there now is back in line, or served, before anybody else can ask for it.
+        Calls that waited for a partition that exists now are queued again, or served, before any later call.
         """
         is_news = topic_id not in {NO_TOPIC_ID, self.topic_id}
         is_another = is_news and self.topic_id != NO_TOPIC_ID

@@ -43,7 +43,7 @@ LEVELS = {
 _LZ4_DEFAULT = 9
 _ZSTD_DEFAULT = 3
 _ISAL_LEVELS = (1, 2)
-"""Levels of gzip that isal compresses where it is installed: faster than zlib's, and no larger on the data tried."""
+"""Gzip levels that isal compresses if installed: faster than zlib, and no larger on the measured data."""
 _GZIP_FORMAT = 31  # zlib's number for its largest window within gzip's header and trailer
 _CHUNK_BYTES = 1 << 20
 

@@ -130,7 +130,7 @@ class Exchange:
         return SecretBytes(message)
 
     def _cleaned(self, text: str) -> str:
-        """Return *text*, which the broker sent, without secrets, escaped and cut."""
+        """Return the broker's *text* with secrets hidden, escaped and cut."""
         return escaped(redacted(text, *getattr(self.mechanism, "secrets", ())), LONGEST_TEXT)
 
     def _failed(self, why: str) -> AuthenticationFailed:

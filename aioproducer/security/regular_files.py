@@ -1,4 +1,4 @@
-"""Regular files, opened without blocking: a FIFO or device could block a thread forever, and so the logins of all producers."""
+"""Opening of regular files without blocking. A FIFO or device could block a worker thread, and so all logins, forever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def descriptor_of(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Return what `os.open` returns for a regular file. Raises: as `open_regular`."""
+    """Open the regular file *path* and return its descriptor. Raises: as `open_regular`."""
     descriptor = os.open(path, flags | _FLAGS, mode)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):

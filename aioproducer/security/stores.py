@@ -16,7 +16,7 @@ from aioproducer.security.secret import Secret, revealed
 _BLOCK = re.compile(
     r"-----BEGIN (?P<label>[A-Z0-9 ]{1,64})-----(?P<body>(?:[^-]++|-(?!----))*+)(?P<end>-----END (?P=label)-----)?"
 )
-"""Takes linear time: no body contains the dashes of another block."""
+"""Pattern of a PEM block. It takes linear time, because no body contains the dashes of another block."""
 _CERTIFICATES: Final = ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE")
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30

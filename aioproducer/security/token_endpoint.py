@@ -108,7 +108,7 @@ class TokenEndpoint:
             strerror = getattr(reason, "strerror", None)
             said = strerror if strerror and "_ssl.c" not in strerror else type(reason).__name__
             raise _TryAgain(f"it cannot be reached: {said}") from None
-        except ValueError:  # of urllib and http.client: a Location or a chunk size that makes no sense
+        except ValueError:  # raised by urllib and http.client for a malformed Location or chunk size
             raise Refused("its answer is malformed") from None
         return self._token(body)
 
@@ -218,7 +218,7 @@ def shown(url: str) -> str:
 
 
 def _body(error: urllib.error.HTTPError) -> bytes:
-    """Return the body of an error response; what the endpoint cuts off or garbles counts as no body."""
+    """Return the body of an error response, or no bytes if the body is truncated or malformed."""
     try:
         return error.read(LARGEST_BYTES)
     except (OSError, http.client.HTTPException, ValueError):

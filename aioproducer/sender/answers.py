@@ -76,7 +76,7 @@ class AnswerHandler:
                 missing.append(batch)
         if missing or offsets or refusals:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
-            unasked = escaped(unasked, LONGEST_TEXT)  # of megabytes, if the broker is hostile
+            unasked = escaped(unasked, LONGEST_TEXT)  # a hostile broker may send megabytes
             error = ProtocolError(
                 f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
                 f" and has {unasked or 'nothing'} that was not asked for"

@@ -310,7 +310,7 @@ class Sender:
         preparing.remove(task)
         if not preparing:
             del self._preparing[connection.node_id]
-        # From here on it counts as what it is: written, or not.
+        # The request no longer counts as prepared: it is written or given back.
         self._received(connection, connection.node_id, self._loop.time())
         if not task.cancelled():
             self._bug = self._bug or task.exception()
@@ -352,7 +352,7 @@ class Sender:
             self._schedule.mark_busy(node_id)
 
     def _received(self, connection: Connection, node_id: int, now: float) -> None:
-        """Count one request fewer."""
+        """Count one request less in flight on the *connection* to a node."""
         left = self._in_flight[connection] = self._in_flight[connection] - 1
         if not left:
             del self._in_flight[connection]

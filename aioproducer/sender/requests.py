@@ -169,7 +169,7 @@ def largest_request(
     goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
     """
     most = batching.max_request_bytes
-    if settings.max_in_flight == 1 or settings.acks == 0:  # nothing would be behind it
+    if settings.max_in_flight == 1 or settings.acks == 0:  # no other request would follow
         return most
     if not in_flight:
         return min(batching.batch_bytes, most)

@@ -1,4 +1,4 @@
-"""Memory of a client that is handed more than it can send at once, meanwhile and afterwards."""
+"""Memory of a client during and after more records than it can send at once."""
 
 from __future__ import annotations
 

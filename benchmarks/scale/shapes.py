@@ -31,7 +31,7 @@ class Shape(StrEnum):
 
     @property
     def counts_from(self) -> int:
-        """Smallest size in the growth: one record a batch is cheaper to a single partition, which is no matter of scale."""
+        """Smallest size in the growth. With one record a batch, a single partition is cheaper for reasons other than scale."""
         return 100 if self is Shape.SINGLE else 0
 
 

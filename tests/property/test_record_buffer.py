@@ -1,4 +1,4 @@
-"""A RecordBuffer makes the bytes that RecordColumns make, whatever happens to both, and gives back what was appended."""
+"""RecordBuffer and RecordColumns: equal bytes and equal parts after equal steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 
 def step(records: Any, name: str, given: Any) -> Any:
-    """Do a step, and return the records after it."""
+    """Run a step, and return the resulting records."""
     count = len(records)
     if name == "append":
         records.append(*given)
@@ -56,7 +56,7 @@ def step(records: Any, name: str, given: Any) -> Any:
 
 
 def parts(records: Records) -> tuple[Any, ...]:
-    """Return the parts of *records*, with those that no record has filled up."""
+    """Return the parts of *records*; a missing part is filled with empty items."""
     count = len(records)
     return (
         list(records.values),

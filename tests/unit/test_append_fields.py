@@ -1,4 +1,4 @@
-"""Fields that the append path in C reads and writes."""
+"""Fields of the append path in C."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def stale(leaders: Mapping[int, int]) -> Rewrite:
 
 
 def lagging(partitions: int) -> Rewrite:
-    """Metadata of a broker that a growth has not reached: topics have their first *partitions* only."""
+    """Metadata of a broker that lags behind a growth: topics have only their first *partitions*."""
 
     def change(answer: MetadataResponse) -> None:
         for topic in answer.topics:

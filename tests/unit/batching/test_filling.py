@@ -1,4 +1,4 @@
-"""What batches of RecordBuffers take from the memory is what they give back, however they end."""
+"""Memory of batches with RecordBuffers: every end of a batch returns the charged bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 4_000
 
 
 class BufferRig(FloorRig):
-    """A floor whose batches hold buffers."""
+    """Batching floor whose batches have buffers."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(records=accelerator.RecordBuffer, **({"batch_bytes": LIMIT} | settings))
@@ -51,7 +51,7 @@ class BufferRig(FloorRig):
         return taken
 
     def check(self) -> None:
-        """Check that the memory in use is what the buffers hold."""
+        """Check that the memory in use equals the capacity of the buffers."""
         accumulator = self.accumulator
         batches = [*accumulator.unresolved, *accumulator._abandoned]
         assert accumulator.memory.used == sum(batch.held for batch in batches)

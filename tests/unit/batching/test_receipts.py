@@ -111,7 +111,7 @@ async def test_parts_have_outcomes_of_their_own(of: Of) -> None:
 
 @in_virtual_time
 async def test_whole_fails_with_parts_that_are_lost(of: Of) -> None:
-    """After a bug: the parts of a split that an exception interrupted have no batch."""
+    """The parts of a split have no batch if an exception has interrupted the split."""
     _, stretch, futures = stretch_of(of, 4)
     heard: list[Any] = []
     for each in futures:

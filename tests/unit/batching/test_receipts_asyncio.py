@@ -1,4 +1,4 @@
-"""A program sees no difference between a receipt and an asyncio Future: each behaviour runs with both."""
+"""Behaviour of asyncio Futures: each test runs with a receipt and with an `asyncio.Future`."""
 
 from __future__ import annotations
 

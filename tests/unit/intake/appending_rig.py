@@ -1,4 +1,4 @@
-"""A rig for tests of waiting calls: calls that take turns, and a cluster that answers with partitions."""
+"""Rig for tests of waiting calls: calls that take turns, and a cluster that responds with partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rig(FloorRig):
 
     @contextmanager
     def caller(self, records: int = 1, call: WaitingCall | None = None) -> Iterator[WaitingCall]:
-        """A call that still appends *records*; by default one that other calls make no attempt for."""
+        """Return a call with *records* to append; other calls make no attempt for it by default."""
         call = call or WaitingCall()
         if not isinstance(call, PendingAppend):
             call.partition = None
@@ -44,7 +44,7 @@ class Rig(FloorRig):
     async def permit(
         self, deadline: float = FOREVER, *, partition: int | None = None, argument: str = "partition"
     ) -> AsyncIterator[WaitingCall]:
-        """The turn of a call that appends one record and has no other."""
+        """Run the turn of a call with one record."""
         with self.caller() as call:
             call.partition, call.argument = partition, argument
             assert not await call.take_turn(deadline)
@@ -56,7 +56,7 @@ class Rig(FloorRig):
             order.append(name)
 
     def pending(self, serialize: Callable[[], object], partition: int | None = None) -> PendingAppend:
-        """A record whose first attempt calls *serialize*."""
+        """Return a record whose first attempt calls *serialize*."""
 
         def prepare(queues: TopicQueues, pending: PendingAppend) -> Ready:
             serialize()

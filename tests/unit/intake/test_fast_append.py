@@ -36,14 +36,14 @@ class Header(NamedTuple):
 
 
 class General:
-    """Stand-in for the general path. It receives the records that the fast path passes on."""
+    """Stand-in for the general path, which receives every record passed on by the fast path."""
 
     def append(self, *_: Any) -> Any:
         return None
 
 
 class FastRig(Rig):
-    """An intake, and a fast path of its own to the same batches."""
+    """An intake, and a separate fast path to the same batches."""
 
     def __init__(
         self, *, partitioner: Partitioner | None = None, largest_record: int = LARGEST, **settings: Any

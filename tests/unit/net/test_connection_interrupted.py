@@ -1,4 +1,4 @@
-"""An exception that a signal handler raises inside a callback of a connection closes the connection."""
+"""Signal handlers that raise inside a callback of a connection: the connection is closed."""
 
 from __future__ import annotations
 

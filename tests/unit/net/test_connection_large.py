@@ -21,7 +21,7 @@ LARGE = bytes(DECODE_OFF_LOOP_BYTES)
 
 
 class Decoder:
-    """Decodes, notes its threads, and waits in other threads until it may go on."""
+    """Decoder that records its threads and blocks worker threads until released."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

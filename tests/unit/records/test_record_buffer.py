@@ -267,7 +267,7 @@ def test_put_appends_only_plain_records() -> None:
 def test_put_keeps_to_room_and_memory() -> None:
     buffer = buffer_of(b"a")
     size = 8
-    assert not buffer.put(b"v", None, None, 1, size, size)  # the time before the first takes two bytes
+    assert not buffer.put(b"v", None, None, 1, size, size)  # a negative timestamp delta needs two bytes
     assert not buffer.put(b"v", None, None, 1_000, size - 1, size)
     assert not buffer.put(b"v", None, None, 1_000, size, size - 1)
     assert buffer.put(b"v", None, None, 1_000, size, size)

@@ -109,7 +109,7 @@ async def test_a_warm_up_of_some_seconds_has_the_same_rate_and_is_not_timed(
 
 
 class Outcomes(FakeClient):
-    """Reports some places, and takes a tenth of a second for whatever is sent."""
+    """Client that reports the given places, and takes 0.1 s per window."""
 
     def __init__(self, settings: Settings, clock: Clock, places: list[tuple[int, int]] | None) -> None:
         super().__init__(settings, clock)

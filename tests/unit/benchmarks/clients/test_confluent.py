@@ -117,7 +117,7 @@ async def test_what_is_not_taken_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Reporting:
-    """Has room for ten messages, and delivers them at a poll or flush, but for some."""
+    """Producer with room for ten messages, which `poll` and `flush` deliver, except the failing ones."""
 
     def __init__(self, loses: int = 0, fails: int = 0) -> None:
         self.queued: list[Any] = []

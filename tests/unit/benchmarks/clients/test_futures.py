@@ -17,7 +17,7 @@ SETTINGS = Settings(work=Work.GATHER)
 
 
 class Resolving(FuturesClient):
-    """Resolves each Future in the next turn of the event loop; one of them fails."""
+    """Client that resolves each Future in the next loop iteration; one Future fails."""
 
     def __init__(self, failing: int = -1) -> None:
         super().__init__("here:1", "t", SETTINGS)
@@ -25,10 +25,10 @@ class Resolving(FuturesClient):
         self.sent: list[tuple[Any, ...]] = []
 
     async def start(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     @property
     def hand_over(self) -> HandOver:
