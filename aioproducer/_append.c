@@ -232,6 +232,19 @@ static int on_loop(FastAppend *own)
     return is_here;
 }
 
+/* Return the open batch for the record. NULL without an exception: the record takes the general path. Runs no Python code. */
+static Fields *open_batch(FastAppend *own, const Arguments *of)
+{
+    Fields *memory = (Fields *)own->objects[MEMORY], *queue;
+    if (memory->objects[WAITERS] == NULL || PyObject_Size(memory->objects[WAITERS]) != 0)
+        return NULL;
+    PyObject *topic = PyDict_GetItemWithError(own->objects[TOPICS], of->topic);
+    if (topic == NULL || (PyObject *)Py_TYPE(topic) != own->objects[TOPIC_TYPE])
+        return NULL;
+    queue = queue_of(own, (Fields *)topic, of);
+    return queue == NULL ? NULL : field(queue, OPEN, own->objects[BATCH_TYPE]);
+}
+
 /* Set *ms* to the timestamp of the record and return 1; return 0 for the general path, and with an exception. */
 static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
 {
@@ -243,7 +256,9 @@ static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
     }
     *ms = clock->numbers[KNOWN_MS];
     if (*ms == 0) {
-        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* Python code: called before the first look-up */
+        if (open_batch(own, of) == NULL) /* the general path reads the clock for the first record of a batch */
+            return 0;
+        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* runs Python code: the batch found may be gone */
         *ms = now == NULL ? -1 : PyLong_AsLongLong(now);
         Py_XDECREF(now);
     }
@@ -313,8 +328,6 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
 /* Append the record and return its waiter. NULL without an exception: the record takes the general path. */
 static PyObject *append_fast(FastAppend *own, const Arguments *of)
 {
-    Fields *memory = (Fields *)own->objects[MEMORY], *queue, *batch;
-    PyObject *topic;
     long long ms;
     int is_here;
     if (own->largest_payload < 0 || !PyUnicode_CheckExact(of->topic) || (of->value != NULL && !PyBytes_CheckExact(of->value)) ||
@@ -325,13 +338,7 @@ static PyObject *append_fast(FastAppend *own, const Arguments *of)
     if ((is_here = on_loop(own)) <= 0 || !timestamp_of(own, of, &ms))
         return NULL;
     /* From here on no Python code runs, except in the allocation of `append_to`. */
-    if (memory->objects[WAITERS] == NULL || PyObject_Size(memory->objects[WAITERS]) != 0)
-        return NULL;
-    topic = PyDict_GetItemWithError(own->objects[TOPICS], of->topic);
-    if (topic == NULL || (PyObject *)Py_TYPE(topic) != own->objects[TOPIC_TYPE])
-        return NULL;
-    queue = queue_of(own, (Fields *)topic, of);
-    batch = queue == NULL ? NULL : field(queue, OPEN, own->objects[BATCH_TYPE]);
+    Fields *batch = open_batch(own, of);
     return batch == NULL ? NULL : append_to(own, batch, of, ms);
 }
 

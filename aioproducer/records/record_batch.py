@@ -251,7 +251,9 @@ def encode_records(columns: Records) -> bytes:
     if not len(columns):
         return b""
     return bytes(
-        _section(columns, 0) if isinstance(columns, RecordColumns) else _view(columns)[HEADER.size :]
+        _section(columns, 0)
+        if isinstance(columns, RecordColumns)
+        else memoryview(cast("Any", columns))[HEADER.size :]
     )
 
 
@@ -304,8 +306,9 @@ def encode_batch(
         # Where batches are many they have one record, most often.
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
-        batch = records = _view(columns)
-        first_ms, last_ms = cast("Any", columns).span
+        buffer: Any = columns
+        batch = records = memoryview(buffer)
+        first_ms, last_ms = buffer.span
         if compress is not None:
             records = batch[HEADER.size :]
     if compress is not None:
@@ -324,10 +327,6 @@ def set_sequence(batch: Encoded, producer_id: int, epoch: int, base_sequence: in
     """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)
-
-
-def _view(columns: Records) -> memoryview:
-    return memoryview(cast("Any", columns))
 
 
 def _section(columns: RecordColumns, room: int) -> bytearray:

@@ -216,3 +216,15 @@ class TestWhoGoesIt:
         rig = Rig(value_serializer=lambda value: value + b"!")
         rig.put(b"value", b"key")
         assert rig.records() == [(b"value!", b"key", (), NOW_MS)]
+
+
+async def test_first_record_of_a_batch_schedules_no_reset_of_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, scheduled = FastRig(), list[object]()
+    monkeypatch.setattr(rig.loop, "call_soon", lambda what, *_, **__: scheduled.append(what))
+    assert rig.append_fast(partition=0) is not None
+    assert rig.accumulator.clock.forget not in scheduled
+    assert rig.append_fast(partition=0) is not None
+    monkeypatch.undo()
+    assert scheduled.count(rig.accumulator.clock.forget) == 1
