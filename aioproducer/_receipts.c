@@ -24,7 +24,7 @@ PyObject *aioproducer_allocate(PyObject *shared, enum shared which, size_t size)
     return made;
 }
 
-/* ---- Outcome: untracked until a failure, whose cause may refer to frames, or another outcome is part of it ---- */
+/* ---- Outcome: untracked until a failure, whose cause may refer to frames, or until a split ---- */
 
 Outcome *aioproducer_new_outcome(PyObject *shared)
 {
@@ -81,7 +81,7 @@ PyType_Spec aioproducer_outcome_spec = {
     .slots = outcome_slots,
 };
 
-/* ---- Receipts: adding; untracked until a listener or a failure: the kind alone leads to no cycle ---- */
+/* ---- Receipts: adding; untracked until the first listener or a failure ---- */
 
 Receipts *aioproducer_new_receipts(Kind *kind)
 {

@@ -94,7 +94,7 @@ static inline PyObject *shared_item(PyObject *shared, enum shared which)
     return PyTuple_GetItem(shared, which);
 }
 
-/* Let the garbage collector see *object*, which may be part of a cycle from now on; NULL is ignored. */
+/* Track *object*, which may be part of a cycle from now on; ignore NULL. */
 static inline void track(void *object)
 {
     if (object != NULL && !PyObject_GC_IsTracked((PyObject *)object))

@@ -231,7 +231,7 @@ class TaskWaker:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop. The reference is weak, since the garbage collector does not see most objects that lead here."""
+        """The event loop, referred to weakly: the garbage collector does not see most objects that lead here."""
         return cast("asyncio.AbstractEventLoop", self._loop())
 
     def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
