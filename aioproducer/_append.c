@@ -275,7 +275,7 @@ static void take_back(PyObject *waiters, PyObject *waiter)
         }
 }
 
-/* As `append_to`; the caller holds *batch* and *last*. */
+/* Append as `append_to` does; the caller holds references to *batch* and *last*. */
 static PyObject *append_to_living(FastAppend *own, Fields *batch, PyObject *last, const Arguments *of, long long ms)
 {
     Fields *memory = (Fields *)own->objects[MEMORY];

@@ -90,7 +90,7 @@ int aioproducer_receipt_run_one(Receipt *own, PyObject *run)
     return result;
 }
 
-/* Return whether another callback goes into the list. */
+/* Return 1 if a further callback is appended to `more`. */
 static int has_callbacks(Receipt *own)
 {
     return own->callback != NULL || own->more != NULL;

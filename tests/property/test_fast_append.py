@@ -1,4 +1,4 @@
-"""FastAppend in C does what its twin in Python does, for any records, in any state of the batches."""
+"""FastAppend in C and in Python: equal effects for any records, in any state of the batches."""
 
 from __future__ import annotations
 
