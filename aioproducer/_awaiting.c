@@ -92,7 +92,7 @@ static PyObject *acknowledgement_next(PyObject *self)
     PyObject *result;
     if (acknowledgement_send(self, Py_None, &result) != PYGEN_RETURN)
         return result;
-    /* Made here: PyErr_SetObject would take the fields of a tuple for arguments. */
+    /* PyErr_SetObject would pass the fields of a tuple as arguments. */
     PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
     if (stop != NULL)
         PyErr_SetObject(PyExc_StopIteration, stop);
@@ -150,8 +150,7 @@ static PyType_Spec specification = {
 
 /* ---- acknowledgements(base) ---- */
 
-/* A type each time, for each event loop: its attributes are the loop's. A class in Python below one of C's would do, too,
-   and cost each record a little. */
+/* Return a new type for each event loop, whose attributes belong to the loop. A subclass in Python would cost time per record. */
 PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base)
 {
     PyObject *bases = PyTuple_Pack(1, base);
@@ -160,7 +159,7 @@ PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base)
     return type;
 }
 
-/* Return *waiter* as what it is, or NULL. */
+/* Return *waiter* as an Acknowledgement, or NULL with an exception. */
 static Acknowledgement *acknowledgement_of(PyObject *waiter)
 {
     if (PyType_GetSlot(Py_TYPE(waiter), Py_tp_dealloc) == (void *)acknowledgement_dealloc)
@@ -177,7 +176,7 @@ static int set_outcome(PyObject *waiter, PyObject *outcome)
     if (own == NULL)
         return -1;
     if (own->wakeup == NULL)
-        set(&own->wakeup, Py_None); /* nobody waits, and nobody will */
+        set(&own->wakeup, Py_None); /* no task waits, and none will */
     else if (own->wakeup != Py_None)
         set(&own->outcome, outcome);
     return 0;
@@ -242,7 +241,7 @@ PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved)
 
 /* ---- factory_of(kind, arguments) ---- */
 
-/* `functools.partial` copies its keywords for every call, a fifth of what the Future of a record costs. */
+/* `functools.partial` copies its keywords for every call: a fifth of the cost of a record's Future. */
 static PyObject *make(PyObject *kind_and_arguments, PyObject *unused)
 {
     PyObject *kind = PyTuple_GetItem(kind_and_arguments, 0), *arguments = PyTuple_GetItem(kind_and_arguments, 1);
@@ -260,7 +259,7 @@ PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
     PyObject *kind, *arguments;
     if (!PyArg_ParseTuple(args, "OO!:factory_of", &kind, &PyDict_Type, &arguments))
         return NULL;
-    arguments = PyDict_Copy(arguments); /* nobody else has it, to change it */
+    arguments = PyDict_Copy(arguments); /* a copy that no other code can change */
     PyObject *both = arguments == NULL ? NULL : PyTuple_Pack(2, kind, arguments);
     PyObject *function = both == NULL ? NULL : PyCFunction_NewEx(&make_method, both, NULL);
     (void)module;
@@ -273,8 +272,8 @@ PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
 
 enum { LOOP, PROCESS, PRESENT, THREAD_ID, ASK };
 
-/* Return the loop if it runs in this thread and the process is the same (a fork replaces the item of *process*), else do as
-   *ask*: event loops of GUIs note no thread, and those in greenlets another one. */
+/* Return the loop if it runs in this thread and process (a fork replaces the item of *process*); otherwise call *ask*, because GUI
+   event loops note no thread, and greenlets another one. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
     PyObject *loop = PyTuple_GetItem(known, LOOP);
@@ -282,7 +281,7 @@ static PyObject *running_loop(PyObject *known, PyObject *unused)
     if (thread_id == NULL)
         return NULL;
     int is_here = PyLong_Check(thread_id) && PyLong_AsUnsignedLong(thread_id) == PyThread_get_thread_ident();
-    if (PyErr_Occurred()) /* the number of a greenlet may be of any size */
+    if (PyErr_Occurred()) /* a greenlet's number may have any size */
         PyErr_Clear();
     PyObject *process = is_here ? PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) : NULL;
     (void)unused;

@@ -33,7 +33,7 @@ PyObject *aioproducer_sizes(PyObject *module, PyObject *args)
 
 /* ---- records_section(values, keys, headers, timestamps, room) ---- */
 
-/* How far apart timestamps are is asked once for each object: those of one iteration of the event loop are one. */
+/* The timestamp delta is computed once per object: records of one loop iteration share their timestamp. */
 typedef struct {
     PyObject *first;
     PyObject *last; /* the one that was asked about last, and ... */
@@ -113,7 +113,7 @@ PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size)
     size_t bytes = PyLong_AsSize_t(size);
     if (bytes == (size_t)-1 && PyErr_Occurred())
         return NULL;
-    void *volatile block = malloc(bytes); /* volatile: a compiler would see that nobody wants it */
+    void *volatile block = malloc(bytes); /* volatile: a compiler would remove an unused block */
     free(block);
     (void)module;
     Py_RETURN_NONE;

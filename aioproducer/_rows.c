@@ -129,7 +129,7 @@ typedef struct {
     PyObject *data;
 } Header;
 
-/* Look at a pair; return whether it is a plain one. */
+/* Read a pair; return 1 if its name and value have plain types. */
 static int is_plain(PyObject *pair, Header *header)
 {
     if (PyTuple_CheckExact(pair) && PyTuple_Size(pair) == 2)
@@ -141,7 +141,7 @@ static int is_plain(PyObject *pair, Header *header)
     return PyUnicode_CheckExact(header->name) && (header->data == Py_None || PyBytes_CheckExact(header->data));
 }
 
-/* Return how many headers a record has; -1 if it is neither a dict nor a list of them. */
+/* Return the number of headers of a record; -1 for another type. */
 static Py_ssize_t width_of(PyObject *record)
 {
     if (PyTuple_CheckExact(record))
@@ -166,7 +166,7 @@ static int same_name(PyObject *left, PyObject *right)
 }
 
 /* Put the values of a record into *columns*, a list of pairs of name and values; return whether they fit there.
-   Nothing is allocated here, so nobody can change a record while it is read. */
+   Nothing is allocated here, so no other code can change a record meanwhile. */
 static int put_headers(PyObject *columns, PyObject *record, Py_ssize_t index)
 {
     Py_ssize_t position = 0;
@@ -226,7 +226,7 @@ PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers)
 
 /* ---- split_columns(columns, chosen) ---- */
 
-/* Find the group of each row: its place in *groups*, a dict. Return how many rows each group has, or NULL. */
+/* Find the group of each row by its position in the dict *groups*. Return the number of rows per group, or NULL. */
 static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *group_of)
 {
     Py_ssize_t *counts = PyMem_Calloc((size_t)PyTuple_Size(chosen) + 1, sizeof *counts);
@@ -335,7 +335,7 @@ static int may_refer_to_others(PyObject *field)
     return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
 }
 
-/* From Python 3.14 on a tuple keeps its hash, which only `tuple.__new__` can leave out. */
+/* From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset. */
 static PyObject *allocate_metadata(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
     PyObject *metadata = Py_Version < 0x030E0000 ? PyType_GenericAlloc(kind, METADATA_FIELDS) : PyTuple_New(METADATA_FIELDS);
@@ -351,7 +351,7 @@ static PyObject *allocate_metadata(PyTypeObject *kind, PyObject *const fields[ME
     return made;
 }
 
-/* The garbage collector need not look at metadata whose fields cannot lead back to them. */
+/* Metadata whose fields cannot lead back to it need no garbage collector. */
 PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
     int must_be_tracked = 0;

@@ -137,24 +137,24 @@ class Wakeup:
             self._waiter.set_result(None)
 
     def hold(self) -> None:
-        """Let nobody hear it before `release`."""
+        """Defer rings until `release`."""
         self._held = True
 
     def release(self) -> None:
-        """Let it be heard that it has rung, if it has."""
+        """Deliver a deferred ring, if there is one."""
         self._held = False
         if self.has_rung:
             self.ring()
 
     def take(self) -> bool:
-        """Hear it in the place of the task that waits, which goes on waiting; return False if none does."""
+        """Clear a pending ring on behalf of the waiting task, which keeps waiting. Return False if no task waits."""
         if self._waiter is None or self._waiter.done():
             return False
         self.has_rung = False
         return True
 
     def ring_at(self, until: float) -> None:
-        """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; infinity never comes."""
+        """Ring, or call `on_time`, at *until* (loop clock) or at times earlier; never at infinity."""
         if until < self._rings_at:
             timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
             self._timers.append((until, timer))
@@ -163,7 +163,7 @@ class Wakeup:
             )
 
     async def wait(self, until: float) -> None:
-        """Wait until it rings, which *until* sees to as `ring_at` does."""
+        """Wait for a ring, at most until *until* as in `ring_at`."""
         if not self.has_rung:
             self.ring_at(until)
             self._waiter = self._loop.create_future()
@@ -174,7 +174,7 @@ class Wakeup:
         self.has_rung = False
 
     def forget(self) -> None:
-        """Let the timers go; the next wait that has a deadline sets one again."""
+        """Cancel the timers; the next wait with a deadline sets a new one."""
         for _, timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -231,7 +231,7 @@ running_loop_without_getpid: Final = fastest(
 
 
 _process: Final[list[object]] = [object()]
-"""Stands for this process: a forked child has another one in it."""
+"""List with a token of this process; a fork replaces the token in the child."""
 
 
 def _forked() -> None:

@@ -1,8 +1,7 @@
-"""The waiters of a batch: whoever wants to know what becomes of its records.
+"""Waiters of a batch's records, and the tasks that they wake.
 
-A batch holds its records as columns and, beside them, its waiters: one object for each stretch of consecutive
-records that have the same kind. A batch of single sends has one stretch of Futures; a batch that `send_many` filled
-has one for all (bulk.py), so that a bulk record costs neither a Future nor a call.
+A batch has one object per stretch of consecutive records with one kind of waiter: Acknowledgements (`send`), Futures
+(`enqueue`, `send_nowait`; receipts.py), or the call of a `send_many` (bulk.py), which needs no Future per record.
 """
 
 from __future__ import annotations

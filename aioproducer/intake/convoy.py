@@ -1,4 +1,4 @@
-"""Calls of `send_many` that are appended one after the other, for who sends a long column in several calls."""
+"""`send_many` calls that append in order, for callers that split a long column into several calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from aioproducer.errors import BufferTimeout
 
 
 class Convoy:
-    """Calls that keep their order: the records of each are appended when all of those before it are.
+    """Ordered calls: each appends its records after all records of the earlier calls.
 
-    Chunks of other calls that are under way at the same time may come between theirs. Calls for different topics do
-    not wait for each other.
+    Chunks of calls outside the convoy may come in between. Calls for different topics do not wait for each other.
     """
 
     def __init__(self) -> None:
@@ -23,7 +22,7 @@ class Convoy:
 
     @asynccontextmanager
     async def in_order(self, topic: str, deadline: float) -> AsyncIterator[None]:
-        """Wait for the calls before this one, until *deadline* in loop time at most. Raises: BufferTimeout."""
+        """Wait for the earlier calls, at most until *deadline* (loop clock). Raises: BufferTimeout."""
         lock = self._locks.setdefault(topic, AppendLock())
         try:
             await self._enter(lock, topic, deadline)
@@ -37,7 +36,7 @@ class Convoy:
                 del self._locks[topic]
 
     async def passed(self, topic: str) -> None:
-        """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""
+        """Wait until the present calls for *topic* have appended their records or failed."""
         async with self.in_order(topic, math.inf):
             pass
 

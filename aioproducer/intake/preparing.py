@@ -1,4 +1,4 @@
-"""Preparation of the records of a `send_many` before they are appended, some at a time."""
+"""Preparation of `send_many` records before their append, a few at a time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from aioproducer.records.sizes import sizes
 from aioproducer.types import Headers
 
 Group = tuple[PartitionQueue | None, Rows]
-"""Rows and the queue they go to; None is the sticky one's."""
+"""Queue and its rows; None for the sticky partition."""
 
 STINT_S: Final = 0.004
-"""So long the user's code may be called for one record after the other before the event loop gets a turn."""
+"""Maximum time of user code for consecutive records before the call yields to the event loop, in seconds."""
 LOOK_EVERY: Final = 8
-"""After so many records it is time to look at the clock."""
+"""Number of records between two reads of the clock."""
 
 
 class Preparing:
-    """Lets interceptors, serializers and partitioners see the rows of `send_many` calls; what fails, fails alone.
+    """Passes the rows of `send_many` calls through interceptors, serializers and partitioners. A failing row fails alone.
 
-    Where user code is called for each record, it takes as many as there is time for, and says how many those were.
+    With user code per record, each call processes as many rows as `STINT_S` allows, and returns their number.
     """
 
     def __init__(self, intake: Intake, *, accumulator: Accumulator) -> None:
@@ -43,7 +43,7 @@ class Preparing:
         self._chooses_columns = chooses_columns(self._partitioner)
 
     def prepared(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
-        """Return the first of *rows* ready to be grouped: intercepted, serialized, measured; and how many it took."""
+        """Intercept, serialize and measure the first of *rows*; return the valid ones and the number of rows processed."""
         taken = len(rows)
         if self._interceptors:
             rows, taken = self._intercepted(rows, call)
@@ -57,7 +57,7 @@ class Preparing:
         return rows, taken
 
     def grouped(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> tuple[list[Group], int]:
-        """Return the first of *rows* by the queue they go to, in order within each, and how many it took."""
+        """Return the first of *rows* grouped by queue, in order within each, and the number of rows processed."""
         if not rows:  # all have failed
             return [], 0
         if rows.partitions is None and rows.keys is None and self._partitioner.keyless_is_sticky:
@@ -69,7 +69,7 @@ class Preparing:
         return self._one_by_one(queues, rows, call)
 
     def fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
-        """Let *rows*, which interceptors have seen, fail before they are appended."""
+        """Fail *rows*, which interceptors have seen, before their append."""
         why = failure(error)
         for index, position in enumerate(rows.positions):
             told = why.error()
@@ -77,12 +77,12 @@ class Preparing:
             call.failed([position], failure(told))  # by now it says what becomes of a transaction
 
     def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
-        """Let interceptors, and the counters, hear of an *error* for each of *rows*."""
+        """Count each of *rows* as failed, and notify the interceptors of its *error*."""
         for index in range(len(rows)):
             self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error())
 
     def _in_time(self, records: int) -> Iterator[int]:
-        """Yield 0, 1, 2, … *records* - 1, but no more of them once time is up."""
+        """Yield 0, 1, 2, … up to *records* - 1, and stop when the time is up."""
         now = self._intake.loop.time
         until = now() + STINT_S
         for start in range(0, records, LOOK_EVERY):
@@ -115,7 +115,7 @@ class Preparing:
         return intercepted, taken
 
     def _check(self, rows: Rows, index: int) -> PendingAppend:
-        """Return what interceptors and serializers make of a row. Raises: ProducerError, of which the former know."""
+        """Return a row after interceptors and serializers. Raises: ProducerError, after notifying the interceptors."""
         pending = self._intake.check(
             rows.topic,
             rows.values[index],
@@ -234,7 +234,7 @@ class Preparing:
         return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()], taken
 
     def _by_key(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
-        """Group records that all have a key, with one call of the partitioner."""
+        """Group records with keys by one call of the partitioner."""
         try:
             chosen = self._intake.choose_column(queues, rows.keys or ())
         except ProducerError as error:
@@ -244,7 +244,7 @@ class Preparing:
 
 
 def failure(error: ProducerError) -> Failure:
-    """Return *error* as what many records fail with."""
+    """Return *error* as a Failure of many records."""
     return Failure(
         type(error),
         str(error),
