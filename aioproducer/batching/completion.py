@@ -1,4 +1,4 @@
-"""Completion of batches: the one place where they end, are sent again, or are taken apart."""
+"""Completion of batches: delivery, failure, retries and splits."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Observer(Protocol):
     """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step."""
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        """All records of *batch* are acknowledged."""
+        """Called when all records of *batch* are acknowledged."""
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """*records* have failed, all of *batch* or some."""
+        """Called when *records*, all or some of *batch*, have failed."""
 
     def retried(self, batch: Batch) -> None:
-        """*batch* is to be sent again."""
+        """Called when *batch* is requeued for a retry."""
 
     def split(self, batch: Batch) -> None:
-        """*batch* was too large, and goes in parts."""
+        """Called when *batch* is split because of its size."""
 
 
 class Expiring(Protocol):
-    """Waiters of consecutive records whose call has a deadline of its own."""
+    """Waiters of consecutive records, failed at the deadline of their call."""
 
     def __len__(self) -> int: ...
 
@@ -56,7 +56,7 @@ class Expiring(Protocol):
 
 
 class BatchCompletion:
-    """Moves batches on once something is known of them, and gives back what they held."""
+    """Settles, retries and splits batches, and returns their memory."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class BatchCompletion:
         on_failure: Callable[[Failure], Failure] | None = None,
         limits: LogLimits | None = None,
     ) -> None:
-        """*on_failure* hears first of whatever fails, and says what is told of it: a transaction fails with it."""
+        """*on_failure* receives every failure first, for its transaction, and returns the failure to report."""
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
         self.queue: Final = accumulator.queue
-        """Returns the queue of a batch that has its end still before it."""
+        """Returns the queue of an unfinished batch."""
         self._observer = observer
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class BatchCompletion:
         """Partitions with a retried batch and no completed batch since."""
 
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
-        """The broker has *batch*: resolve its records and go on with its partition."""
+        """Resolve the records of the acknowledged *batch*, and continue with its partition."""
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
         queue.in_flight.remove(batch)  # which an abandoned one is, too: no need for `queue.remove` to look
@@ -100,7 +100,7 @@ class BatchCompletion:
             self._schedule.offer(queue, self._loop.time())
 
     def fail(self, batch: Batch, failure: Failure) -> None:
-        """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
+        """Fail the waiters of *batch*, and release its sequence, if any."""
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
         queue.remove(batch)
@@ -114,14 +114,14 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
-        """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
+        """Fail the records of *batch* in flight. Its response still decides about its sequence."""
         batch.expire()
         self._forget_trouble(self.queue(batch))
         self._reject(batch, failure)
         self._accumulator.resolved(batch)
 
     def reenqueue(self, batch: Batch, at: float) -> None:
-        """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
+        """Retry *batch*, which is in flight, at *at* (loop clock) with its sequence unchanged."""
         queue = self.queue(batch)
         queue.remove(batch)
         batch.retry(at)
@@ -130,7 +130,7 @@ class BatchCompletion:
         self._send_again(queue, batch)
 
     def give_back(self, batch: Batch) -> None:
-        """Send *batch*, which was drained and is not written after all, as soon as may be, under the sequence it has."""
+        """Requeue *batch*, which was drained and never written, with its sequence unchanged."""
         queue = self.queue(batch)
         queue.remove(batch)
         batch.give_back()
@@ -208,7 +208,7 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
-        """Fail what is past its deadline, wherever it is; what may outlive that gets another. Return the next deadline."""
+        """Fail expired batches, postpone the deadlines of batches that may outlive theirs, and return the next deadline."""
         accumulator, settings = self._accumulator, self._accumulator.settings
         due_at = accumulator.deadlines.next_due()
         if due_at > now:
@@ -222,7 +222,7 @@ class BatchCompletion:
         return accumulator.deadlines.next_due()
 
     def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
-        """Fail the records of *batch*, wherever it is."""
+        """Fail the records of *batch* in any state."""
         if batch.persistence.attempt_is_out:
             self.expire_in_flight(batch, failure)
         else:
@@ -243,7 +243,7 @@ class BatchCompletion:
 
     @as_step
     def expire_waiters(self, batch: Batch, waiters: Expiring, start: int, failure: Failure) -> None:
-        """Fail *waiters*, whose call has a deadline before that of *batch*; their records begin at *start* there.
+        """Fail *waiters* of *batch* at their call's earlier deadline; their records begin at index *start*.
 
         Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may
         be in the log. The cost does not depend on the size of the batch.
@@ -264,7 +264,7 @@ class BatchCompletion:
 
     @as_step
     def fail_everything(self, failure: Failure) -> int:
-        """Fail every record that has no outcome yet; return how many there were."""
+        """Fail every record without an outcome, and return the number of those records."""
         batches = tuple(self._accumulator.unresolved)
         for batch in batches:
             own = failure._replace(possibly_persisted=batch.possibly_persisted)
@@ -278,7 +278,7 @@ class BatchCompletion:
         return sum(len(batch) for batch in batches)
 
     def abandon(self, batch: Batch, failure: Failure) -> None:
-        """Fail the waiters of *batch* in any state, after a bug or an exception of a signal handler."""
+        """Fail the waiters of *batch* in any state, after an internal error or an exception of a signal handler."""
         batch.abandon()
         for each in batch.stretches:
             with suppress(Exception):
@@ -327,7 +327,7 @@ class BatchCompletion:
         return ranges
 
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
+        """Replace *batch* by *parts*, which need a few bytes more for their own headers."""
         self.queue(batch).remove(batch)
         for part in parts:
             self._accumulator.hold(part)
