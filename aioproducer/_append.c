@@ -258,7 +258,7 @@ static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
     if (*ms == 0) {
         if (open_batch(own, of) == NULL) /* the general path reads the clock for the first record of a batch */
             return 0;
-        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* runs Python code: the batch found may be gone */
+        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* runs Python code, which may end the batch found */
         *ms = now == NULL ? -1 : PyLong_AsLongLong(now);
         Py_XDECREF(now);
     }
