@@ -43,6 +43,8 @@ CRC = Struct(">I")
 IDENTITY = Struct(">qhi")
 """Producer id, producer epoch and base sequence (KIP-98)."""
 
+_UNTRACKED_BYTES = 400
+"""A batch of a record or two is copied: the garbage collector visits both objects of a view, and no bytearray."""
 _COPIED_BYTES = 4096
 """Size in bytes below which copying is cheaper than a view."""
 
@@ -53,7 +55,7 @@ CONTROL = 0b10_0000
 
 
 Encoded: TypeAlias = bytearray | memoryview
-"""A whole batch; a view of the memory of its RecordBuffer."""
+"""A whole batch; a large one is a view of the memory of its RecordBuffer."""
 
 
 class Records(Protocol):
@@ -288,7 +290,8 @@ def encode_batch(
     The base offset is 0 and the leader epoch -1: the broker sets them. The base timestamp is the first record's;
     others may be earlier. Compressed is sent even if it turns out larger, as the JVM producer does.
 
-    Without *compress*, the batch of a RecordBuffer is its memory: the buffer takes no records as long as the batch exists.
+    Without *compress*, a large batch is a view of the memory of its RecordBuffer, which takes no records as long as the
+    view exists.
 
     *attributes* is a Codec, with TRANSACTIONAL or without. The arguments have an order for who does this for each batch:
     names take as long as a tenth of it. Safe to call from any thread, as long as nobody changes *columns* meanwhile.
@@ -307,7 +310,7 @@ def encode_batch(
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
         buffer: Any = columns
-        batch = records = memoryview(buffer)
+        batch = records = memoryview(buffer) if buffer.size > _UNTRACKED_BYTES else bytearray(buffer)
         first_ms, last_ms = buffer.span
         if compress is not None:
             records = batch[HEADER.size :]

@@ -74,8 +74,17 @@ def test_trim_gives_back_a_quarter_or_more() -> None:
     assert buffer.trim() == buffer.held > buffer.size
 
 
-def test_batch_without_codec_is_the_memory_of_the_buffer() -> None:
-    buffer: Any = buffer_of(b"a", b"b")
+def test_small_batch_is_a_copy_without_objects_for_the_collector() -> None:
+    buffer = buffer_of(b"a")
+    batch = encode_batch(buffer)
+    assert not gc.is_tracked(batch)
+    buffer.append(b"b", None, (), 0)
+    assert bytes(batch[HEADER.size :]) == encode_records(buffer_of(b"a"))
+
+
+def test_large_batch_without_codec_is_the_memory_of_the_buffer() -> None:
+    large = b"a" * 500
+    buffer: Any = buffer_of(large, b"b")
     memory, batch = buffer, encode_batch(buffer)
     assert isinstance(batch, memoryview)
     assert batch.obj is memory
@@ -94,7 +103,7 @@ def test_batch_without_codec_is_the_memory_of_the_buffer() -> None:
     assert buffer.take([1]).values == [b"b"]
     view.release()
     buffer.append(b"c", None, (), 0)
-    assert buffer.values == [b"a", b"b", b"c"]
+    assert buffer.values == [large, b"b", b"c"]
 
 
 def test_view_keeps_the_memory_of_a_lost_buffer() -> None:
