@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import Records
+from aioproducer.records.record_batch import Records, open_records
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import ProduceAnswer, SenderSettings
@@ -108,7 +108,14 @@ def values_of(batch: Batch) -> list[bytes]:
 class World:
     """Everything there is. Its methods are called inside its loop."""
 
-    def __init__(self, *, idempotent: bool, retries: int, batch_max_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        idempotent: bool,
+        retries: int,
+        batch_max_bytes: int,
+        records: Callable[[], Records] = open_records,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.receipts = receipts_on(TaskWaker(self.loop))
         self.idempotent = idempotent
@@ -125,6 +132,7 @@ class World:
             wake=self.ring,
             wake_at=self.ring_at,
             touch=lambda _topic, _now: None,
+            records=records,
         )
         self.schedule = self.accumulator.schedule
         self.topic = self.accumulator.topic(TOPIC)

@@ -18,6 +18,7 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
 from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.records.record_batch import RecordColumns, Records, open_records
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks
 from tests.property.batching_world import (
@@ -58,6 +59,7 @@ class BatchingMachine(RuleBasedStateMachine):
     idempotent: ClassVar[bool] = True
     batch_max_bytes: ClassVar[int] = BATCH_BYTES
     retries: ClassVar[int] = FOR_EVER
+    records: ClassVar[Sequence[Callable[[], Records]]] = (open_records,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +69,10 @@ class BatchingMachine(RuleBasedStateMachine):
         self.closed = False
         self.world: World = self.inside(
             lambda: World(
-                idempotent=self.idempotent, retries=self.retries, batch_max_bytes=self.batch_max_bytes
+                idempotent=self.idempotent,
+                retries=self.retries,
+                batch_max_bytes=self.batch_max_bytes,
+                records=self.records[0],
             )
         )
 
@@ -346,10 +351,21 @@ class GrowingBatchingMachine(BatchingMachine):
     batch_max_bytes = 2 * BATCH_BYTES
 
 
+class ColumnsBatchingMachine(BatchingMachine):
+    records = (RecordColumns,)
+
+
+class GrowingColumnsBatchingMachine(GrowingBatchingMachine):
+    records = (RecordColumns,)
+
+
 TestIdempotent = BatchingMachine.TestCase
 TestPlain = PlainBatchingMachine.TestCase
 TestFewRetries = ImpatientBatchingMachine.TestCase
 TestGrowing = GrowingBatchingMachine.TestCase
-TestIdempotent.settings = TestPlain.settings = TestFewRetries.settings = TestGrowing.settings = settings(
+TestColumns = ColumnsBatchingMachine.TestCase
+TestGrowingColumns = GrowingColumnsBatchingMachine.TestCase
+TestIdempotent.settings = TestPlain.settings = TestFewRetries.settings = settings(
     max_examples=share(0.5), stateful_step_count=60
 )
+TestGrowing.settings = TestColumns.settings = TestGrowingColumns.settings = TestIdempotent.settings
