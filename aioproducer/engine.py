@@ -34,6 +34,7 @@ from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.partitioning.partitioner import RoundRobinPartitioner
+from aioproducer.records.record_batch import RecordColumns, open_records
 from aioproducer.sender.loop import Sender
 from aioproducer.steps import Log, as_step
 from aioproducer.telemetry.metrics_push import MetricsPush
@@ -133,6 +134,8 @@ class Engine:
             wake=wakeup.ring,
             wake_at=wakeup.ring_at,
             touch=self.updater.touch,
+            # Interceptors may recognise a record by the objects in its headers, which only columns keep.
+            records=RecordColumns if interceptors else open_records,
         )
         records = (
             None
