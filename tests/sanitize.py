@@ -56,7 +56,18 @@ def main() -> int:
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     tests = sys.argv[1:] or TESTS
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "0", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--capture=sys",
+        "--timeout",
+        "0",
+        *tests,
+    ]
     return subprocess.run(command, cwd=COPY, env=environment, check=False).returncode
 
 
