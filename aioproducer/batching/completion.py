@@ -20,8 +20,8 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.records.record_batch import Records
-from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.records.record_batch import RecordColumns, Records
+from aioproducer.records.sizes import BATCH_OVERHEAD, BOUND_SPARE
 from aioproducer.steps import Log, as_step
 from aioproducer.types import TopicPartition
 
@@ -308,7 +308,9 @@ class BatchCompletion:
     def _ranges(self, batch: Batch) -> Sequence[range]:
         """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
         columns, count = batch.columns, len(batch)
-        ends = list(accumulate(columns.sizes(), initial=0))
+        # The intake measures records by upper bounds: exact sizes would make a limit that is one record too small.
+        spare = 0 if isinstance(columns, RecordColumns) else BOUND_SPARE
+        ends = list(accumulate((size + spare for size in columns.sizes()), initial=0))
         half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
         largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
         topic = self._accumulator.topics[batch.topic_partition.topic]

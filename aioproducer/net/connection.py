@@ -44,6 +44,16 @@ FLUSH_GRACE_S: Final = 1.0
 R = TypeVar("R", bound=Message)
 
 
+class _Writer(asyncio.StreamWriter):
+    """A writer that does not warn of an open transport when the writer is deleted.
+
+    uvloop closes the transport of a cancelled dial itself, and that transport never reports that it is closing.
+    """
+
+    def __del__(self) -> None:
+        pass
+
+
 class Connection(asyncio.StreamReader):
     """A connection past its handshake, made by `open_connection`. It buffers no data for `read`."""
 
@@ -309,7 +319,7 @@ class Connection(asyncio.StreamReader):
         """Write to *transport* from now on; `shake_hands` continues after the dial."""
         super().set_transport(transport)
         self._transport = cast("asyncio.Transport", transport)
-        self._writer = asyncio.StreamWriter(self._transport, self._protocol, None, self._loop)
+        self._writer = _Writer(self._transport, self._protocol, None, self._loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.tally.at(self._loop.time()).opened += 1
         configure_socket(transport, self._settings)

@@ -31,6 +31,9 @@ Holds if the payload is below `SMALL_PAYLOAD`, the record is one of the first 2*
 timestamp is less than 2**20 ms (17 minutes) from the batch's first. Without the last two it may be up to 9 bytes more.
 """
 
+BOUND_SPARE = RECORD_OVERHEAD - 7
+"""Largest difference between the upper bound of a small record and its exact size, which has at least 7 bytes of overhead."""
+
 HEADER_OVERHEAD = 3
 """What a header of a small record has besides name and value: a value length of 2, and a share of a longer header count.
 
