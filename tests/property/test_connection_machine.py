@@ -252,7 +252,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.lose(ConnectionFailed("enough of that"), None)
 
-    @precondition(lambda self: self.waiting and not self.on_its_way and not self.came.buffered)
+    @precondition(lambda self: self.waiting and not self.on_its_way and not self.came.begun)
     @rule()
     def nonsense_begins(self) -> None:
         """It is not waited for until it is whole."""
