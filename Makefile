@@ -130,6 +130,7 @@ fuzz: $(VENV)/.dev  ## mutated input for every decoder, against bounded time and
 .PHONY: sanitize
 sanitize: $(VENV)/.dev  ## the tests of the C code under AddressSanitizer and UndefinedBehaviorSanitizer (some minutes); needs gcc and libasan
 	$(SAY) "sanitizers"
+	@$(PIP) "hatchling>=1.27" "setuptools>=77"
 	@HYPOTHESIS_PROFILE=dev $(BIN)/python -m tests.sanitize $(TESTS)
 
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
