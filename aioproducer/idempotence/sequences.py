@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 
+_order_of: Final = attrgetter("order")
 _SEQUENCES = 2**31
 _REMEMBERED: Final = 16
 """More than may follow the oldest batch that is not settled, halves of them included."""
@@ -103,7 +105,9 @@ class PartitionSequences:
             acknowledged = self._acknowledged
             if alone:
                 for each in acknowledged:
-                    if each.end_offset > end_offset:  # noqa: PLR1730 - a call would take longer than all of that
+                    if each.order > order:
+                        order, base_offset, end_offset = each
+                    elif end_offset < 0:
                         end_offset = each.end_offset
                 acknowledged.clear()
             # As Acknowledged(…), without its frame.
@@ -112,12 +116,14 @@ class PartitionSequences:
                 del acknowledged[0]
 
     def proves(self, order: tuple[int, ...], count: int) -> bool:
-        """Whether the batch in place *order*, with its *count* records, is in the log: one behind it is.
+        """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
 
-        A broker leaves no gaps (KIP-98). Only one that has forgotten the producer takes what comes first, in a log
-        that has lost its end or was made anew: there is no room before that, then, for all that should be there.
+        A broker leaves no gaps (KIP-98), unless it has forgotten the producer and accepts the first batch it receives. The
+        log has lost its end then, and between the acknowledged batches there is no room for the batch. The newest
+        acknowledged batch before *order* has the end to compare with: an older one may have ended behind the log's new end.
         """
-        end = max((0, *(each.end_offset for each in self._acknowledged if each.order < order)))
+        before = [each for each in self._acknowledged if each.order < order and each.end_offset >= 0]
+        end = max(before, key=_order_of).end_offset if before else 0
         return any(
             each.order > order and (each.base_offset < 0 or each.base_offset >= end + count)
             for each in self._acknowledged

@@ -221,6 +221,24 @@ class TestProof:
             sequences.acknowledge(sequences.assign(1), (4,), 1, base_offset, alone=False)
             assert sequences.proves((3,), 3) is proved
 
+    def test_newest_batch_before_it_has_the_end_after_the_log_shrank(self, keeper: IdentityKeeper) -> None:
+        assert self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 2)).proves((3,), 1)
+        assert not self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 1)).proves((3,), 1)
+
+    def test_end_of_a_batch_alone_replaces_the_end_before_the_log_shrank(
+        self, keeper: IdentityKeeper
+    ) -> None:
+        sequences = self.acknowledged(keeper, (1, 1, 100))
+        sequences.acknowledge(sequences.assign(1), (2,), 1, 0, alone=True)
+        sequences.acknowledge(sequences.assign(1), (4,), 1, 2, alone=False)
+        assert sequences.proves((3,), 1)
+
+    def test_end_of_the_newest_batch_stays_when_an_older_one_is_alone(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (2, 1, 100))
+        sequences.acknowledge(sequences.assign(1), (1,), 1, 99, alone=True)
+        sequences.acknowledge(sequences.assign(1), (4,), 1, 101, alone=False)
+        assert not sequences.proves((3,), 1)
+
     def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).proves((2,), 1)
         assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).proves((2,), 1)
