@@ -43,6 +43,7 @@ class PartitionQueue(QueueFields):
         "_next_order",
         "_settings",
         "batches",
+        "gone_in_doubt",
         "in_flight",
         "is_watched",
         "leader",
@@ -74,6 +75,8 @@ class PartitionQueue(QueueFields):
         """Drained and not answered, the oldest first."""
         self.sealed_bytes: int = 0
         """How large all records were together that batches were sealed with."""
+        self.gone_in_doubt: Order = ()
+        """Place of the newest batch that failed for good while it may be in the log."""
         self.sequences: Final = PartitionSequences()
         self.numbered: int = 0
         """How many batches got a sequence."""
@@ -125,7 +128,7 @@ class PartitionQueue(QueueFields):
 
     def is_newest(self, batch: Batch) -> bool:
         """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
-        if self.is_proved(batch):
+        if self.is_proved(batch) or self.gone_in_doubt > batch.order:
             return False
         behind = (
             each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
@@ -273,6 +276,8 @@ class PartitionQueue(QueueFields):
 
     def request_epoch_bump(self, batch: Batch) -> None:
         """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        if batch.persistence.possible:
+            self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
         self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
         self._identities.request_epoch_bump()
         self.renumber_retrying()

@@ -134,17 +134,28 @@ class WaitingCall(QueuedCall):
         self.queues.append_lock.release()
 
     async def reserve(self, size: int) -> int:
-        """Wait for *size* bytes of `buffer_memory` and return *size*. Raises: BufferTimeout."""
-        memory = self._accumulator.memory
+        """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has made the attempt.
+
+        An earlier call may be back in the queue by then, because the topic got the partition of that call. The earlier call
+        appends first.
+
+        Raises: BufferTimeout.
+        """
+        memory, lock = self._accumulator.memory, self.queues.append_lock
         self._accumulator.wake()  # no batch lingers while a call waits for memory
-        try:
-            await memory.take(size, self.deadline, self)
-        except TimeoutError:
-            raise self._late(f"{size:,} of buffer_memory={memory.limit:,} bytes") from None
-        if self._accumulator.closed_for is not None:
-            memory.give_back(memory.use(self))
-        self._check_open()
-        return memory.use(self)
+        while True:
+            try:
+                await memory.take(size, self.deadline, self)
+                if self._accumulator.closed_for is None and lock.is_first(self):
+                    return memory.use(self)
+                memory.give_back(memory.use(self))
+                self._check_open()
+                lock.readmit([self])
+                lock.release()
+                if await lock.acquire(self, self.deadline):
+                    return 0
+            except TimeoutError:
+                raise self._late(f"{size:,} of buffer_memory={memory.limit:,} bytes") from None
 
     async def _await_topic(self) -> None:
         """Wait for the topic's metadata, in front of all later calls."""
