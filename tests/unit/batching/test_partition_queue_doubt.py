@@ -184,3 +184,21 @@ class TestAnEpochBump:
         assert queue.retrying == [first]
         assert queue.sequences.gap_at == second.order
         assert list(queue.batches) == [second, third]
+
+
+def test_batch_stays_in_doubt_when_a_later_batch_failed_in_doubt() -> None:
+    """The leader may know the later batch only, and then it denies the batches before it."""
+    queue, (denied, later) = doubted(2)
+    deny(denied)
+    queue.remove(later)
+    queue.request_epoch_bump(later)
+    assert not queue.is_newest(denied)
+
+
+def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
+    queue, (denied, later) = doubted(2)
+    deny(denied)
+    queue.remove(later)
+    later.persistence.ruled_out()
+    queue.request_epoch_bump(later)
+    assert queue.is_newest(denied)

@@ -71,6 +71,27 @@ class TestNewPartition:
         assert order == ["it"]
 
     @in_virtual_time
+    async def test_call_that_waits_for_memory_lets_the_earlier_call_go_first(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        earlier = asyncio.create_task(rig.call(order, "earlier", partition=2))
+        await settle()
+
+        async def reserve() -> None:
+            async with rig.permit() as call:
+                assert await call.reserve(rig.accumulator.memory.limit) == rig.accumulator.memory.limit
+                order.append("later")
+                rig.accumulator.memory.give_back(rig.accumulator.memory.limit)
+
+        rig.accumulator.memory.free -= 1
+        later = asyncio.create_task(reserve())
+        await settle()
+        rig.answer(1, 1, 1)
+        rig.accumulator.memory.give_back(1)
+        await asyncio.gather(earlier, later)
+        assert order == ["earlier", "later"]
+        assert rig.accumulator.memory.used == 0
+
+    @in_virtual_time
     async def test_if_it_does_not_exist_it_is_a_wrong_argument(self) -> None:
         rig = Rig(partitions=2)
         with rig.nothing_left_behind():
