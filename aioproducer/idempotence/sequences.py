@@ -106,7 +106,8 @@ class PartitionSequences:
             if alone:
                 for each in acknowledged:
                     if each.order > order:
-                        order, base_offset, end_offset = each
+                        order, base_offset = each.order, each.base_offset
+                        end_offset = end_offset if each.end_offset < 0 else each.end_offset
                     elif end_offset < 0:
                         end_offset = each.end_offset
                 acknowledged.clear()

@@ -239,6 +239,12 @@ class TestProof:
         sequences.acknowledge(sequences.assign(1), (4,), 1, 101, alone=False)
         assert not sequences.proves((3,), 1)
 
+    def test_known_end_stays_when_the_newest_batch_has_no_offset(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (2, 1, -1))
+        sequences.acknowledge(sequences.assign(1), (1,), 1, 99, alone=True)
+        sequences.acknowledge(sequences.assign(1), (4,), 1, 100, alone=False)
+        assert not sequences.proves((3,), 1)
+
     def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).proves((2,), 1)
         assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).proves((2,), 1)
