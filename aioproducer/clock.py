@@ -46,7 +46,7 @@ class LoopClock(ClockFields):
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.known_ms = 0
+        self.known_ms: int = 0
 
     def now_ms(self) -> int:
         """Return the time of this iteration."""

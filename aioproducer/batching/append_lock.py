@@ -49,7 +49,7 @@ class AppendLock(LockFields):
     __slots__ = ("_holder", "_line")
 
     def __init__(self) -> None:
-        self.held = False
+        self.held: bool = False
         """True if a call holds the lock; if none does, none waits for it."""
         self._holder: QueuedCall | None = None
         self._line: OrderedDict[QueuedCall, asyncio.Future[bool]] = OrderedDict()

@@ -21,12 +21,12 @@ class MemoryBudget(MemoryFields):
 
     def __init__(self, limit: int) -> None:
         self.limit: int = limit
-        self.free = limit
+        self.free: int = limit
         self.waited_s: float = 0.0
         """Total time of all finished waits, in seconds."""
         self.granted: dict[object, int] = {}
         """Bytes granted and not used yet, per owner."""
-        self.waiters = deque()
+        self.waiters: deque[tuple[int, asyncio.Future[None], object]] = deque()
 
     @property
     def used(self) -> int:

@@ -78,7 +78,7 @@ class WaitingCall(QueuedCall):
 
     def begin(self, queues: TopicQueues, accumulator: Accumulator, updater: MetadataUpdater) -> None:
         """Set the topic, and the objects that the waits use."""
-        self.served = None
+        self.served: asyncio.Future[bool] | None = None
         self.queues = queues
         self.argument = "partition"
         self._accumulator = accumulator
@@ -228,12 +228,12 @@ class PendingAppend(WaitingCall):
         timestamp_ms: int,
         ready: Ready | None = None,
     ) -> None:
-        self.topic = topic
-        self.value = value
-        self.key = key
+        self.topic: str = topic
+        self.value: Any = value
+        self.key: Any = key
         self.partition = partition
-        self.headers = headers
-        self.timestamp_ms = timestamp_ms
+        self.headers: Headers = headers
+        self.timestamp_ms: int = timestamp_ms
         self.ready = ready
         """The serialized record with its partition; serialized and chosen once."""
         self.place: Place | None = None
