@@ -26,6 +26,7 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aioproducer.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from aioproducer.protocol.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -100,6 +101,13 @@ class Client:
         """Whether the cluster has *topic*."""
         (found,) = (await self._patiently(partial(self.describe, [topic]))).topics
         return found.error_code != UnknownTopicOrPartition.code
+
+    async def topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        """Return the settings *names* of *topic*, without those that the broker does not have.
+
+        Raises: TopicAuthorizationFailed without the right DescribeConfigs; UnknownTopicOrPartition.
+        """
+        return await self._patiently(partial(self._topic_settings, topic, names), UNKNOWN_TOPIC_S)
 
     async def read(
         self, topic: str, *, last: int | None = None, committed: bool = False
@@ -212,6 +220,13 @@ class Client:
         )
         result = _only(answer.topics)
         _check(result.error_code, f"topic {name} was not created", result.error_message)
+
+    async def _topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        asked = DescribeConfigsResource(resource_name=topic, configuration_keys=list(names))
+        answer = await (await self._any_broker()).request(DescribeConfigsRequest(resources=[asked]))
+        told = _only(answer.results)
+        _check(told.error_code, f"the settings of topic {topic}", told.error_message)
+        return {each.name: each.value for each in told.configs if each.value is not None}
 
     async def _leaders_of(self, topic: str) -> dict[int, Address]:
         """Return where the leader of each partition listens."""

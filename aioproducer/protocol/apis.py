@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.describe_configs import DescribeConfigsRequest
 from aioproducer.protocol.describe_producers import DescribeProducersRequest
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.fetch import FetchRequest
@@ -36,6 +37,7 @@ REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
             AddPartitionsToTxnRequest,
             ApiVersionsRequest,
             CreateTopicsRequest,
+            DescribeConfigsRequest,
             DescribeProducersRequest,
             DescribeTransactionsRequest,
             EndTxnRequest,

@@ -303,9 +303,9 @@ def array_of(item: WireType[Any] | type[Any], *, most: int | None = None) -> Wir
     return _Array(item if isinstance(item, WireType) else struct_of(item), most=most)
 
 
-def nullable_array_of(cls: type[T]) -> WireType[list[T] | None]:
-    """Return the type of arrays of a struct that may be null."""
-    return _Array(struct_of(cls), nullable=True)
+def nullable_array_of(item: _Sized[T] | type[T]) -> WireType[list[T] | None]:
+    """Return the type of arrays of *item*, a struct or one of the types here, that may be null."""
+    return _Array(item if isinstance(item, WireType) else struct_of(item), nullable=True)
 
 
 def struct_of(cls: type[T]) -> WireType[T]:

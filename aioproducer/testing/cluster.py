@@ -295,8 +295,8 @@ class Cluster(TransactionControls, TelemetryControls):
 
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
         "init_producer_id", "find_coordinator", "add_partitions_to_txn", "add_offsets_to_txn", "txn_offset_commit",
-        "end_txn", "offset_fetch", "describe_transactions", "list_transactions", "describe_producers", "sasl_handshake",
-        "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"; None is any. The first *after* matching requests pass, then the next *times* are struck
+        "end_txn", "offset_fetch", "describe_transactions", "list_transactions", "describe_producers",
+        "describe_configs", "sasl_handshake", "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"; None is any. The first *after* matching requests pass, then the next *times* are struck
         (None: all). See `aioproducer.testing.faults`.
 
         Raises: TypeError, ValueError for what no request could match.

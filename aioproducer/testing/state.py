@@ -11,7 +11,7 @@ import re
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aioproducer.clock import wall_ms
@@ -63,6 +63,8 @@ class TopicConfig:
     compacted: bool = False
     message_max_bytes: int | None = None
     """None: the cluster's."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """All settings of the topic, as given when it was created."""
 
 
 @dataclass(slots=True)

@@ -176,6 +176,28 @@ async def test_creating_is_tried_again_until_there_is_a_controller() -> None:
 
 
 @in_virtual_time
+async def test_settings_of_a_topic_are_returned_by_name() -> None:
+    async with orders() as (_, client):
+        await client.create_topic("kept", 1, {"cleanup.policy": "compact", "retention.ms": "-1"})
+        names = ["cleanup.policy", "retention.ms", "message.timestamp.type", "unheard.of"]
+        assert await client.topic_settings("kept", names) == {
+            "cleanup.policy": "compact",
+            "retention.ms": "-1",
+            "message.timestamp.type": "CreateTime",
+        }
+        assert (await client.topic_settings("orders", ["cleanup.policy"])) == {"cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize("error", [TopicAuthorizationFailed, UnknownTopicOrPartition])
+@in_virtual_time
+async def test_settings_of_a_topic_may_be_refused(error: type[BrokerError]) -> None:
+    async with orders() as (cluster, client):
+        cluster.on("describe_configs", topic="orders", times=None).answer(error)
+        with pytest.raises(error, match="the settings of topic orders"):
+            await client.topic_settings("orders", ["retention.ms"])
+
+
+@in_virtual_time
 async def test_a_lost_connection_is_opened_again() -> None:
     async with orders() as (cluster, client):
         cluster.on("fetch").close()

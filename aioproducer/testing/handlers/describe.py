@@ -1,4 +1,4 @@
-"""Metadata and CreateTopics: which topics there are, and who leads them."""
+"""Metadata, CreateTopics and DescribeConfigs: topics, their leaders and settings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from aioproducer.protocol.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from aioproducer.protocol.describe_configs import (
+    DescribeConfigsEntry,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -33,6 +40,14 @@ from aioproducer.testing.state import ClusterState, Partition, Topic, TopicConfi
 
 WHOLE_ANSWER_ERROR_SINCE = 13
 """KIP-1102."""
+
+CONFIG_DEFAULTS = {
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+}
+"""Topic settings that DescribeConfigs returns, with Kafka's defaults."""
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -161,5 +176,41 @@ def _new_topic(state: ClusterState, asked: CreatableTopic) -> Topic:
         log_append_time=configs.get("message.timestamp.type") == "LogAppendTime",
         compacted="compact" in (configs.get("cleanup.policy") or ""),
         message_max_bytes=None if message_max_bytes is None else int(message_max_bytes),
+        given={name: value for name, value in configs.items() if value is not None},
     )
     return state.new_topic(asked.name, None if asked.num_partitions == -1 else asked.num_partitions, config)
+
+
+async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Return the settings of topics; every node may be asked."""
+    return DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
+
+
+def describe_configs_targets(request: DescribeConfigsRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the topics that are described."""
+    for each in request.resources:
+        yield Target(each.resource_name)
+
+
+def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    name = asked.resource_name
+    try:
+        with call.strike.around(name):
+            config = call.state.topic(name).config
+    except Refused as refused:
+        return DescribeConfigsResult(
+            error_code=refused.code, error_message=refused.message, resource_name=name
+        )
+    largest = call.state.message_max_bytes if config.message_max_bytes is None else config.message_max_bytes
+    settings = {
+        **CONFIG_DEFAULTS,
+        "cleanup.policy": "compact" if config.compacted else "delete",
+        "message.timestamp.type": "LogAppendTime" if config.log_append_time else "CreateTime",
+        "max.message.bytes": str(largest),
+        **config.given,
+    }
+    keys = settings if asked.configuration_keys is None else asked.configuration_keys
+    return DescribeConfigsResult(
+        resource_name=name,
+        configs=[DescribeConfigsEntry(name=key, value=settings[key]) for key in keys if key in settings],
+    )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.describe_configs import DescribeConfigsRequest
 from aioproducer.protocol.describe_producers import DescribeProducersRequest
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.fetch import FetchRequest
@@ -38,6 +39,8 @@ from aioproducer.testing.handlers.consume import (
 from aioproducer.testing.handlers.describe import (
     create_topics,
     create_topics_targets,
+    describe_configs,
+    describe_configs_targets,
     metadata,
     metadata_targets,
 )
@@ -87,6 +90,7 @@ APIS: dict[int, Api] = {
     ),
     ApiVersionsRequest.API_KEY: Api("api_versions", api_versions),
     CreateTopicsRequest.API_KEY: Api("create_topics", create_topics, create_topics_targets),
+    DescribeConfigsRequest.API_KEY: Api("describe_configs", describe_configs, describe_configs_targets),
     DescribeProducersRequest.API_KEY: Api(
         "describe_producers", describe_producers, describe_producers_targets
     ),
