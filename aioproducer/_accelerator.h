@@ -48,7 +48,6 @@ PyObject *aioproducer_receipts(PyObject *module, PyObject *args);
 
 /* _receipts.c */
 PyObject *aioproducer_receipts_make(PyObject *receipts);
-PyObject *aioproducer_receipts_new(PyObject *receipts);
 int aioproducer_is_receipts(PyObject *object);
 int aioproducer_receipts_wake(PyObject *receipts);
 void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt);

@@ -93,7 +93,10 @@ static int has_fields(PyTypeObject *type)
 
 /* ---- FastAppend ---- */
 
-enum { TOPICS, MEMORY, CLOCK, NOW_MS, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, GENERAL, OBJECTS };
+enum {
+    TOPICS, MEMORY, CLOCK, NOW_MS, APPEND, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, GENERAL,
+    OBJECTS
+};
 
 typedef struct {
     PyObject_HEAD
@@ -138,8 +141,8 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "FastAppend() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!OOOOOO!O!O!Onpp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
-                          &of[NOW_MS], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type, &of[TOPIC_TYPE], &PyType_Type,
+    if (!PyArg_ParseTuple(args, "OO!OOOOOOO!O!O!Onpp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
+                          &of[NOW_MS], &of[APPEND], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type, &of[TOPIC_TYPE], &PyType_Type,
                           &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS], &largest_payload, &sticks, &hashes))
         return NULL;
     if (!has_fields(Py_TYPE(of[MEMORY])) || !has_fields(Py_TYPE(of[CLOCK])) || !has_fields((PyTypeObject *)of[TOPIC_TYPE]) ||
@@ -179,6 +182,11 @@ static PyObject *or_null(PyObject *argument)
     return argument == Py_None ? NULL : argument;
 }
 
+static PyObject *or_none(PyObject *argument)
+{
+    return argument == NULL ? Py_None : argument;
+}
+
 /* Return the object at *at* of *own* if the object is an instance of *type*, else NULL. */
 static Fields *field(Fields *own, int at, PyObject *type)
 {
@@ -186,13 +194,24 @@ static Fields *field(Fields *own, int at, PyObject *type)
     return object != NULL && (PyObject *)Py_TYPE(object) == type ? (Fields *)object : NULL;
 }
 
-/* Return the queue of the record. NULL without an exception: the record takes the general path. */
+/* Return the topic of the record if calls may append to the topic now. NULL without an exception: the general path. */
+static Fields *topic_of(FastAppend *own, const Arguments *of)
+{
+    PyObject *found = PyDict_GetItemWithError(own->objects[TOPICS], of->topic), *lock, *leaders;
+    if (found == NULL || (PyObject *)Py_TYPE(found) != own->objects[TOPIC_TYPE])
+        return NULL;
+    lock = ((Fields *)found)->objects[APPEND_LOCK];
+    leaders = ((Fields *)found)->objects[LEADERS];
+    if (leaders == NULL || PyObject_Size(leaders) <= 0 || lock == NULL || !has_fields(Py_TYPE(lock)) || ((Fields *)lock)->flag)
+        return NULL;
+    return (Fields *)found;
+}
+
+/* Return the queue of the record. NULL without an exception: no queue yet, or the record takes the general path. */
 static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
 {
-    PyObject *lock = topic->objects[APPEND_LOCK], *leaders = topic->objects[LEADERS], *found;
-    Py_ssize_t count = leaders == NULL ? 0 : PyObject_Size(leaders);
-    if (count <= 0 || lock == NULL || !has_fields(Py_TYPE(lock)) || ((Fields *)lock)->flag)
-        return NULL;
+    Py_ssize_t count = PyObject_Size(topic->objects[LEADERS]);
+    PyObject *found;
     if (of->partition == NULL && of->key == NULL)
         return own->sticks ? field(topic, STICKY, own->objects[QUEUE_TYPE]) : NULL;
     PyObject *by_partition = topic->objects[BY_PARTITION];
@@ -235,13 +254,11 @@ static int on_loop(FastAppend *own)
 /* Return the open batch for the record. NULL without an exception: the record takes the general path. Runs no Python code. */
 static Fields *open_batch(FastAppend *own, const Arguments *of)
 {
-    Fields *memory = (Fields *)own->objects[MEMORY], *queue;
+    Fields *memory = (Fields *)own->objects[MEMORY], *topic, *queue;
     if (memory->objects[WAITERS] == NULL || PyObject_Size(memory->objects[WAITERS]) != 0)
         return NULL;
-    PyObject *topic = PyDict_GetItemWithError(own->objects[TOPICS], of->topic);
-    if (topic == NULL || (PyObject *)Py_TYPE(topic) != own->objects[TOPIC_TYPE])
-        return NULL;
-    queue = queue_of(own, (Fields *)topic, of);
+    topic = topic_of(own, of);
+    queue = topic == NULL ? NULL : queue_of(own, topic, of);
     return queue == NULL ? NULL : field(queue, OPEN, own->objects[BATCH_TYPE]);
 }
 
@@ -283,7 +300,7 @@ static PyObject *append_to_living(FastAppend *own, Fields *batch, PyObject *last
     Py_ssize_t size = 0, more_held = 0;
     if (columns == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
         return NULL;
-    int awaits = PyList_CheckExact(last), is_added = 0;
+    int awaits = PyList_Check(last), is_added = 0;
     if (awaits ? !PyCallable_Check(of->kind) : !aioproducer_is_receipts(last))
         return NULL;
     /* First, because an allocation may start the garbage collector, and finalizers may call the producer. */
@@ -325,6 +342,29 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     return waiter;
 }
 
+/* Append the record by `Accumulator.append`, which opens a batch. NULL without an exception: the general path. */
+static PyObject *append_first(FastAppend *own, const Arguments *of, Py_ssize_t payload)
+{
+    Fields *topic = topic_of(own, of), *queue = NULL;
+    int is_sticky = of->partition == NULL && of->key == NULL;
+    if (topic == NULL || of->headers != NULL || of->timestamp_ms != NULL || (is_sticky && !own->sticks) ||
+        (!is_sticky && (queue = queue_of(own, topic, of)) == NULL))
+        return NULL;
+    PyObject *size = PyLong_FromSsize_t(payload + RECORD_OVERHEAD), *waiter = NULL;
+    Py_INCREF((PyObject *)topic);
+    Py_XINCREF((PyObject *)queue);
+    if (size != NULL)
+        waiter = PyObject_CallFunctionObjArgs(own->objects[APPEND], topic, queue == NULL ? Py_None : (PyObject *)queue,
+                                              or_none(of->value), or_none(of->key), own->objects[NO_HEADERS], Py_None, size,
+                                              of->kind, NULL);
+    Py_XDECREF(size);
+    Py_XDECREF((PyObject *)queue);
+    Py_DECREF((PyObject *)topic);
+    if (waiter == Py_None) /* no memory is free */
+        Py_CLEAR(waiter);
+    return waiter;
+}
+
 /* Append the record and return its waiter. NULL without an exception: the record takes the general path. */
 static PyObject *append_fast(FastAppend *own, const Arguments *of)
 {
@@ -333,13 +373,17 @@ static PyObject *append_fast(FastAppend *own, const Arguments *of)
     if (own->largest_payload < 0 || !PyUnicode_CheckExact(of->topic) || (of->value != NULL && !PyBytes_CheckExact(of->value)) ||
         (of->key != NULL && !PyBytes_CheckExact(of->key)))
         return NULL;
-    if (sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key)) > own->largest_payload)
+    Py_ssize_t payload = sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key));
+    if (payload > own->largest_payload || (is_here = on_loop(own)) <= 0)
         return NULL;
-    if ((is_here = on_loop(own)) <= 0 || !timestamp_of(own, of, &ms))
-        return NULL;
-    /* From here on no Python code runs, except in the allocation of `append_to`. */
-    Fields *batch = open_batch(own, of);
-    return batch == NULL ? NULL : append_to(own, batch, of, ms);
+    if (timestamp_of(own, of, &ms)) {
+        /* From here on no Python code runs, except in the allocation of `append_to`. */
+        Fields *batch = open_batch(own, of);
+        PyObject *waiter = batch == NULL ? NULL : append_to(own, batch, of, ms);
+        if (waiter != NULL)
+            return waiter;
+    }
+    return PyErr_Occurred() ? NULL : append_first(own, of, payload);
 }
 
 enum { A_KIND, A_TOPIC, A_VALUE, A_KEY, A_PARTITION, A_HEADERS, A_TIMESTAMP, A_COUNT };

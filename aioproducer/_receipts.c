@@ -130,20 +130,6 @@ void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt)
     added->index = (uint32_t)own->count++;
 }
 
-PyObject *aioproducer_receipts_new(PyObject *receipts)
-{
-    PyObject *made = aioproducer_receipts_make(receipts);
-    if (made != NULL)
-        aioproducer_receipts_publish(receipts, made);
-    return made;
-}
-
-static PyObject *receipts_new(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    return aioproducer_receipts_new(self);
-}
-
 static int check_receipt(PyObject *object)
 {
     if (aioproducer_is_receipt(object))
@@ -152,7 +138,7 @@ static int check_receipt(PyObject *object)
     return -1;
 }
 
-static PyObject *receipts_add(PyObject *self, PyObject *receipt)
+static PyObject *receipts_append(PyObject *self, PyObject *receipt)
 {
     if (check_receipt(receipt) < 0)
         return NULL;
@@ -384,12 +370,6 @@ static PyObject *receipts_is_forsaken(PyObject *self, void *unused)
     return PyBool_FromLong(own->outcome->state != PENDING || own->expired_count == own->count);
 }
 
-static PyObject *receipts_last(PyObject *self, void *unused)
-{
-    (void)unused;
-    return Py_NewRef(self);
-}
-
 static Py_ssize_t receipts_length(PyObject *self)
 {
     return ((Receipts *)self)->count;
@@ -429,10 +409,9 @@ static void receipts_dealloc(PyObject *self)
 }
 
 static PyMethodDef receipts_methods[] = {
-    {"add", receipts_add, METH_O, NULL},
+    {"append", receipts_append, METH_O, NULL},
     {"fail", receipts_fail, METH_O, NULL},
     {"indices_of", receipts_indices_of, METH_O, NULL},
-    {"new", receipts_new, METH_NOARGS, NULL},
     {"resolve", receipts_resolve, METH_O, NULL},
     {"take", receipts_take, METH_O, NULL},
     {NULL, NULL, 0, NULL},
@@ -440,7 +419,6 @@ static PyMethodDef receipts_methods[] = {
 
 static PyGetSetDef receipts_attributes[] = {
     {"is_forsaken", receipts_is_forsaken, NULL, NULL, NULL},
-    {"last", receipts_last, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

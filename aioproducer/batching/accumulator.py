@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.batching.batch import Batch, Place, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.batching.filling import charge, put_record, put_rows, trim
+from aioproducer.batching.filling import put_record, put_rows, trim
 from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -156,9 +156,9 @@ class Accumulator:
         }
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
-        """Append a small record with only a *value* to the open batch of the sticky partition.
+        """Append a small record with only a *value* to the columns of the sticky partition's open batch.
 
-        Fast path of `append`. Every record that cannot join the open batch is passed on to `append`.
+        Fast path of `append` without the accelerator. Every record that cannot join the open batch is passed on to `append`.
         """
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
@@ -173,24 +173,18 @@ class Accumulator:
         ):
             return self.append(topic, None, value, None, (), None, size, kind)
         try:
-            columns, clock = batch.columns, self.clock
-            timestamp_ms = clock.known_ms or clock.now_ms()
-            if self._is_buffered:
-                batch.size = size = columns.append(value, None, (), timestamp_ms, batch.limit, free)
-                if size > batch.held:
-                    charge(memory, batch)
-            else:
-                memory.free = free - size
-                batch.size = batch.held = grown
-                columns.values.append(value)
-                columns.timestamps.append(timestamp_ms)
-            waiter: W = batch.stretch.new()
+            memory.free = free - size
+            batch.size = batch.held = grown
+            columns, clock, waiter = batch.columns, self.clock, kind.waiter()
+            columns.values.append(value)
+            columns.timestamps.append(clock.known_ms or clock.now_ms())
+            batch.last.append(waiter)
         except BaseException:
             self._recover(topic)
             raise
         return waiter
 
-    def append(  # noqa: C901 - buffer or columns, without a call for columns
+    def append(  # noqa: C901, PLR0912 - buffer or columns, without a call for columns
         self, topic: TopicQueues, queue: PartitionQueue | None, value: bytes | None, key: bytes | None,
         headers: Headers, timestamp_ms: int | None, size: int, kind: Kind[W],
         *, reserved: int = 0, called_at: float | None = None, waiter: W | None = None,
@@ -235,7 +229,9 @@ class Accumulator:
                     batch.plain_kind = None
             if batch.kind is not kind:
                 batch.begin_stretch(kind)
-            waiter = batch.stretch.new() if waiter is None else batch.add_waiter(waiter)
+            if waiter is None:
+                waiter = kind.waiter()
+            batch.last.append(waiter)
         except BaseException:
             self._recover(topic)
             raise

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
-from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
+from aioproducer.batching.waiters import Delivered, Kind, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
@@ -21,8 +21,6 @@ Order = tuple[int, ...]
 """Position of a batch in its partition. `(5,) < (5, 0) < (5, 1) < (6,)`, so parts of a split batch keep its position."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
-
-W = TypeVar("W")
 
 Place: TypeAlias = "tuple[Batch, int]"
 """A batch, and the index of a record in it; the index is valid until the first drain."""
@@ -58,7 +56,6 @@ class Batch(BatchFields):
         "retry_at",
         "sequence",
         "state",
-        "stretch",
         "stretches",
         "successors",
         "topic_partition",
@@ -89,11 +86,9 @@ class Batch(BatchFields):
         self.kind: Kind[Any] | None = None
         """Kind of the last stretch if a single record may join that stretch, else None."""
         self.plain_kind: Kind[Any] | None = None
-        """`kind` for `append_to_open`; None if columns have a key or headers."""
-        self.stretch: Any = None
-        """Last stretch, if `kind` is not None."""
+        """`kind` for `append_to_open`; None for a buffer, or columns with a key or headers."""
         self.last: Any = None
-        """`last` of the last stretch, if `kind` is not None."""
+        """Last stretch, if `kind` is not None."""
         self.size: int = BATCH_OVERHEAD
         """Encoded size before compression, in bytes; an upper bound for columns."""
         self.held: int = BATCH_OVERHEAD
@@ -301,18 +296,13 @@ class Batch(BatchFields):
 
     def begin_stretch(self, kind: Kind[Any]) -> None:
         """Begin a stretch of *kind* for single records."""
-        stretch: Stretch[Any] = kind.stretch()
+        stretch = kind.stretch()
         self.stretches.append(stretch)
-        self.stretch, self.last = stretch, stretch.last
+        self.last = stretch
         columns = self.columns
-        is_plain = not isinstance(columns, RecordColumns) or not (columns.keys or columns.headers)
-        self.plain_kind = kind if is_plain else None
+        if isinstance(columns, RecordColumns) and columns.keys is None and columns.headers is None:
+            self.plain_kind = kind
         self.kind = kind
-
-    def add_waiter(self, waiter: W) -> W:
-        """Add *waiter*, of the kind of the last stretch, for the record just appended; return *waiter*."""
-        self.stretch.add(waiter)
-        return waiter
 
     def add_waiters(self, waiters: Waiters) -> None:
         """Add *waiters* for the records just appended."""
@@ -325,7 +315,7 @@ class Batch(BatchFields):
         self._end_stretch()
 
     def _end_stretch(self) -> None:
-        self.kind = self.plain_kind = self.stretch = self.last = None
+        self.kind = self.plain_kind = self.last = None
 
     def repair(self) -> None:
         """Drop records without a waiter, whose append an exception interrupted."""

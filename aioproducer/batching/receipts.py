@@ -16,7 +16,6 @@ from aioproducer.batching.waiters import (
     Failure,
     FutureWaiters,
     Kind,
-    Stretch,
     TaskWaker,
     factory_of,
     reference_to,
@@ -24,23 +23,8 @@ from aioproducer.batching.waiters import (
 from aioproducer.types import RecordMetadata
 
 
-class ReceiptStretch(Stretch[RecordFuture], Protocol):
-    """Stretch of records with one Future each."""
-
-    def add(self, waiter: RecordFuture) -> None:
-        """Add *waiter* for the record just appended."""
-
-
 class ReceiptKind(Kind[RecordFuture], Protocol):
-    """Kind of the Futures of one event loop."""
-
-    def stretch(self) -> ReceiptStretch:
-        """Return an empty stretch of this kind."""
-        ...
-
-    def waiter(self) -> RecordFuture:
-        """Return a Future that a stretch adds later: a waiting call creates its Future before the append."""
-        ...
+    """Kind of the Futures of one event loop. A waiting call creates its Future before the append."""
 
     def expire(self, waiter: RecordFuture, failure: Failure) -> None:
         """Fail only *waiter*, at the deadline of its call."""
@@ -52,12 +36,10 @@ class FutureKind:
 
     __slots__ = ("waiter",)
 
+    stretch = FutureWaiters
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waiter: Callable[[], RecordFuture] = factory_of(asyncio.Future, {"loop": loop})
-
-    def stretch(self) -> FutureWaiters:
-        """Return an empty stretch of Futures."""
-        return FutureWaiters([], self.waiter)
 
     def expire(self, waiter: RecordFuture, failure: Failure) -> None:
         """Fail only *waiter*."""

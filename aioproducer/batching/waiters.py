@@ -105,10 +105,10 @@ class Acknowledgement:
     herald: ClassVar[asyncio.Future[None]]
     """Done Future that wakes tasks without an error."""
 
-    @classmethod
-    def stretch(cls) -> AwaitingWaiters:
-        """Return an empty stretch of acknowledgements: the class is their `Kind`."""
-        return AwaitingWaiters([], cls)
+    stretch: ClassVar[Callable[[], AwaitingWaiters]]
+    """Returns an empty stretch: the class is the `Kind` of its instances."""
+    waiter: ClassVar[Callable[[], Acknowledgement]]
+    """The class itself: returns an acknowledgement that a stretch adds."""
 
     def result(self) -> RecordMetadata:
         """Return the record's metadata, or raise its error, once."""
@@ -165,6 +165,7 @@ _acknowledgements: Final = fastest("acknowledgements", python_acknowledgements)
 def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
     """Return the acknowledgement class for tasks of *loop*."""
     kind = _acknowledgements(Acknowledgement)
+    kind.stretch, kind.waiter = AwaitingWaiters, kind
     kind._loop = loop  # noqa: SLF001 - of this module
     kind.waker = TaskWaker(loop)
     kind.herald = loop.create_future()
@@ -363,63 +364,39 @@ class Waiters(Protocol):
 W_co = TypeVar("W_co", covariant=True)
 
 
-class Stretch(Waiters, Protocol[W_co]):
+W_contra = TypeVar("W_contra", contravariant=True)
+
+
+class Stretch(Waiters, Protocol[W_contra]):
     """Waiters with one record each."""
 
-    @property
-    def last(self) -> Any:
-        """The object that the append path in C adds a waiter to."""
-
-    def new(self) -> W_co:
-        """Add and return a waiter for the record just appended."""
-        ...
+    def append(self, waiter: W_contra, /) -> None:
+        """Add *waiter*, of the stretch's kind, for the record just appended."""
 
 
 class Kind(Protocol[W_co]):
     """A kind of waiter. Consecutive records of a batch with the same kind share one stretch."""
 
-    def stretch(self) -> Stretch[W_co]:
-        """Return an empty stretch of this kind."""
-        ...
-
-
-class FutureWaiters:
-    """Stretch of records with one `asyncio.Future` each."""
-
-    __slots__ = ("_new_future", "futures")
-
-    def __init__(
-        self,
-        futures: list[asyncio.Future[RecordMetadata]],
-        new_future: Callable[[], asyncio.Future[RecordMetadata]] = asyncio.Future,
-    ) -> None:
-        self.futures: list[asyncio.Future[RecordMetadata]] = futures
-        self._new_future = new_future
-
-    def __len__(self) -> int:
-        return len(self.futures)
+    @property
+    def stretch(self) -> Callable[[], Stretch[Any]]:
+        """Function that returns an empty stretch of this kind."""
 
     @property
-    def last(self) -> list[asyncio.Future[RecordMetadata]]:
-        """The list of the Futures."""
-        return self.futures
+    def waiter(self) -> Callable[[], W_co]:
+        """Function that returns a waiter of this kind, which a stretch adds later."""
 
-    def new(self) -> asyncio.Future[RecordMetadata]:
-        """Add and return a Future for the record just appended."""
-        future = self._new_future()
-        self.futures.append(future)
-        return future
 
-    def add(self, waiter: asyncio.Future[RecordMetadata]) -> None:
-        """Add *waiter* for the record just appended."""
-        self.futures.append(waiter)
+class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
+    """Stretch of records with one `asyncio.Future` each."""
+
+    __slots__ = ()
 
     def resolve(self, delivered: Delivered) -> None:
         """Resolve all Futures in one pass, without a Python frame per Future."""
-        if not self.futures:
+        if not self:
             return
         # nest_asyncio may have replaced `asyncio.Future` since, so this uses the class of these Futures.
-        resolved = map(type(self.futures[0]).set_result, self.futures, delivered.metadata())
+        resolved = map(type(self[0]).set_result, self, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)
@@ -429,7 +406,7 @@ class FutureWaiters:
 
     def fail(self, failure: Failure) -> None:
         """Fail all pending Futures, each with its own exception. Later outcomes are ignored."""
-        for future in self.futures:
+        for future in self:
             if not future.done():
                 future.set_exception(failure.error())
             if not future.cancelled():
@@ -437,60 +414,37 @@ class FutureWaiters:
 
     def take(self, indices: Sequence[int]) -> FutureWaiters:
         """Return the Futures at *indices*."""
-        return FutureWaiters([self.futures[index] for index in indices])
+        return FutureWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return the index of the Future *waiter*, if the stretch has it."""
-        return [index for index, future in enumerate(self.futures) if future is waiter]
+        return [index for index, future in enumerate(self) if future is waiter]
 
     @property
     def is_forsaken(self) -> bool:
         """True if all Futures have failed; the record of a cancelled Future is still sent."""
-        return all(future.done() and not future.cancelled() for future in self.futures)
+        return all(future.done() and not future.cancelled() for future in self)
 
 
-class AwaitingWaiters:
+class AwaitingWaiters(list[Acknowledgement]):
     """Stretch of records with one Acknowledgement each. Their calls have no deadline of their own."""
 
-    __slots__ = ("_kind", "acknowledgements")
+    __slots__ = ()
 
-    def __init__(
-        self, acknowledgements: list[Acknowledgement], kind: type[Acknowledgement] = Acknowledgement
-    ) -> None:
-        self.acknowledgements: list[Acknowledgement] = acknowledgements
-        self._kind = kind
-
-    def __len__(self) -> int:
-        return len(self.acknowledgements)
-
-    @property
-    def last(self) -> list[Acknowledgement]:
-        """The list of the acknowledgements."""
-        return self.acknowledgements
-
-    def new(self) -> Acknowledgement:
-        """Add and return an acknowledgement for the record just appended."""
-        acknowledgement = self._kind()
-        self.acknowledgements.append(acknowledgement)
-        return acknowledgement
+    is_forsaken: ClassVar[bool] = False
 
     def resolve(self, delivered: Delivered) -> None:
         """Wake all tasks with the metadata of their records."""
-        resolve_awaited(self.acknowledgements, delivered.metadata())
+        resolve_awaited(self, delivered.metadata())
 
     def fail(self, failure: Failure) -> None:
         """Fail all tasks, each with its own exception."""
-        fail_awaited(self.acknowledgements, [failure.error() for _ in self.acknowledgements])
+        fail_awaited(self, [failure.error() for _ in self])
 
     def take(self, indices: Sequence[int]) -> AwaitingWaiters:
         """Return the acknowledgements at *indices*."""
-        return AwaitingWaiters([self.acknowledgements[index] for index in indices])
+        return AwaitingWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return none: nobody else knows of these."""
         return ()
-
-    @property
-    def is_forsaken(self) -> bool:
-        """False: these calls have no deadline of their own."""
-        return False

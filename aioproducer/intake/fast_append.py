@@ -189,6 +189,7 @@ def accelerated_append(
         accumulator.memory,
         accumulator.clock,
         accumulator.clock.now_ms,
+        accumulator.append,
         running_loop,
         loop,
         TopicQueues,

@@ -206,7 +206,7 @@ class FakeCall:
     def waiters(self, positions: Any, batch: Any) -> Any:
         stretch = self.rig.receipts.stretch()
         for _ in positions:
-            stretch.add(self.rig.receipts.waiter())
+            stretch.append(self.rig.receipts.waiter())
         return stretch
 
 

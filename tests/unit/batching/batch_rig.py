@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchEvent, BatchState
 from aioproducer.batching.bulk import CallWaiters, SendManyCall
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.receipts import FutureKind
+from aioproducer.batching.waiters import Kind
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import record_size_bound
 from tests.unit.floor_rig import TOPIC, batching_settings
 
+W = TypeVar("W")
 HEADERS = (("trace", b"1"),)
 HAPPEN: Mapping[BatchEvent, Callable[[Batch], None]] = {
     BatchEvent.SEAL: Batch.seal,
@@ -48,6 +51,13 @@ def batch_in(state: BatchState = BatchState.OPEN) -> Batch:
     return batch
 
 
+def added(kind: Kind[W], stretch: Any) -> W:
+    """Return a new waiter of *kind* in *stretch*."""
+    waiter = kind.waiter()
+    stretch.append(waiter)
+    return waiter
+
+
 def send(
     batch: Batch, value: bytes = b"v", key: bytes | None = None, *, timestamp_ms: int = 1
 ) -> RecordFuture:
@@ -56,8 +66,8 @@ def send(
     batch.size += record_size_bound(value, key, ())
     if batch.kind is None:
         batch.begin_stretch(FutureKind(asyncio.get_running_loop()))
-    future: RecordFuture = batch.stretch.new()
-    return future
+    assert batch.kind is not None
+    return added(batch.kind, batch.last)
 
 
 def send_many(batch: Batch, call: SendManyCall, *positions: int, timestamp_ms: int = 1) -> None:

@@ -19,7 +19,7 @@ from aioproducer.errors import DeliveryTimeout
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
-from tests.unit.batching.batch_rig import HEADERS, batch_in, call_of, mixed, send, send_many
+from tests.unit.batching.batch_rig import HEADERS, added, batch_in, call_of, mixed, send, send_many
 from tests.unit.floor_rig import TOPIC
 
 LATE = Failure(DeliveryTimeout, "late")
@@ -32,17 +32,17 @@ class TestRuns:
         futures = [send(batch), send(batch)]
         [waiters] = batch.stretches
         assert isinstance(waiters, FutureWaiters)
-        assert waiters.futures == futures
+        assert waiters == futures
 
     @in_virtual_time
     async def test_consecutive_records_that_are_awaited_share_one_of_their_own_kind(self) -> None:
         batch = batch_in()
         kind = acknowledgement_on(asyncio.get_running_loop())
         batch.begin_stretch(kind)
-        awaited = [batch.stretch.new(), batch.stretch.new()]
+        awaited = [added(kind, batch.last), added(kind, batch.last)]
         [waiters] = batch.stretches
         assert isinstance(waiters, AwaitingWaiters)
-        assert waiters.acknowledgements == awaited
+        assert waiters == awaited
 
     @in_virtual_time
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
@@ -57,18 +57,18 @@ class TestRuns:
         batch, futures, call = mixed()
         single, bulk, last = batch.take_waiters([1, 2, 4, 5])
         assert isinstance(single, FutureWaiters)
-        assert single.futures == [futures[1]]
+        assert single == [futures[1]]
         assert isinstance(bulk, CallWaiters)
         assert (bulk.call, bulk.positions) == (call, [0, 2])
         assert isinstance(last, FutureWaiters)
-        assert last.futures == [futures[2]]
+        assert last == [futures[2]]
 
     @in_virtual_time
     async def test_a_run_without_chosen_records_is_left_out(self) -> None:
         batch, futures, _ = mixed()
         [waiters] = batch.take_waiters([5])
         assert isinstance(waiters, FutureWaiters)
-        assert waiters.futures == [futures[2]]
+        assert waiters == [futures[2]]
         assert batch.take_waiters([]) == []
 
 

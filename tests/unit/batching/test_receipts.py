@@ -12,6 +12,7 @@ from aioproducer.batching.receipts import ExpiringReceipt, FutureKind, ReceiptKi
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout, ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.batch_rig import added
 
 LATE = Failure(DeliveryTimeout, "late")
 CLOSED = Failure(ProducerClosed, "closed")
@@ -35,7 +36,7 @@ def delivered(*timestamps_ms: int, base_offset: int = 40) -> Delivered:
 def stretch_of(of: Of, count: int) -> tuple[ReceiptKind, Any, list[asyncio.Future[Any]]]:
     kind = of(asyncio.get_running_loop())
     stretch = kind.stretch()
-    return kind, stretch, [stretch.new() for _ in range(count)]
+    return kind, stretch, [added(kind, stretch) for _ in range(count)]
 
 
 def kinds(futures: list[asyncio.Future[Any]]) -> list[str]:
@@ -48,8 +49,8 @@ async def test_stretch_adds_new_and_given_futures_in_order(of: Of) -> None:
     given = kind.waiter()
     heard: list[Any] = []
     given.add_done_callback(heard.append)
-    stretch.add(given)
-    last = stretch.new()
+    stretch.append(given)
+    last = added(kind, stretch)
     assert len(stretch) == 3
     assert [list(stretch.indices_of(each)) for each in (first, given, last)] == [[0], [1], [2]]
     assert list(stretch.indices_of(object())) == []
@@ -178,8 +179,9 @@ async def test_record_of_a_cancelled_receipt_is_still_sent(of: Of) -> None:
 async def test_receipts_wake_at_the_end_of_a_read() -> None:
     loop = asyncio.get_running_loop()
     waker = TaskWaker(loop)
-    stretch = receipts_on(waker).stretch()
-    future, log = stretch.new(), list[str]()
+    kind = receipts_on(waker)
+    stretch = kind.stretch()
+    future, log = added(kind, stretch), list[str]()
     future.add_done_callback(lambda _: log.append("called"))
 
     def read() -> None:

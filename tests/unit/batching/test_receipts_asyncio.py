@@ -15,6 +15,7 @@ import pytest
 from aioproducer.batching.receipts import FutureKind, ReceiptKind, receipts_on
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout
+from tests.unit.batching.batch_rig import added
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -30,7 +31,7 @@ class Records:
         self.loop = asyncio.get_running_loop()
         self.kind = of(self.loop)
         self.stretch = self.kind.stretch()
-        self.futures = [self.stretch.new() for _ in range(3)]
+        self.futures = [added(self.kind, self.stretch) for _ in range(3)]
         self.first: Any = self.futures[0]
         self.log: list[Any] = []
 
@@ -399,8 +400,9 @@ def test_loop_runs_until_a_receipt_is_done(
 ) -> None:
     loop = new_loop()
     try:
-        stretch = of(loop).stretch()
-        future = stretch.new()
+        kind = of(loop)
+        stretch = kind.stretch()
+        future = added(kind, stretch)
         loop.call_soon(stretch.resolve, Delivered("orders", 3, 40, [1], log_append_time=False))
         assert loop.run_until_complete(future).offset == 40
     finally:
@@ -411,8 +413,9 @@ def test_loop_runs_until_a_receipt_is_done(
 def test_interrupt_of_a_callback_leaves_the_others_to_run(interrupt: type[BaseException]) -> None:
     loop = asyncio.new_event_loop()
     try:
-        stretch, log = receipts(loop).stretch(), list[str]()
-        one, other = stretch.new(), stretch.new()
+        kind, log = receipts(loop), list[str]()
+        stretch = kind.stretch()
+        one, other = added(kind, stretch), added(kind, stretch)
 
         def stop(_: object) -> None:
             raise interrupt

@@ -13,6 +13,7 @@ from aioproducer.acceleration import accelerated
 from aioproducer.batching.receipts import ReceiptKind, receipts_on
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout
+from tests.unit.batching.batch_rig import added
 
 LATE = Failure(DeliveryTimeout, "late")
 
@@ -25,8 +26,9 @@ def receipts(loop: asyncio.AbstractEventLoop) -> ReceiptKind:
 def test_collector_does_not_track_receipts_without_callbacks() -> None:
     loop = asyncio.new_event_loop()
     try:
-        stretch = receipts(loop).stretch()
-        plain, watched, failed = stretch.new(), stretch.new(), stretch.new()
+        kind = receipts(loop)
+        stretch = kind.stretch()
+        plain, watched, failed = added(kind, stretch), added(kind, stretch), added(kind, stretch)
         watched.add_done_callback(print)
         assert [gc.is_tracked(each) for each in (plain, watched, failed)] == [False, True, False]
         stretch.fail(LATE)
@@ -49,16 +51,17 @@ def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:
         del witness, others
 
     loop = asyncio.new_event_loop()
-    stretch, witness = receipts(loop).stretch(), Lost()
+    kind, witness = receipts(loop), Lost()
+    stretch = kind.stretch()
     gone = weakref.ref(witness)
-    task = loop.create_task(wait(stretch.new(), witness, [stretch.new() for _ in range(10)]))  # noqa: RUF006
+    task = loop.create_task(wait(added(kind, stretch), witness, [added(kind, stretch) for _ in range(10)]))  # noqa: RUF006
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.call_later(1000, print, stretch, task)
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
     loop._scheduled.clear()  # type: ignore[attr-defined]
-    del loop, stretch, witness, task
+    del loop, kind, stretch, witness, task
     gc.collect()
     assert gone() is None
 
@@ -66,11 +69,12 @@ def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:
 def test_stretch_without_callbacks_keeps_no_loop() -> None:
     loop, witness = asyncio.new_event_loop(), Lost()
     gone = weakref.ref(witness)
-    stretch = receipts(loop).stretch()
-    waiter = stretch.new()
+    kind = receipts(loop)
+    stretch = kind.stretch()
+    waiter = added(kind, stretch)
     loop.close()
     loop.kept = (stretch, waiter, witness)  # type: ignore[attr-defined]
-    del loop, stretch, waiter, witness
+    del loop, kind, stretch, waiter, witness
     gc.collect()
     assert gone() is None
 
@@ -81,7 +85,7 @@ def test_collector_tracks_a_stretch_once_it_has_a_callback_or_failure() -> None:
     try:
         kind = receipts(loop)
         delivered, failed, listened = (kind.stretch() for _ in range(3))
-        kept = [each.new() for each in (delivered, failed, listened)]
+        kept = [added(kind, each) for each in (delivered, failed, listened)]
         kept[2].add_done_callback(print)
         delivered.resolve(Delivered("orders", 3, 40, [1], log_append_time=False))
         failed.fail(LATE)
@@ -97,11 +101,12 @@ def test_waiting_task_is_freed_with_the_stretch_alone() -> None:
 
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        stretch, witness = receipts(loop).stretch(), Lost()
+        kind, witness = receipts(loop), Lost()
+        stretch = kind.stretch()
         gone = weakref.ref(witness)
-        task = loop.create_task(wait(stretch.new(), witness))
+        task = loop.create_task(wait(added(kind, stretch), witness))
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         runner.run(asyncio.sleep(0))
-        del stretch, witness, task
+        del kind, stretch, witness, task
         gc.collect()
         assert gone() is None

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from aioproducer.acceleration import accelerated
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
@@ -109,6 +111,17 @@ class TestCommonRecords:
         rig = FastRig(partitions=3)
         rig.append_fast(partition=2, at=at)
         assert rig.records(2) == [(b"value", None, (), at)]
+
+    @pytest.mark.skipif(not accelerated, reason="an append in C only")
+    @pytest.mark.parametrize("fields", [{}, {"partition": 0}, {"key": b"k"}, {"value": None}])
+    async def test_first_one_in_c_opens_a_batch_without_the_python_front(self, fields: Any) -> None:
+        rig = FastRig()
+        _ = rig.accumulator.topics[TOPIC][0]
+        front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
+        on_loop: Any = {"loop": rig.loop, "running_loop": asyncio.get_running_loop}
+        rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
+        assert not rig.append_fast(**fields).done()
+        assert [len(batch) for batch in rig.accumulator.unresolved] == [1]
 
 
 class TestOthers:
