@@ -82,11 +82,13 @@ class Engine:
         on_fatal: Callable[[], None],
         on_transaction: Callable[[bool], None],
         handover: Handover | None = None,
+        passes_refusals: bool = False,
     ) -> None:
         """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
 
         *on_transaction* is told whether the open transaction takes records. *handover* has what the producer before this
-        one has left, and takes what this one leaves.
+        one has left, and takes what this one leaves. With *passes_refusals* a transaction goes on without the records that a
+        broker refuses for their content.
         """
         self._on_crash = on_crash
         self._on_fatal = on_fatal
@@ -127,8 +129,11 @@ class Engine:
             enabled=config.enable_metrics_push,
         )
         floor = self._floor = transaction_floor(config, on_moved=on_transaction)
+        batching = config.batching_settings()
+        if passes_refusals:
+            batching = batching._replace(max_in_flight=1)
         self.accumulator: Final = Accumulator(
-            config.batching_settings(),
+            batching,
             IdentityKeeper() if floor is None else floor.manager,
             loop=self._loop,
             wake=wakeup.ring,
@@ -147,6 +152,7 @@ class Engine:
             observer=OutcomeObserver(self.metrics, interceptors),
             on_failure=None if records is None else records.failing,
             limits=self.limits,
+            passes_refusals=passes_refusals,
         )
         self._completion = completion
         self._wakeup = wakeup

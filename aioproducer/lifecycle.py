@@ -109,7 +109,13 @@ class Lifecycle:
         """
         await self._start()
 
-    async def _start(self, going_on: GoingOn | None = None, handover: Handover | None = None) -> None:
+    async def _start(
+        self,
+        going_on: GoingOn | None = None,
+        handover: Handover | None = None,
+        *,
+        passes_refusals: bool = False,
+    ) -> None:
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
@@ -121,6 +127,7 @@ class Lifecycle:
                 on_fatal=self._failed_fatally,
                 on_transaction=self._transaction_moved,
                 handover=handover,
+                passes_refusals=passes_refusals,
             )
             await engine.start(going_on)
         except BaseException:

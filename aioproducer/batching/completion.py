@@ -65,8 +65,14 @@ class BatchCompletion:
         observer: Observer,
         on_failure: Callable[[Failure], Failure] | None = None,
         limits: LogLimits | None = None,
+        passes_refusals: bool = False,
     ) -> None:
-        """*on_failure* receives every failure first, for its transaction, and returns the failure to report."""
+        """*on_failure* receives every failure first, for its transaction, and returns the failure to report.
+
+        *passes_refusals* excepts records that a broker refuses for their content: the transaction goes on without them.
+        It requires one batch in flight per partition, so that the next batch can take the sequence of a refused one.
+        """
+        self.passes_refusals: Final = passes_refusals
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
         self.queue: Final = accumulator.queue
@@ -103,13 +109,14 @@ class BatchCompletion:
         """Fail the waiters of *batch*, and release its sequence, if any."""
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
+        passes = self.passes_refusals and failure.of_record and not failure.possibly_persisted
         queue.remove(batch)
         batch.fail()
         if batch.sequence is not None:
-            queue.request_epoch_bump(batch)
+            self._release_sequence(queue, batch, passes=passes)
         self._forget_trouble(queue)
         if not abandoned:
-            self._reject(batch, failure)
+            self._reject(batch, failure, passes=passes)
         self._accumulator.release(batch)
         self._offer_again(queue)
 
@@ -166,7 +173,7 @@ class BatchCompletion:
         if (
             sequence is not None
             and surely_absent
-            and not queue.sequences.acknowledged_here
+            and (self.passes_refusals or not queue.sequences.acknowledged_here)
             and queue.is_alone(batch)
         ):
             queue.sequences.take_back(sequence)
@@ -185,27 +192,34 @@ class BatchCompletion:
             queue.renumber_retrying()
         self._offer_again(queue)
 
-    def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
-        """The broker refused *batch* because of the records named: fail those, send the others again.
+    def reject_records(
+        self, batch: Batch, failures: Mapping[int, Failure], others: Failure | None = None
+    ) -> None:
+        """The broker refused *batch* because of the records in *failures*: fail those, send the other records again.
 
-        The others get new sequences, after the drain that `renumber` tells of. Where there are none, they go
-        before what is to be sent again behind them.
+        The other records get new sequences, after the drain that `renumber` describes. Without sequences, they precede
+        later batches that are to be sent again. In a transaction that fails, they fail as *others*.
         """
         queue = self.queue(batch)
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
+            if others is not None:
+                failure = self._failing(failure)  # noqa: PLW2901
             for each in batch.take_waiters([index]):
                 each.fail(failure)
             self._observer.failed(batch, batch.columns.take([index]), failure)
         rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
         self._replace(batch, (rest,))
-        self._observer.retried(rest)
         if batch.sequence is None:
             queue.retry(rest)
         else:
             queue.put_back(rest)
-            queue.request_epoch_bump(batch)
-        self._offer_again(queue)
+            self._release_sequence(queue, batch, passes=self.passes_refusals)
+        if others is None:
+            self._observer.retried(rest)
+            self._offer_again(queue)
+        else:
+            self.fail(rest, others)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
         """Fail expired batches, postpone the deadlines of batches that may outlive theirs, and return the next deadline."""
@@ -299,6 +313,14 @@ class BatchCompletion:
         queue.discard(batch)
         self._schedule.offer_again(queue, self._loop.time())
 
+    @staticmethod
+    def _release_sequence(queue: PartitionQueue, batch: Batch, *, passes: bool) -> None:
+        """Let the next batch have the sequence of *batch* if the transaction *passes* the refusal; else use no more."""
+        if passes and batch.sequence is not None and not (queue.in_flight or queue.retrying):
+            queue.sequences.take_back(batch.sequence)
+        else:
+            queue.request_epoch_bump(batch)
+
     def _note_accepted(self, batch: Batch) -> None:
         """Raise the size limit of the topic of the accepted *batch*, if the topic has one."""
         name = batch.topic_partition.topic
@@ -336,10 +358,11 @@ class BatchCompletion:
         batch.split(parts)  # from here on `flush` waits for the parts: `fail_everything` has to find them
         self._accumulator.release(batch)
 
-    def _reject(self, batch: Batch, failure: Failure) -> None:
+    def _reject(self, batch: Batch, failure: Failure, *, passes: bool = False) -> None:
         if not len(batch):
             return
-        failure = self._failing(failure)
+        if not passes:
+            failure = self._failing(failure)
         for each in batch.stretches:
             each.fail(failure)
         self._observer.failed(batch, batch.columns, failure)

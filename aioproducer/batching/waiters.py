@@ -48,6 +48,8 @@ class Failure(NamedTuple):
     fatal: bool = False
     reason: TimeoutReason | None = None
     """The `reason` of a DeliveryTimeout."""
+    of_record: bool = False
+    """True if a broker refused each of these records for its own content."""
 
     def error(self) -> ProducerError:
         """Return a fresh exception."""
@@ -57,6 +59,8 @@ class Failure(NamedTuple):
             error.reason = self.reason
         if self.abortable or self.fatal:
             error.abortable, error.fatal = self.abortable, self.fatal
+        if self.of_record:
+            error._is_of_record = True  # noqa: SLF001 - our own
         return error
 
 

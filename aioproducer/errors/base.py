@@ -30,6 +30,8 @@ class ProducerError(Exception):
     """Is the transaction lost, and the producer not? Abort it; then the producer goes on."""
     fatal: bool = False
     """Is this the end of the producer, so that only a new one goes on? Retries and healing are not for it."""
+    _is_of_record: bool = False
+    """True if a broker refused this very record for its content."""
 
     def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
         super().__init__(message)

@@ -136,6 +136,7 @@ class AnswerHandler:
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             last_attempt=self._may_not_retry(batch),
             transactional=self._settings.transactional_id is not None,
+            passes_refusals=self._completion.passes_refusals,
         )
         record_errors = {
             each.batch_index: each.batch_index_error_message or error.args[0]
@@ -177,16 +178,17 @@ class AnswerHandler:
                     batch.size,
                 )
                 completion.split(batch)
-            case outcomes.FailRecords(error, messages):
+            case outcomes.FailRecords(error, messages, others_fail):
                 completion.reject_records(
                     batch,
                     {
-                        index: failure_at(batch, connection, type(error)(message))
+                        index: failure_at(batch, connection, type(error)(message))._replace(of_record=True)
                         for index, message in messages.items()
                     },
+                    failure_at(batch, connection, error) if others_fail else None,
                 )
-            case outcomes.Fail(error):
-                completion.fail(batch, failure_at(batch, connection, error))
+            case outcomes.Fail(error, of_record):
+                completion.fail(batch, failure_at(batch, connection, error)._replace(of_record=of_record))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""

@@ -48,16 +48,19 @@ class Split(NamedTuple):
 
 
 class FailRecords(NamedTuple):
-    """Refused because of these records: fail them, send the others again."""
+    """Refused because of these records: fail them, and send the other records again unless *others_fail*."""
 
     error: BrokerError
     messages: Mapping[int, str]
+    others_fail: bool = False
 
 
 class Fail(NamedTuple):
     """Failed for good."""
 
     error: BrokerError
+    of_record: bool = False
+    """True if each record is refused for its own content."""
 
 
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
@@ -80,6 +83,8 @@ class Standing(NamedTuple):
     """`retries` is used up."""
     transactional: bool = False
     """It is part of a transaction, which has one epoch, and comes about whole or not at all."""
+    passes_refusals: bool = False
+    """The transaction goes on without records that the broker refuses for their content."""
 
 
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
@@ -102,8 +107,12 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:
-            some = len(record_errors) < standing.records and not standing.transactional
-            return FailRecords(error, record_errors) if some else Fail(error)
+            if len(record_errors) == standing.records:
+                return Fail(error, of_record=True)
+            others_fail = standing.transactional and not standing.passes_refusals
+            return FailRecords(error, record_errors, others_fail)
+        case MessageTooLarge() | InvalidRecord() | InvalidTimestamp() if standing.records == 1:
+            return Fail(error, of_record=True)
         case _:
             verdict = Retry(error) if error.retriable else Fail(error)
     ends = standing.last_attempt or (standing.transactional and isinstance(verdict, Renumber))

@@ -211,8 +211,11 @@ class TestInATransaction:
         assert verdict(kind, standing(in_doubt=True)._replace(transactional=True)) is Retry
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    def test_no_record_goes_on_without_the_others(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing()._replace(transactional=True), {0: "bad"}) is Fail
+    def test_others_fail_unless_the_transaction_passes_refusals(self, kind: type[BrokerError]) -> None:
+        error, of_transaction = kind("no"), standing()._replace(transactional=True)
+        passing = of_transaction._replace(passes_refusals=True)
+        assert judge(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
+        assert judge(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
 
     @pytest.mark.parametrize("code", RESENT)
     def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
