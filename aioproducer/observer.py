@@ -25,7 +25,8 @@ class OutcomeObserver:
         """Count the batch; tell the interceptors of each record."""
         now = self._metrics.clock()
         latency_s = now - batch.created_at
-        tally = self._metrics.topic(batch.topic_partition.topic)
+        topic, _ = batch.topic_partition
+        tally = self._metrics.topic(topic)
         if now >= tally.window_ends_at:
             tally.begin_window(now)
         tally.delivered_s += latency_s

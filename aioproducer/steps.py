@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial, wraps
 from threading import get_ident
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
 from aioproducer.escaping import escaped
 
@@ -24,6 +24,7 @@ makes the calls, so that feedback of user code cannot exhaust the stack or block
 
 Call = Callable[[], object]
 P = ParamSpec("P")
+A = TypeVarTuple("A")
 R = TypeVar("R")
 
 
@@ -39,8 +40,8 @@ class Step:
         """Number of nested step ends in progress."""
         self.calls: deque[Call] = deque()
 
-    def run(self, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """Return what *function* returns; its calls of user code run at the end of the outermost step.
+    def run(self, function: Callable[[*A], R], *arguments: *A) -> R:
+        """Return the result of *function*; its calls of user code run at the end of the outermost step.
 
         A signal may raise between any two bytecodes, also inside one of the two `finally` blocks. A depth that stayed
         above 0 would delay all user code forever.
@@ -49,7 +50,7 @@ class Step:
         try:
             try:
                 self.depth = outer + 1
-                return function(*arguments, **named)
+                return function(*arguments)
             finally:
                 self.depth = outer
         finally:
@@ -95,7 +96,7 @@ def as_step(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
-        return step_here().run(function, *arguments, **named)
+        return step_here().run(partial(function, *arguments, **named))
 
     return stepwise
 

@@ -48,6 +48,7 @@ class FakeConnection:
         self.throttled_until = 0.0
         self.held = False
         self.is_reading = False
+        self.read_at = 0.0
         self.after_read: Callable[[], None] | None = None
         self.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 13)})
         self.drains: list[asyncio.Future[None]] = []
@@ -112,7 +113,7 @@ class FakeConnection:
 
     def answer(self, answer: Any) -> None:
         """Answer the oldest call, as when it is read."""
-        self.is_reading = True
+        self.is_reading, self.read_at = True, asyncio.get_running_loop().time()
         try:
             self.calls.pop(0).answer(answer)
         finally:

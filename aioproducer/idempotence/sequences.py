@@ -99,17 +99,18 @@ class PartitionSequences:
 
         *alone* is whether nothing else has a sequence and no final answer: nobody will ask what those before it prove.
         """
-        if sequence.identity == self._identity and order > self._to_the_old_log:
+        identity, _ = sequence
+        if identity == self._identity and order > self._to_the_old_log:
             self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
             acknowledged = self._acknowledged
             if alone:
-                for each in acknowledged:
-                    if each.order > order:
-                        order, base_offset = each.order, each.base_offset
-                        end_offset = end_offset if each.end_offset < 0 else each.end_offset
+                for other, other_base, other_end in acknowledged:
+                    if other > order:
+                        order, base_offset = other, other_base
+                        end_offset = end_offset if other_end < 0 else other_end
                     elif end_offset < 0:
-                        end_offset = each.end_offset
+                        end_offset = other_end
                 acknowledged.clear()
             # As Acknowledged(…), without its frame.
             acknowledged.append(tuple.__new__(Acknowledged, (order, base_offset, end_offset)))
@@ -171,7 +172,10 @@ class PartitionSequences:
             self.needs_epoch_bump, self.gap_at = False, None
         if keeper.current is None:
             return False
-        if self._identity is None or self._identity.producer_id != keeper.current.producer_id:
+        identity = self._identity
+        if identity is not keeper.current and (
+            identity is None or identity.producer_id != keeper.current.producer_id
+        ):
             if unsettled:
                 return False
             self._begin(keeper.current)

@@ -18,7 +18,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
 from aioproducer.net.handshake import Ask, Exchange, ExpectedNode, handshake
-from aioproducer.net.in_flight import Call, Decode, FrameReader, InFlight
+from aioproducer.net.in_flight import IDS, Call, Decode, FrameReader, InFlight
 from aioproducer.net.large_answers import Undecoded, decode_unless_large
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
 
@@ -112,6 +112,8 @@ class ConnectionProtocol:
         self._logs_in = logs_in
         self._held: list[_Held] | None = None
         self._settings = settings
+        # Copies: before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        self._client_id, self._timeout_s = settings.client_id, settings.request_timeout_s
         self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes, self._postpone)
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
@@ -257,10 +259,11 @@ class ConnectionProtocol:
                 if answered is None:
                     continue
                 call, answer, _ = answered
-                if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                _, response, version, _, on_answer, _, _, _ = call
+                if version >= response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
                     throttle_s = min(answer.throttle_time_ms / 1000, self._settings.throttle_max_s)
                     self.throttled_until = max(self.throttled_until, now + throttle_s)
-                if call.on_answer is _of_the_exchange:
+                if on_answer is _of_the_exchange:
                     self._go_on(answer, now)
                 else:
                     self._is_heard = True
@@ -346,13 +349,15 @@ class ConnectionProtocol:
         on_answer: Callable[[Any], None] | None,
         now: float,
     ) -> None:
-        correlation_id = self._in_flight.new_id()
-        frame = encode_request(request, version, correlation_id, self._settings.client_id)
+        in_flight = self._in_flight
+        correlation_id = in_flight.last_id = (in_flight.last_id + 1) % IDS
+        frame = encode_request(request, version, correlation_id, self._client_id)
         if on_answer is not None:
-            deadline = now + self._settings.request_timeout_s
+            deadline = now + self._timeout_s
+            response, starts_at, count_records = request.RESPONSE, self._accepted, request.count_records
             # As Call(…), without its frame.
-            fields = correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted
-            self._in_flight.add(tuple.__new__(Call, (*fields, request.count_records)))
+            fields = correlation_id, response, version, decode, on_answer, deadline, starts_at, count_records
+            in_flight.add(tuple.__new__(Call, fields))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call of min() costs more
                 self.next_timeout = deadline
         self._accepted += len(frame)

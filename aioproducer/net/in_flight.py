@@ -17,6 +17,7 @@ from aioproducer.errors import ProtocolError
 from aioproducer.protocol.schema import Message, read_correlation_id
 
 LENGTH: Final = Struct(">i")
+LENGTH_BYTES: Final = LENGTH.size
 MIN_PAYLOAD_BYTES: Final = 4
 """Minimum size of a payload: the correlation id of a response."""
 
@@ -52,12 +53,12 @@ class FrameReader:
         self._postponed: bytes | None = None  # the payload for which on_large has raised
         self.begun: bytearray = bytearray()
         """Bytes of an unfinished frame, its length included."""
-        self._wanted = LENGTH.size  # length of `begun` at which the frame is read again
+        self._wanted = LENGTH_BYTES  # length of `begun` at which the frame is read again
 
     @property
     def begun_payload(self) -> bytes:
         """First `MIN_PAYLOAD_BYTES` bytes of an unfinished frame's payload, or none."""
-        start = bytes(self.begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
+        start = bytes(self.begun[LENGTH_BYTES : LENGTH_BYTES + MIN_PAYLOAD_BYTES])
         return start if len(start) == MIN_PAYLOAD_BYTES else b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
@@ -67,10 +68,10 @@ class FrameReader:
             used afterwards, because the start of the next frame is unknown.
         """
         # One whole small frame, as nearly every response arrives: without a generator.
-        if not self.begun and len(data) > LENGTH.size:
+        if not self.begun and len(data) > LENGTH_BYTES:
             (length,) = LENGTH.unpack_from(data)
-            if MIN_PAYLOAD_BYTES <= length <= self._unchecked and length == len(data) - LENGTH.size:
-                return (data[LENGTH.size :],)
+            if MIN_PAYLOAD_BYTES <= length <= self._unchecked and length == len(data) - LENGTH_BYTES:
+                return (data[LENGTH_BYTES:],)
         return self._payloads(data)
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
@@ -83,7 +84,7 @@ class FrameReader:
                 return
             data = bytes(self.begun)
             self.begun.clear()
-        pos, end, size = 0, LENGTH.size, len(data)
+        pos, end, size = 0, LENGTH_BYTES, len(data)
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
             if not MIN_PAYLOAD_BYTES <= length <= self._max:
@@ -93,11 +94,11 @@ class FrameReader:
             end += length
             if end > size:
                 break
-            payload = data[pos + LENGTH.size : end]
-            pos, end = end, end + LENGTH.size
+            payload = data[pos + LENGTH_BYTES : end]
+            pos, end = end, end + LENGTH_BYTES
             if length > UNCHECKED_BYTES and self._on_large is not None:
                 self.begun += memoryview(data)[pos:]
-                self._wanted, self._postponed = LENGTH.size, payload
+                self._wanted, self._postponed = LENGTH_BYTES, payload
                 self._on_large(payload)
                 yield from self._payloads(b"")
                 return
@@ -124,8 +125,8 @@ Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
 `throttle_time_ms` if it has one, and the number of surplus bytes."""
 
 
-_HIGHEST_ID: Final = 0x7FFF_FFFF
-"""Highest correlation id; the next one is 0."""
+IDS: Final = 0x8000_0000
+"""Number of correlation ids, from 0."""
 
 
 class Call(NamedTuple):
@@ -162,20 +163,19 @@ class InFlight:
 
     def __init__(self) -> None:
         self._calls: deque[Call] = deque()
-        self._last_id = self._last_answered = 0
+        self.add: Final = self._calls.append
+        """Adds a call behind all others."""
+        self.last_id: int = 0
+        """Correlation id of the newest request, with or without a response; the next one is 1 more, modulo `IDS`."""
+        self._last_answered = 0
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def new_id(self) -> int:
-        """Return the correlation id of the next request, with or without a response."""
-        self._last_id = (self._last_id + 1) & _HIGHEST_ID
-        return self._last_id
-
     @property
     def may_be_answered(self) -> bool:
         """True if a request without a response yet was sent, also one with acks=0."""
-        return self._last_answered != self._last_id
+        return self._last_answered != self.last_id
 
     @property
     def oldest(self) -> Call:
@@ -187,10 +187,6 @@ class InFlight:
         """Deadline of the oldest call (loop clock); infinity without a call."""
         return self._calls[0].deadline if self._calls else inf
 
-    def add(self, call: Call) -> None:
-        """Add *call* behind all others."""
-        self._calls.append(call)
-
     def match(self, payload: bytes) -> tuple[Call, Any, int] | None:
         """Remove the call that *payload* answers; return the call, the decoded response and the number of surplus bytes.
 
@@ -198,15 +194,18 @@ class InFlight:
 
         Raises: ProtocolError if *payload* answers another call or none, or cannot be decoded; no call is removed then.
         """
-        correlation_id, call = read_correlation_id(payload), self._calls[0] if self._calls else None
-        if call is None or correlation_id != call.correlation_id:  # else the oldest call
+        correlation_id = read_correlation_id(payload)
+        call = self._calls[0] if self._calls else None
+        if call is None or correlation_id != call[0]:  # else the oldest call
             call = self.expect(payload)
             if call is None:
                 self._last_answered = correlation_id
                 return None
-        answer, surplus = call.decode(call.response, call.version, payload)
+        # Unpacked: before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        _, response, version, decode, _, _, _, _ = call
+        answer, surplus = decode(response, version, payload)
         self._calls.popleft()
-        self._last_answered = call.correlation_id
+        self._last_answered = correlation_id
         return call, answer, surplus
 
     def expect(self, payload: bytes) -> Call | None:
@@ -219,7 +218,7 @@ class InFlight:
         if call is not None and correlation_id == call.correlation_id:
             return call
         # Between the last answered request and the oldest call there are only requests with acks=0.
-        end = self._last_id + 1 if call is None else call.correlation_id
+        end = self.last_id + 1 if call is None else call.correlation_id
         if 0 < self._since_answered(correlation_id) < self._since_answered(end):
             return None
         if call is None:
@@ -231,7 +230,7 @@ class InFlight:
         )
 
     def _since_answered(self, correlation_id: int) -> int:
-        return (correlation_id - self._last_answered) & _HIGHEST_ID
+        return (correlation_id - self._last_answered) % IDS
 
     def decoded(self, call: Call, result: Callable[[], tuple[Any, int]]) -> None:
         """Let `match` use *result* for *call*, the oldest; *result* returns or raises as `Call.decode` does."""

@@ -212,6 +212,7 @@ def _is_flexible(cls: type[Message], version: int) -> bool:
 
 _API_VERSIONS: Final = 18
 _LENGTH: Final = Struct(">i")
+_LENGTH_BYTES: Final = _LENGTH.size
 _REQUEST_START: Final = Struct(">ihhi")
 _RESPONSE_START: Final = Struct(">ii")
 
@@ -229,20 +230,19 @@ def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
     """Return the frame, length included."""
-    frame = bytearray(_request_header(client_id, version >= request.FLEXIBLE_FROM))
-    cls = type(request)
-    write = _writers.get((cls, version)) or _writer(cls, version)
+    api_key, header, write = _request_parts(type(request), version, client_id)  # type: ignore[arg-type]  # a class is hashable
+    frame = bytearray(header)
     write(frame, request)
-    _REQUEST_START.pack_into(frame, 0, len(frame) - _LENGTH.size, request.API_KEY, version, correlation_id)
+    _REQUEST_START.pack_into(frame, 0, len(frame) - _LENGTH_BYTES, api_key, version, correlation_id)
     return frame
 
 
-@lru_cache(maxsize=64)  # of each producer it is the same in every request
-def _request_header(client_id: str | None, with_tags: bool) -> bytes:  # noqa: FBT001 - by name takes longer
-    """Return the length and the header of a request; what differs between requests is zero."""
+@lru_cache(maxsize=256)
+def _request_parts(cls: type[Request[Any]], version: int, client_id: str | None) -> tuple[int, bytes, Writer]:
+    """Return the API key, the header with its length, and the writer of a request. Fields that vary per request are zero."""
     header = bytearray(_REQUEST_START.size)
     append_nullable_string(header, client_id)
-    return bytes(header) + b"\0" * with_tags
+    return cls.API_KEY, bytes(header) + b"\0" * (version >= cls.FLEXIBLE_FROM), _writer(cls, version)
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
@@ -251,7 +251,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     if _has_tags(type(response), version):
         frame.append(0)
     _writer(type(response), version)(frame, response)
-    _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
+    _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH_BYTES)
     return frame
 
 
@@ -264,7 +264,7 @@ def read_correlation_id(payload: BytesLike) -> int:
     try:
         (correlation_id,) = _LENGTH.unpack_from(payload)
     except StructError:
-        raise past_the_end(_LENGTH.size, bytes(payload), 0) from None
+        raise past_the_end(_LENGTH_BYTES, bytes(payload), 0) from None
     return int(correlation_id)
 
 
@@ -289,7 +289,7 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
 
 def response_body(response_cls: type[Message], version: int, payload: BytesLike) -> int:
     """Return where the message of the response in *payload* begins."""
-    pos = _RESPONSE_START.size - _LENGTH.size
+    pos = _RESPONSE_START.size - _LENGTH_BYTES
     if not _has_tags(response_cls, version):
         return pos
     return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(bytes(payload), pos, {}, None)

@@ -55,7 +55,7 @@ class AnswerHandler:
             return
         refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
         if isinstance(answer, BaseOffsets):
-            offsets = answer.offsets
+            _, offsets = answer
         else:
             offsets, refusals = _by_partition(answer)
             if refusals and {*offsets, *refusals} <= {batch.topic_partition for batch in batches}:
@@ -66,7 +66,8 @@ class AnswerHandler:
             partition = batch.topic_partition
             if (acknowledged := offsets.pop(partition, None)) is not None:
                 batch.persistence.answered()
-                self._completion.complete(batch, *acknowledged)
+                base_offset, log_append_time_ms = acknowledged
+                self._completion.complete(batch, base_offset, log_append_time_ms)
                 if self._troubled:  # else a call for each batch
                     self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:

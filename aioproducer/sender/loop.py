@@ -85,8 +85,14 @@ class Sender:
         self._updater = updater
         self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
+        # Copies, because before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        self._acks, self._codec = settings.acks, settings.codec
+        self._asks_for_identity = transaction is None and settings.idempotent
+        self._marks_busy = accumulator.settings.linger_is_adaptive
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.in_flight_limit
+        self._first_bytes = largest_request(accumulator.settings, settings, 0, 0)
+        """Maximum size of a request to a node without requests in flight, in bytes."""
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._step = step_here()
@@ -167,19 +173,25 @@ class Sender:
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurries())
-        look_at = min(expires_at, accumulator.windows.seal_old(now))
+        # Comparisons in place of min(), here and below: a call costs as much as ten of them.
+        look_at = accumulator.windows.seal_old(now)
+        if expires_at < look_at:  # noqa: PLR1730
+            look_at = expires_at
         leaderless = schedule.take_leaderless_news()
         if leaderless:  # the updater goes on asking for them after each answer that does not help
             self._updater.request_refresh(leaderless)
         for node_id in schedule.nodes():
-            look_at = min(look_at, self._serve(node_id, now))
+            serve_at = self._serve(node_id, now)
+            if serve_at < look_at:  # noqa: PLR1730
+                look_at = serve_at
         # Behind what was drained: that may have needed an epoch after the last one.
-        if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
+        if self._asks_for_identity and accumulator.identities.current is None:
             look_at = min(look_at, self._ask_for_identity(now))
             for node_id in schedule.leaders_without_identity():
                 if self._pool.get(node_id) is None:  # a leader that refuses logins assigns no producer id
                     look_at = min(look_at, self._reach(node_id, now))
-        return min(look_at, schedule.next_due())
+        next_due = schedule.next_due()
+        return next_due if next_due < look_at else look_at  # noqa: FURB136
 
     def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -218,19 +230,21 @@ class Sender:
             return until
         while (in_flight := self._in_flight.get(connection, 0)) < self._most_in_flight:
             preparing = self._preparing.get(node_id, ())
-            written, batching = in_flight - len(preparing), self._accumulator.settings
-            max_bytes = largest_request(batching, self._settings, in_flight, written)
+            max_bytes = self._first_bytes
+            if in_flight:
+                written, batching = in_flight - len(preparing), self._accumulator.settings
+                max_bytes = largest_request(batching, self._settings, in_flight, written)
             batches = self._schedule.drain(node_id, now, max_bytes)
             if not batches:  # what was ready is so no more
                 break
             leaves_loop = self._compresses and self._encoder.leaves_loop(batches)
-            if preparing or self._settings.acks == 0 or leaves_loop:
+            if preparing or self._acks == 0 or leaves_loop:
                 self._prepare(connection, batches, preparing[-1] if preparing else None)
             else:
                 if failed := self._encoder.encode_all(batches):
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
-                self._write(connection, batches, now)
+                self._write(connection, node_id, batches, now)
             if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
                 break
         else:
@@ -275,18 +289,18 @@ class Sender:
         if before is not None:
             await asyncio.wait([before])
         self._step.run(self._fail_unencodable, unencodable)
-        if self._settings.acks == 0:
+        if self._acks == 0:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
         self._step.run(self._write_or_give_back, connection, batches)
-        if self._settings.acks == 0:
+        if self._acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
 
     def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
         self._give_back(connection, batches)
-        self._write(connection, still_in_flight(batches), self._loop.time())
+        self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
 
     def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
         """Give back those of *batches* that would not be drained for *connection* any more."""
@@ -316,8 +330,8 @@ class Sender:
             self._bug = self._bug or task.exception()
         self._wakeup.ring()
 
-    def _write(self, connection: Connection, batches: Sequence[Batch], now: float) -> None:
-        """Write one request for *batches*, which are all in flight."""
+    def _write(self, connection: Connection, node_id: int, batches: Sequence[Batch], now: float) -> None:
+        """Write one request for *batches*, which are all in flight, on the *connection* to a node."""
         if not batches:
             return
         request = produce_request(batches, self._accumulator.topics, self._settings)
@@ -325,13 +339,14 @@ class Sender:
         for batch in batches:
             batch.persistence.written()
         try:
-            version = version_for(request, connection.versions, at_most, self._settings.codec)
-            if self._settings.acks == 0:
+            version = version_for(request, connection.versions, at_most, self._codec)
+            if self._acks == 0:
                 connection.write_only(request, version=version)
             else:
-                answered = partial(self._answered, connection, batches, now)
-                connection.call(request, answered, version=version, decode=decoder_for(request, version))
-                self._sent(connection, node_id := connection.node_id)
+                answered = partial(self._answered, connection, node_id, batches, now)
+                decode = decoder_for(request, version)
+                connection.call(request, answered, version=version, decode=decode)
+                self._sent(connection, node_id)
                 self._accumulator.paces[node_id].sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:
             for batch in batches:
@@ -341,14 +356,14 @@ class Sender:
             self._answers.lost(connection, batches, error)
         else:
             self._count(batches, now)
-            if self._settings.acks == 0:
+            if self._acks == 0:
                 for batch in batches:
                     self._completion.complete(batch, -1)
 
     def _sent(self, connection: Connection, node_id: int) -> None:
         """Count one more request in flight on the *connection* to a node."""
         self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
-        if self._accumulator.settings.linger_is_adaptive:
+        if self._marks_busy:
             self._schedule.mark_busy(node_id)
 
     def _received(self, connection: Connection, node_id: int, now: float) -> None:
@@ -356,14 +371,14 @@ class Sender:
         left = self._in_flight[connection] = self._in_flight[connection] - 1
         if not left:
             del self._in_flight[connection]
-            if self._accumulator.settings.linger_is_adaptive:
+            if self._marks_busy:
                 self._schedule.mark_idle(node_id, now)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
         """Count what was written in one request, and learn from it how small the codec makes a topic's batches."""
         share = 1 / len(batches)
         for batch in batches:
-            name, sent = batch.topic_partition.topic, len(batch.encoded or b"")
+            (name, _), sent = batch.topic_partition, len(batch.encoded or b"")
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
             if self._compresses and batch.attempts == 1:
@@ -374,16 +389,19 @@ class Sender:
     def _answered(
         self,
         connection: Connection,
+        node_id: int,
         batches: Sequence[Batch],
         sent_at: float,
         answer: ProduceAnswer | ProducerError,
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
-        if connection.is_reading:  # else it is told that there will be no answer
+        if connection.is_reading:
+            now = connection.read_at
             connection.after_read = self._go_on
             self._waker.hold()
             self._wakeup.hold()
-        node_id, now = connection.node_id, self._loop.time()
+        else:  # *answer* is the error of a closed connection
+            now = self._loop.time()
         self._received(connection, node_id, now)
         self._accumulator.paces[node_id].answered(now)
         if not isinstance(answer, ProducerError):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.in_flight import Call, InFlight
+from aioproducer.net.in_flight import IDS, Call, InFlight
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.schema import decode_response, encode_response
 
@@ -20,9 +20,9 @@ def ignore(outcome: Any) -> None:
 def after(last_id: int, *requests: Call | None) -> InFlight:
     """The calls of a connection on which *last_id* was answered last; None is a request that expects no answer."""
     in_flight = InFlight()
-    in_flight._last_id = in_flight._last_answered = last_id
+    in_flight.last_id = in_flight._last_answered = last_id
     for each in requests:
-        new_id = in_flight.new_id()
+        new_id = in_flight.last_id = (in_flight.last_id + 1) % IDS
         if each is not None:
             assert each.correlation_id == new_id
             in_flight.add(each)

@@ -103,7 +103,7 @@ async def test_the_least_loaded_of_the_candidates_is_chosen(
     assert pool.least_loaded([1, 2]) is pool.get(2)
     assert pool.least_loaded([4, 1]) is pool.get(1)
     assert pool.least_loaded([4]) is None
-    usable(pool, 3)._core.throttled_until = asyncio.get_running_loop().time() + LONG_S
+    usable(pool, 3).throttled_until = asyncio.get_running_loop().time() + LONG_S
     assert pool.least_loaded([1, 2, 3]) is pool.get(2)
     assert pool.least_loaded([3]) is pool.get(3)
 
@@ -218,7 +218,7 @@ async def test_a_connection_that_waits_for_an_answer_is_not_idle(
 async def test_throttled_connection_is_not_idle(reports: Reports, broker: ScriptedBroker) -> None:
     async with pool_of(reports, config=settings(idle_timeout_s=0.02)) as pool:
         await connect(pool, reports, broker)
-        usable(pool)._core.throttled_until = asyncio.get_running_loop().time() + LONG_S
+        usable(pool).throttled_until = asyncio.get_running_loop().time() + LONG_S
         await asyncio.sleep(0.1)
         assert pool.get(NODE) is not None
 
