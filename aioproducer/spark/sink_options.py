@@ -125,7 +125,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             raise ConfigError(_unknown(name))
     if "bootstrap.servers" not in kafka and "bootstrap_servers" not in kafka:
         raise ConfigError(
-            "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port"
+            "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port; in SQL it"
+            " is part of each write: INSERT INTO … WITH ('kafka.bootstrap.servers' = 'host:port', 'topic' = '…')"
         )
     if "batch_size" not in kafka:
         kafka.setdefault("batch.size", _batch_bytes(kafka))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark.errors import PySparkTypeError, PySparkValueError
 from pyspark.sql.types import DataType, StringType, StructType
 
 from aioproducer.arrow.arrow_schema import Columns
@@ -27,24 +28,24 @@ def record_columns(schema: StructType, topic: str | None) -> Columns:
     """Return which columns of *schema* make records; the option *topic* wins over a column of that name.
 
     Raises:
-        ValueError: there is no column `value`, no topic, or a column twice.
-        TypeError: a column has a type that it may not have.
+        PySparkValueError: there is no column `value`, no topic, or a column twice.
+        PySparkTypeError: a column has a type that it may not have.
     """
     counts = Counter(schema.fieldNames())
     names = [name for name in TYPES if name in counts and not (name == "topic" and topic is not None)]
     if topic is None and "topic" not in counts:
-        raise ValueError(
+        raise PySparkValueError(
             "topic option required when no 'topic' attribute is present. "
-            "Use the topic option for setting a topic."
+            "Use the topic option for setting a topic; in SQL: INSERT INTO … WITH ('topic' = '…')."
         )
     if "value" not in counts:
-        raise ValueError("Required attribute 'value' not found")
+        raise PySparkValueError("Required attribute 'value' not found")
     for name in names:
         if counts[name] > 1:
-            raise ValueError(f"{name} attribute is ambiguous: {counts[name]} columns have that name")
+            raise PySparkValueError(f"{name} attribute is ambiguous: {counts[name]} columns have that name")
         found = _name_of(schema[name].dataType)
         if found not in TYPES[name]:
-            raise TypeError(
+            raise PySparkTypeError(
                 f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(TYPES[name])}"
             )
     parts = {name: name for name in names if name not in ("topic", "value")}

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import pyspark
+from pyspark.errors import PySparkNotImplementedError, PySparkRuntimeError
 from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.sink_options import sink_options
 from aioproducer.spark.sink_schema import record_columns
+from aioproducer.spark.spark_errors import hide_traceback, sparks_errors
 from aioproducer.spark.task import Task
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+
     from aioproducer.spark.writer import BatchWriter, StreamWriter
+
+ONLY_WRITES: Final = "the format 'aioproducer' only writes; read the topic with Spark's own format 'kafka'"
+NEEDS_COLUMNS: Final = "CREATE TABLE … USING aioproducer needs columns, such as (key STRING, value STRING)"
+
+
+class NoStream(DataSourceStreamReader):
+    """The reader of a format that only writes."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Raise PySparkNotImplementedError."""
+        raise _not_implemented(ONLY_WRITES)
+
+    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 - Spark 4.1 passes none
+        """Raise PySparkNotImplementedError: a query that was started before begins with this call."""
+        raise _not_implemented(ONLY_WRITES)
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        """Raise PySparkNotImplementedError; no offsets, so no partitions."""
+        raise _not_implemented(ONLY_WRITES)
 
 
 class AioProducerSource(datasource.DataSource):
     """Writes DataFrames and streams to Kafka; columns and options are those of Spark's own Kafka sink.
 
-    What is wrong with columns or options is said here, on the driver, before any task runs.
+    An error of a column or an option is raised on the driver, before any task runs.
     """
 
     @classmethod
@@ -28,22 +53,38 @@ class AioProducerSource(datasource.DataSource):
         """Return what stands in `format(…)`."""
         return "aioproducer"
 
+    def schema(self) -> StructType:
+        """Raise PySparkNotImplementedError: Spark asks for the columns of a read, and of a table created without columns."""
+        raise _not_implemented(f"{ONLY_WRITES}; {NEEDS_COLUMNS}")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raise PySparkNotImplementedError."""
+        raise _not_implemented(ONLY_WRITES)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return a reader that raises PySparkNotImplementedError as the query starts.
+
+        Where `streamReader` itself raises, PySpark 4.2 shows an UnboundLocalError of its own.
+        """
+        return NoStream()
+
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         """Return what writes a DataFrame with *schema*.
 
         Raises:
-            ConfigError: an option; or the save mode, for a topic is not overwritten.
-            TypeError, ValueError: a column, as `record_columns`.
-            RuntimeError: this Spark is too old.
+            PySparkValueError: an option or a column is wrong, or the save mode is Overwrite.
+            PySparkTypeError: a column has another type than the sink takes.
+            PySparkRuntimeError: this Spark is too old.
         """
-        if overwrite:
-            raise ConfigError(
-                "Save mode Overwrite not allowed for Kafka. The allowed save mode is Append: mode('append')."
-            )
-        task = self._task(schema)
-        from aioproducer.spark.writer import BatchWriter  # noqa: PLC0415 - after the check of Spark's version
+        with sparks_errors():
+            if overwrite:
+                raise ConfigError(
+                    "Save mode Overwrite not allowed for Kafka. The allowed save mode is Append: mode('append')."
+                )
+            task = self._task(schema)
+            from aioproducer.spark.writer import BatchWriter  # noqa: PLC0415 - after the check of Spark's version
 
-        return BatchWriter(task)
+            return BatchWriter(task)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - likewise
         """Return what writes the micro-batches of a stream with *schema*.
@@ -52,17 +93,23 @@ class AioProducerSource(datasource.DataSource):
 
         Raises: as `writer`.
         """
-        task = self._task(schema)
-        from aioproducer.spark.writer import StreamWriter  # noqa: PLC0415 - as above
+        with sparks_errors():
+            task = self._task(schema)
+            from aioproducer.spark.writer import StreamWriter  # noqa: PLC0415 - as above
 
-        return StreamWriter(task)
+            return StreamWriter(task)
 
     def _task(self, schema: StructType) -> Task:
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
-            raise RuntimeError(
+            raise PySparkRuntimeError(
                 f"the format 'aioproducer' needs Spark 4.1 or newer; this is Spark {pyspark.__version__}"
             )
         options = sink_options(self.options)
         return Task(
             options.producer, record_columns(schema, options.topic), options.delivery, options.dead_letters
         )
+
+
+def _not_implemented(message: str) -> PySparkNotImplementedError:
+    hide_traceback()
+    return PySparkNotImplementedError(message)

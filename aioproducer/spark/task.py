@@ -102,5 +102,5 @@ class Task:
         except SendTableError as error:
             context = TaskContext.get()
             assert context is not None, "Spark calls this in a task"
-            error.add_note(f"Rows are counted from 0 in partition {context.partitionId()} of the DataFrame.")
+            error.add_note(f"rows are counted from 0 in partition {context.partitionId()} of the DataFrame")
             raise

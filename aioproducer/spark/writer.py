@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.heap import settle_heap
 from aioproducer.spark.messages import log_aborted, log_committed
+from aioproducer.spark.spark_errors import sparks_errors
 from aioproducer.spark.task import Task, no_micro_batch
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ class Planned:
 
     def __getstate__(self) -> dict[str, object]:
         """Return what travels. Spark pickles twice; where it commits a micro-batch it makes a writer, and pickles none."""
-        self._task = planned(self._task)
+        with sparks_errors(pickling=True):
+            self._task = planned(self._task)
         return {"_task": self._task}
 
     def _run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
-        report = self._task.run(rows, replays=replays)
+        with sparks_errors():
+            report = self._task.run(rows, replays=replays)
         settle_heap()
         return report
 
@@ -43,7 +46,8 @@ class BatchWriter(Planned, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take notice that all is written, or decide that it is to be seen (on the driver)."""
-        commit(self._task, messages)
+        with sparks_errors():
+            commit(self._task, messages)
         log_committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -64,9 +68,10 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
 
         Without micro-batches Spark commits, every second, what its tasks may not even have been given: no task has reported.
         """
-        if None in messages:
-            raise no_micro_batch()
-        commit(self._task, messages)
+        with sparks_errors():
+            if None in messages:
+                raise no_micro_batch()
+            commit(self._task, messages)
         log_committed(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.errors import PySparkNotImplementedError, PySparkRuntimeError, PySparkValueError
 from pyspark.sql import datasource
 from pyspark.sql.types import StringType, StructField, StructType
 
-from aioproducer.errors import ConfigError
 from aioproducer.spark import AioProducerSource
 from aioproducer.spark.writer import BatchWriter, StreamWriter
 from pyspark_aioproducer import DefaultSource
@@ -32,7 +32,7 @@ def test_spark_may_name_the_arguments() -> None:
 
 
 def test_a_topic_is_not_overwritten() -> None:
-    with pytest.raises(ConfigError, match="Save mode Overwrite not allowed for Kafka"):
+    with pytest.raises(PySparkValueError, match="Save mode Overwrite not allowed for Kafka"):
         AioProducerSource(OPTIONS).writer(ROWS, True)
 
 
@@ -40,8 +40,21 @@ def test_a_spark_that_is_too_old_is_told_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
     monkeypatch.setattr("pyspark.__version__", "4.0.5")
     for make in (AioProducerSource(OPTIONS).writer, AioProducerSource(OPTIONS).streamWriter):
-        with pytest.raises(RuntimeError, match=r"needs Spark 4\.1 or newer; this is Spark 4\.0\.5"):
+        with pytest.raises(PySparkRuntimeError, match=r"needs Spark 4\.1 or newer; this is Spark 4\.0\.5"):
             make(ROWS, False)
+
+
+@pytest.mark.parametrize("kind", [AioProducerSource, DefaultSource])
+def test_a_read_names_the_format_that_reads(kind: type[datasource.DataSource]) -> None:
+    source = kind({})
+    stream = source.streamReader(ROWS)
+    for read in (lambda: source.reader(ROWS), stream.initialOffset):
+        with pytest.raises(PySparkNotImplementedError, match=r"only writes; read .* format 'kafka'$"):
+            read()
+    with pytest.raises(
+        PySparkNotImplementedError, match=r"'kafka'; CREATE TABLE … .* needs columns, such as"
+    ):
+        source.schema()
 
 
 def test_what_spark_imports_to_find_the_format_imports_nothing_of_ours() -> None:

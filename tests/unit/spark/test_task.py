@@ -100,7 +100,7 @@ def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster:
     with pytest.raises(SendTableError, match=r"row 21 \(topic 'orders'\): RecordTooLarge") as failure:
         task(kafka_cluster, max_request_size="1000").run(with_a_large_one())
     assert failure.value.row == 21
-    assert failure.value.__notes__ == ["Rows are counted from 0 in partition 7 of the DataFrame."]
+    assert failure.value.__notes__ == ["rows are counted from 0 in partition 7 of the DataFrame"]
     assert read < 100_000
     assert len(kafka_cluster.records("orders", 0)) >= 20
 

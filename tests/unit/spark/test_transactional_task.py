@@ -128,7 +128,7 @@ def test_rows_that_fail_are_aborted(kafka_cluster: ThreadedCluster, here: Here) 
     large = pa.record_batch({"value": pa.array([b"1", b"x" * 2_000_000], pa.binary())})
     with pytest.raises(SendTableError, match="RecordTooLarge") as failure:
         task.run([large])
-    assert failure.value.__notes__ == ["Rows are counted from 0 in partition 0 of the DataFrame."]
+    assert failure.value.__notes__ == ["rows are counted from 0 in partition 0 of the DataFrame"]
     commit(task, [task.run(rows(1))])
     assert seen(kafka_cluster) == [1]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PySparkValueError
 
 from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.errors import ConfigError
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
@@ -26,6 +26,6 @@ def test_of_a_micro_batch_each_task_has_reported(caplog: pytest.LogCaptureFixtur
 
 def test_what_no_task_has_reported_is_not_committed() -> None:
     """It would be lost: a continuous query notes it as done with."""
-    with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) has no micro-batches"):
+    with pytest.raises(PySparkValueError, match=r"trigger\(continuous=…\) has no micro-batches"):
         WRITER.commit([None, None], 0)
     WRITER.abort([None, None], 0)

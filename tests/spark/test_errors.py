@@ -1,0 +1,98 @@
+"""The text of an error as a user of Spark reads it: one line of ours, without a Python traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.kafka.apache.broker import ApacheKafka
+from tests.spark.conftest import NewTopic
+from tests.spark.log import SparkLog
+
+BASE = "pyspark.errors.exceptions.base."
+NOT_A_READER = (
+    BASE
+    + "PySparkNotImplementedError: the format 'aioproducer' only writes; read the topic with Spark's own format 'kafka'"
+)
+
+
+def text_of(action: Callable[[], object]) -> list[str]:
+    with pytest.raises(PySparkException) as raised:
+        action()
+    assert "Traceback" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    return str(raised.value).splitlines()
+
+
+def assert_said_by_driver(lines: list[str], what: str) -> None:
+    """Spark's own words, ours, and the SQLSTATE that Spark puts behind the end of our line."""
+    first, last = lines
+    assert first.startswith("[PYTHON_DATA_SOURCE_ERROR] ")
+    assert first.partition(": ")[2].startswith(what)
+    assert last == " SQLSTATE: 38000"
+
+
+def written(rows: DataFrame, kafka: ApacheKafka, **options: str) -> Callable[[], object]:
+    writer = rows.write.format("aioproducer").mode("append")
+    return writer.options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers}, **options).save
+
+
+def test_a_mistake_in_a_batch_is_one_line(spark: SparkSession, kafka: ApacheKafka) -> None:
+    rows = spark.range(2).selectExpr("'v' as value")
+    assert_said_by_driver(
+        text_of(written(rows, kafka, topics="orders")),
+        BASE + "PySparkValueError: unknown option 'topics'; did you mean 'topic'?",
+    )
+    assert_said_by_driver(
+        text_of(written(spark.range(1), kafka, topic="orders")),
+        BASE + "PySparkValueError: Required attribute 'value' not found",
+    )
+    assert_said_by_driver(
+        text_of(written(spark.range(1).selectExpr("1 as value"), kafka, topic="orders")),
+        BASE + "PySparkTypeError: value attribute unsupported type int.",
+    )
+
+
+def test_a_failure_in_a_task_is_one_line(
+    spark: SparkSession, kafka: ApacheKafka, new_topic: NewTopic, spark_log: SparkLog
+) -> None:
+    topic = new_topic(3, max_message_bytes="2000")
+    rows = spark.range(0, 300, 1, 1).selectExpr("repeat('x', 3000) as value")
+    first, last = text_of(written(rows, kafka, topic=topic))
+    assert first == "An exception was thrown from the Python worker:"
+    assert last.startswith(BASE + "PySparkRuntimeError: SendTableError: row 0 (topic ")
+    assert "MessageTooLarge" in last
+    assert last.endswith("; rows are counted from 0 in partition 0 of the DataFrame")
+    attempts = 2
+    assert spark_log.text().count("batch.failed ") == attempts, "one line per cause, and not per batch"
+
+
+def test_a_mistake_in_a_stream_is_one_line(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("v\n", encoding="utf-8")
+    rows = spark.readStream.text(str(tmp_path / "in"))
+    writer = rows.writeStream.format("aioproducer").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    writer = writer.option("topics", "orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    lines = text_of(query.awaitTermination)
+    assert lines[0].endswith(BASE + "PySparkValueError: unknown option 'topics'; did you mean 'topic'?")
+    assert lines[1:3] == [" SQLSTATE: 38000 SQLSTATE: XXKST", "=== Streaming Query ==="]
+
+
+def test_a_read_names_the_format_that_reads(spark: SparkSession, tmp_path: Path) -> None:
+    reads = {
+        "load": lambda: spark.read.format("aioproducer").load(),
+        "load with columns": lambda: spark.read.format("aioproducer").schema("value string").load().collect(),
+        "stream": lambda: spark.readStream.format("aioproducer").load(),
+    }
+    for read in reads.values():
+        assert_said_by_driver(text_of(read), NOT_A_READER)
+    rows = spark.readStream.format("aioproducer").schema("value string").load()
+    query = (
+        rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(once=True).start()
+    )
+    assert any(NOT_A_READER in line for line in text_of(query.awaitTermination))

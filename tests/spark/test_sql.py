@@ -1,0 +1,86 @@
+"""SQL and tables: what writes to a topic, and the sentence for what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import read_with_librdkafka
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> object:
+    """Drop each table that the test has created."""
+    yield None
+    for table in spark.catalog.listTables():
+        spark.sql(f"DROP TABLE {table.name}")
+
+
+def values(kafka: ApacheKafka, topic: str) -> list[bytes]:
+    return sorted(each.value or b"" for each in read_with_librdkafka(kafka.bootstrap_servers, topic))
+
+
+def test_a_table_is_written_to_in_each_way(
+    spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
+) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    given = f"'kafka.bootstrap.servers' = '{kafka.bootstrap_servers}', 'topic' = '{topic}'"
+    spark.sql("CREATE TABLE sink (key STRING, value STRING) USING aioproducer")
+    spark.sql(f"INSERT INTO sink WITH ({given}) VALUES ('k', 'insert')")
+    spark.sql(f"INSERT INTO sink WITH ({given}) SELECT 'k', concat('select-', id) FROM range(2)")
+
+    def rows(way: str) -> DataFrame:
+        return spark.sql(f"SELECT 'k' AS key, '{way}' AS value")
+
+    rows("writeTo").writeTo("sink").options(**options).append()
+    rows("create").writeTo("created").using("aioproducer").options(**options).create()
+    for way, name in {"saveAsTable": "sink", "saveAsTable-new": "saved"}.items():
+        rows(way).write.format("aioproducer").mode("append").options(**options).saveAsTable(name)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("toTable\n", encoding="utf-8")
+    stream = spark.readStream.text(str(tmp_path / "in")).selectExpr("'k' as key", "value")
+    for name in ("sink", "streamed"):
+        query = (
+            stream.writeStream.format("aioproducer")
+            .options(**options, checkpointLocation=str(tmp_path / name))
+            .trigger(availableNow=True)
+            .toTable(name)
+        )
+        assert query.awaitTermination(60)
+    assert values(kafka, topic) == sorted(
+        b"insert select-0 select-1 writeTo create saveAsTable saveAsTable-new toTable toTable".split()
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO sink VALUES ('v')",
+        "INSERT INTO sink WITH ('topic' = 'orders') VALUES ('v')",
+        "CREATE TABLE made USING aioproducer OPTIONS ('kafka.bootstrap.servers' = 'b:1', 'topic' = 't') AS SELECT 'v' AS value",
+    ],
+)
+def test_a_write_without_options_is_told_where_they_go(spark: SparkSession, statement: str) -> None:
+    spark.sql(
+        "CREATE TABLE sink (value STRING) USING aioproducer OPTIONS ('kafka.bootstrap.servers' = 'b:1', 'topic' = 't')"
+    )
+    with pytest.raises(
+        PySparkException, match=r"INSERT INTO … WITH \('kafka\.bootstrap\.servers' = 'host:port'"
+    ):
+        spark.sql(statement)
+
+
+def test_a_table_without_columns_is_told_to_have_some(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match=r"CREATE TABLE … USING aioproducer needs columns, such as"):
+        spark.sql("CREATE TABLE sink USING aioproducer")
+    spark.sql("CREATE TABLE sink (value STRING) USING aioproducer")
+    with pytest.raises(PySparkException, match="only writes; read the topic with Spark's own format 'kafka'"):
+        spark.sql("SELECT * FROM sink").collect()
+    with pytest.raises(PySparkException, match="Save mode Overwrite not allowed for Kafka"):
+        spark.sql("INSERT OVERWRITE sink VALUES ('v')")
