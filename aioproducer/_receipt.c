@@ -361,12 +361,13 @@ static void receipt_dealloc(PyObject *self)
 {
     Receipt *own = (Receipt *)self;
     PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
+    if (own->is_tracked)
+        PyObject_GC_UnTrack(self);
     if (own->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
     (void)receipt_clear(self);
     Py_DECREF((PyObject *)own->of);
-    PyObject_GC_Del(self);
+    aioproducer_free_receipt(own);
     Py_DECREF(type);
 }
 

@@ -101,7 +101,7 @@ PyObject *aioproducer_new_receipt(Outcome *of)
     PyObject *stack = shared_item(of->shared, STACK), *source = NULL;
     if (stack != Py_None && (source = PyObject_CallNoArgs(stack)) == NULL)
         return NULL;
-    Receipt *made = (Receipt *)aioproducer_allocate(of->shared, RECEIPT_TYPE, sizeof(Receipt));
+    Receipt *made = aioproducer_allocate_receipt(of->shared);
     if (made == NULL) {
         Py_XDECREF(source);
         return NULL;

@@ -121,6 +121,10 @@ int aioproducer_receipt_run_one(Receipt *receipt, PyObject *run);
 int aioproducer_receipt_settle(Receipt *receipt, enum own own, PyObject *value);
 PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback);
 
+/* _receipt_kind.c */
+Receipt *aioproducer_allocate_receipt(PyObject *shared);
+void aioproducer_free_receipt(Receipt *receipt);
+
 /* _receipts.c */
 int aioproducer_listen(Receipt *receipt);
 int aioproducer_note_expired(Receipts *receipts, Py_ssize_t index);

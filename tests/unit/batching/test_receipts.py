@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import sysconfig
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from aioproducer.acceleration import accelerated
 from aioproducer.batching.receipts import ExpiringReceipt, FutureKind, ReceiptKind, receipts_on
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout, ProducerClosed
@@ -194,3 +199,61 @@ async def test_receipts_wake_at_the_end_of_a_read() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert log == ["held", "called"]
+
+
+async def test_receipts_keep_nothing_of_freed_ones(of: Of) -> None:
+    kind, stretch, freed = stretch_of(of, 4)
+    freed[0].cancel("late")
+    freed[1].note = "note"  # type: ignore[attr-defined]
+    freed[2].add_done_callback(print)
+    freed[3].set_exception(ValueError())
+    freed[3].exception()
+    gone = [weakref.ref(each) for each in freed]
+    stretch.fail(CLOSED)
+    await asyncio.sleep(0)
+    del freed, stretch
+    gc.collect()
+    assert [each() for each in gone] == [None] * 4
+    later = kind.stretch()
+    futures = [added(kind, later) for _ in range(4)]
+    assert kinds(futures) == ["pending"] * 4
+    assert not any(
+        hasattr(each, "note") or gc.is_tracked(each) != isinstance(kind, FutureKind) for each in futures
+    )
+    heard: list[Any] = []
+    for each in futures:
+        each.add_done_callback(heard.append)
+    later.resolve(delivered(1, 2, 3, 4))
+    await asyncio.sleep(0)
+    assert heard == futures
+    assert [each.result().offset for each in futures] == [40, 41, 42, 43]
+
+
+@pytest.mark.skipif(
+    not accelerated or "ASAN_OPTIONS" in os.environ or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="receipts without the accelerator, with sanitizers or without a GIL use new memory each",
+)
+async def test_receipts_reuse_memory_so_no_collection_starts() -> None:
+    kind, stretch, futures = stretch_of(receipts, 1_000)
+    gc.collect()
+    gc.disable()
+    try:
+        futures.clear()
+        counted = gc.get_count()[0]
+        futures += [added(kind, stretch) for _ in range(1_000)]
+        assert gc.get_count()[0] - counted < 100
+    finally:
+        gc.enable()
+
+
+def test_receipts_outlive_their_loop_and_kind(of: Of) -> None:
+    async def leave() -> list[asyncio.Future[Any]]:
+        _, stretch, futures = stretch_of(of, 3)
+        stretch.resolve(delivered(1, 2, 3))
+        return futures
+
+    futures = asyncio.run(leave())
+    gc.collect()
+    assert [each.result().offset for each in futures] == [40, 41, 42]
+    del futures[0]
+    assert len(asyncio.run(leave())) == len(futures) + 1
