@@ -18,9 +18,11 @@ ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one build serves all later Pythons: those without a GIL have no limited API."""
 OLDEST = "cp311"
 SOURCES = (
-    *("_accelerator", "_append", "_awaiting", "_buffer", "_buffer_read", "_encoding", "_produce"),
+    *("_accelerator", "_append", "_append_fields", "_awaiting", "_buffer", "_buffer_read"),
+    *("_encoding", "_produce"),
     *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipts", "_rows"),
 )
+HEADERS = ("_accelerator", "_append", "_buffer", "_receipts", "_records")
 COMPILE = [
     "-O3",
     "-g0",  # debug information would contain folder names of the build machine
@@ -57,7 +59,7 @@ def compile_in_place(root: str) -> str:
     extension = Extension(
         "aioproducer._accelerator",
         [f"aioproducer/{name}.c" for name in SOURCES],
-        depends=[f"aioproducer/{name}.h" for name in ("_accelerator", "_buffer", "_receipts", "_records")],
+        depends=[f"aioproducer/{name}.h" for name in HEADERS],
         py_limited_api=ABI3,
         extra_compile_args=COMPILE if unix else [],
         extra_link_args=LINK if sys.platform == "linux" else [],

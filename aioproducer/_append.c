@@ -1,100 +1,20 @@
-/* The fast path of an append: the twin of `FastAppend` in aioproducer/intake/fast_append.py, and the base classes with the
-   fields of the fast path: the twins of the classes in aioproducer/append_fields.py.
+/* The fast path of an append: the twin of `FastAppend` in aioproducer/intake/fast_append.py.
 
    `append` runs no Python code between its first and its last change. So no signal handler can interrupt an append.
 */
-#include "_accelerator.h"
-#include <stddef.h>
-#include <structmember.h>
-
-/* ---- Fields ---- */
-
-/* All base classes share one layout, so a wrong class leads to a wrong value and never to a wrong pointer. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *objects[4];
-    long long numbers[3];
-    char flag;
-} Fields;
-
-static int fields_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Fields *own = (Fields *)self;
-    Py_VISIT(Py_TYPE(self));
-    for (int at = 0; at < 4; at++)
-        Py_VISIT(own->objects[at]);
-    return 0;
-}
-
-static int fields_clear(PyObject *self)
-{
-    Fields *own = (Fields *)self;
-    for (int at = 0; at < 4; at++)
-        Py_CLEAR(own->objects[at]);
-    return 0;
-}
-
-static void fields_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    PyObject_GC_UnTrack(self);
-    (void)fields_clear(self);
-    release(self);
-    Py_DECREF(type);
-}
-
-#define OBJECT(name, at) {name, T_OBJECT_EX, offsetof(Fields, objects) + (at) * sizeof(PyObject *), 0, NULL}
-#define NUMBER(name, at) {name, T_LONGLONG, offsetof(Fields, numbers) + (at) * sizeof(long long), 0, NULL}
-#define LAST {NULL, 0, 0, 0, NULL}
-
-enum { WAITERS };
-enum { FREE };
-static PyMemberDef memory_members[] = {OBJECT("waiters", WAITERS), NUMBER("free", FREE), LAST};
-
-enum { KNOWN_MS };
-static PyMemberDef clock_members[] = {NUMBER("known_ms", KNOWN_MS), LAST};
-
-static PyMemberDef lock_members[] = {{"held", T_BOOL, offsetof(Fields, flag), 0, NULL}, LAST};
-
-enum { APPEND_LOCK, BY_PARTITION, LEADERS, STICKY };
-static PyMemberDef topic_members[] = {
-    OBJECT("append_lock", APPEND_LOCK), OBJECT("by_partition", BY_PARTITION), OBJECT("leaders", LEADERS),
-    OBJECT("sticky", STICKY), LAST,
-};
-
-enum { OPEN };
-static PyMemberDef queue_members[] = {OBJECT("open", OPEN), LAST};
-
-enum { COLUMNS, KIND, LAST_WAITERS };
-enum { SIZE, HELD, LIMIT };
-static PyMemberDef batch_members[] = {
-    OBJECT("columns", COLUMNS), OBJECT("kind", KIND), OBJECT("last", LAST_WAITERS),
-    NUMBER("size", SIZE), NUMBER("held", HELD), NUMBER("limit", LIMIT), LAST,
-};
-
-static const struct {
-    const char *name;
-    PyMemberDef *members;
-} of_fields[] = {
-    {"aioproducer.append_fields.BatchFields", batch_members}, {"aioproducer.append_fields.ClockFields", clock_members},
-    {"aioproducer.append_fields.LockFields", lock_members},   {"aioproducer.append_fields.MemoryFields", memory_members},
-    {"aioproducer.append_fields.QueueFields", queue_members}, {"aioproducer.append_fields.TopicFields", topic_members},
-};
-
-/* Return 1 if instances of *type* begin with Fields, else 0. */
-static int has_fields(PyTypeObject *type)
-{
-    for (; type != NULL; type = PyType_GetSlot(type, Py_tp_base))
-        if (PyType_GetSlot(type, Py_tp_dealloc) == (void *)fields_dealloc)
-            return 1;
-    return 0;
-}
-
-/* ---- FastAppend ---- */
+#include "_append.h"
 
 enum {
-    TOPICS, MEMORY, CLOCK, NOW_MS, APPEND, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, GENERAL,
+    TOPICS, MEMORY, CLOCK, NOW_MS, APPEND, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS,
+    PROCESS, /* list with a token; a fork replaces the token in the child */
+    GIVEN,
+    GENERAL = GIVEN,
+    RUN_KEY,
+    RUN,         /* asyncio's note of the known run of the loop, or NULL */
+    PRESENT,     /* token of the process in that run */
+    BUFFER_TYPE, /* classes of the objects seen first, or NULL; a check of another class takes longer */
+    LOCK_TYPE,
+    RECEIPTS_TYPE,
     OBJECTS
 };
 
@@ -118,6 +38,7 @@ static int fast_traverse(PyObject *self, visitproc visit, void *arg)
 static int fast_clear(PyObject *self)
 {
     FastAppend *own = (FastAppend *)self;
+    own->largest_payload = -1; /* a finalizer may still call `append` */
     for (int at = 0; at < OBJECTS; at++)
         Py_CLEAR(own->objects[at]);
     return 0;
@@ -141,22 +62,25 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "FastAppend() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!OOOOOOO!O!O!Onpp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
+    if (!PyArg_ParseTuple(args, "OO!OOOOOOO!O!O!OO!npp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
                           &of[NOW_MS], &of[APPEND], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type, &of[TOPIC_TYPE], &PyType_Type,
-                          &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS], &largest_payload, &sticks, &hashes))
+                          &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS], &PyList_Type, &of[PROCESS],
+                          &largest_payload, &sticks, &hashes))
         return NULL;
-    if (!has_fields(Py_TYPE(of[MEMORY])) || !has_fields(Py_TYPE(of[CLOCK])) || !has_fields((PyTypeObject *)of[TOPIC_TYPE]) ||
-        !has_fields((PyTypeObject *)of[QUEUE_TYPE]) || !has_fields((PyTypeObject *)of[BATCH_TYPE])) {
+    if (!aioproducer_is_fields(of[MEMORY]) || !aioproducer_is_fields(of[CLOCK]) ||
+        !aioproducer_has_fields((PyTypeObject *)of[TOPIC_TYPE]) || !aioproducer_has_fields((PyTypeObject *)of[QUEUE_TYPE]) ||
+        !aioproducer_has_fields((PyTypeObject *)of[BATCH_TYPE])) {
         PyErr_SetString(PyExc_TypeError, "FastAppend() takes objects and classes with fields in C");
         return NULL;
     }
     FastAppend *own = (FastAppend *)PyType_GenericNew(type, args, NULL);
     if (own == NULL)
         return NULL;
-    for (int at = 0; at < GENERAL; at++)
+    for (int at = 0; at < GIVEN; at++)
         own->objects[at] = Py_NewRef(of[at]);
     own->objects[GENERAL] = PyObject_GetAttrString(front, "append");
-    if (own->objects[GENERAL] == NULL)
+    own->objects[RUN_KEY] = PyUnicode_InternFromString("__asyncio_running_event_loop__");
+    if (own->objects[GENERAL] == NULL || own->objects[RUN_KEY] == NULL)
         Py_CLEAR(own);
     else {
         own->largest_payload = largest_payload;
@@ -194,6 +118,19 @@ static Fields *field(Fields *own, int at, PyObject *type)
     return object != NULL && (PyObject *)Py_TYPE(object) == type ? (Fields *)object : NULL;
 }
 
+/* Return 1 if *check* accepts the class of *object*, and keep the first such class in *at*. */
+static int is_known(FastAppend *own, int at, PyObject *object, int (*check)(PyObject *))
+{
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    if (type == own->objects[at])
+        return 1;
+    if (!check(object))
+        return 0;
+    if (own->objects[at] == NULL)
+        own->objects[at] = Py_NewRef(type);
+    return 1;
+}
+
 /* Return the topic of the record if calls may append to the topic now. NULL without an exception: the general path. */
 static Fields *topic_of(FastAppend *own, const Arguments *of)
 {
@@ -202,7 +139,8 @@ static Fields *topic_of(FastAppend *own, const Arguments *of)
         return NULL;
     lock = ((Fields *)found)->objects[APPEND_LOCK];
     leaders = ((Fields *)found)->objects[LEADERS];
-    if (leaders == NULL || PyObject_Size(leaders) <= 0 || lock == NULL || !has_fields(Py_TYPE(lock)) || ((Fields *)lock)->flag)
+    if (leaders == NULL || PyObject_Size(leaders) <= 0 || lock == NULL ||
+        !is_known(own, LOCK_TYPE, lock, aioproducer_is_fields) || ((Fields *)lock)->flag)
         return NULL;
     return (Fields *)found;
 }
@@ -236,19 +174,43 @@ static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
     return found != NULL && (PyObject *)Py_TYPE(found) == own->objects[QUEUE_TYPE] ? (Fields *)found : NULL;
 }
 
-/* Return 1 if the call runs on the producer's event loop, 0 if not, -1 with an exception. */
+static void replace(PyObject **field, PyObject *value)
+{
+    PyObject *before = *field;
+    *field = Py_NewRef(value);
+    Py_XDECREF(before);
+}
+
+/* Return 1 if the call runs on the producer's event loop, 0 if not, -1 with an exception.
+
+   asyncio notes the running loop in the thread's dict, with a new note (Python 3.11) or the loop itself (3.12). So the loop still
+   runs here while the note is the same. `get_running_loop` of Python 3.11 calls getpid each time, because of forks. */
 static int on_loop(FastAppend *own)
 {
-    PyObject *here = PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
-    int is_here = here == own->objects[LOOP];
-    if (here == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) /* no event loop runs in this thread */
-            return -1;
-        PyErr_Clear();
-        return 0;
+    PyObject *of_thread = PyThreadState_GetDict(), *token = PyList_GetItem(own->objects[PROCESS], 0), *here;
+    PyObject *run = of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, own->objects[RUN_KEY]);
+    int is_here;
+    if (run != NULL && run == own->objects[RUN] && token == own->objects[PRESENT])
+        return 1;
+    if (token == NULL || PyErr_Occurred())
+        return -1;
+    Py_XINCREF(run);
+    Py_INCREF(token);
+    here = PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
+    is_here = here == own->objects[LOOP];
+    if (is_here && run != NULL) {
+        replace(&own->objects[RUN], run);
+        replace(&own->objects[PRESENT], token);
     }
-    Py_DECREF(here);
-    return is_here;
+    Py_XDECREF(run);
+    Py_DECREF(token);
+    Py_XDECREF(here);
+    if (here != NULL)
+        return is_here;
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) /* no event loop runs in this thread */
+        return -1;
+    PyErr_Clear();
+    return 0;
 }
 
 /* Return the open batch for the record. NULL without an exception: the record takes the general path. Runs no Python code. */
@@ -298,10 +260,10 @@ static PyObject *append_to_living(FastAppend *own, Fields *batch, PyObject *last
     Fields *memory = (Fields *)own->objects[MEMORY];
     PyObject *columns = batch->objects[COLUMNS];
     Py_ssize_t size = 0, more_held = 0;
-    if (columns == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
+    if (columns == NULL || batch->objects[KIND] != of->kind || !is_known(own, BUFFER_TYPE, columns, aioproducer_is_buffer))
         return NULL;
     int awaits = PyList_Check(last), is_added = 0;
-    if (awaits ? !PyCallable_Check(of->kind) : !aioproducer_is_receipts(last))
+    if (awaits ? !PyCallable_Check(of->kind) : !is_known(own, RECEIPTS_TYPE, last, aioproducer_is_receipts))
         return NULL;
     /* First, because an allocation may start the garbage collector, and finalizers may call the producer. */
     PyObject *waiter = awaits ? PyObject_CallNoArgs(of->kind) : aioproducer_receipts_make(last);
@@ -343,12 +305,13 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
 }
 
 /* Append the record by `Accumulator.append`, which opens a batch. NULL without an exception: the general path. */
-static PyObject *append_first(FastAppend *own, const Arguments *of, Py_ssize_t payload)
+static PyObject *append_first(FastAppend *own, const Arguments *of)
 {
+    Py_ssize_t payload = sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key));
     Fields *topic = topic_of(own, of), *queue = NULL;
     int is_sticky = of->partition == NULL && of->key == NULL;
-    if (topic == NULL || of->headers != NULL || of->timestamp_ms != NULL || (is_sticky && !own->sticks) ||
-        (!is_sticky && (queue = queue_of(own, topic, of)) == NULL))
+    if (payload > own->largest_payload || topic == NULL || of->headers != NULL || of->timestamp_ms != NULL ||
+        (is_sticky && !own->sticks) || (!is_sticky && (queue = queue_of(own, topic, of)) == NULL))
         return NULL;
     PyObject *size = PyLong_FromSsize_t(payload + RECORD_OVERHEAD), *waiter = NULL;
     Py_INCREF((PyObject *)topic);
@@ -373,8 +336,7 @@ static PyObject *append_fast(FastAppend *own, const Arguments *of)
     if (own->largest_payload < 0 || !PyUnicode_CheckExact(of->topic) || (of->value != NULL && !PyBytes_CheckExact(of->value)) ||
         (of->key != NULL && !PyBytes_CheckExact(of->key)))
         return NULL;
-    Py_ssize_t payload = sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key));
-    if (payload > own->largest_payload || (is_here = on_loop(own)) <= 0)
+    if ((is_here = on_loop(own)) <= 0)
         return NULL;
     if (timestamp_of(own, of, &ms)) {
         /* From here on no Python code runs, except in the allocation of `append_to`. */
@@ -383,7 +345,7 @@ static PyObject *append_fast(FastAppend *own, const Arguments *of)
         if (waiter != NULL)
             return waiter;
     }
-    return PyErr_Occurred() ? NULL : append_first(own, of, payload);
+    return PyErr_Occurred() ? NULL : append_first(own, of);
 }
 
 enum { A_KIND, A_TOPIC, A_VALUE, A_KEY, A_PARTITION, A_HEADERS, A_TIMESTAMP, A_COUNT };
@@ -430,31 +392,7 @@ static PyType_Spec fast_specification = {
     .slots = fast_slots,
 };
 
-/* ---- The types ---- */
-
-static int add_type(PyObject *module, PyType_Spec *specification)
-{
-    PyObject *type = PyType_FromSpec(specification);
-    int failed = type == NULL || PyModule_AddObjectRef(module, strrchr(specification->name, '.') + 1, type) < 0;
-    Py_XDECREF(type);
-    return failed ? -1 : 0;
-}
-
 int aioproducer_add_append_types(PyObject *module)
 {
-    for (size_t at = 0; at < sizeof of_fields / sizeof *of_fields; at++) {
-        PyType_Slot slots[] = {
-            {Py_tp_new, PyType_GenericNew},      {Py_tp_traverse, fields_traverse},         {Py_tp_clear, fields_clear},
-            {Py_tp_dealloc, fields_dealloc},     {Py_tp_members, of_fields[at].members},    {0, NULL},
-        };
-        PyType_Spec specification = {
-            .name = of_fields[at].name,
-            .basicsize = sizeof(Fields),
-            .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
-            .slots = slots,
-        };
-        if (add_type(module, &specification) < 0)
-            return -1;
-    }
-    return add_type(module, &fast_specification);
+    return aioproducer_add_fields(module) < 0 ? -1 : aioproducer_add_type(module, &fast_specification);
 }

@@ -119,14 +119,10 @@ typedef struct {
 } Record;
 
 /* Measure the headers; return 0 if they cannot be encoded. */
-static int measure_headers(Record *record)
+static int measure_some_headers(Record *record)
 {
     Headers of = record->headers;
     Field name, value;
-    if (of.count <= 0) {
-        record->fields = sum(record->fields, 1);
-        return of.count == 0;
-    }
     record->fields = sum(record->fields, varint_size(of.count));
     while (of.place < of.count) {
         if (!next_header(&of, &name, &value))
@@ -136,8 +132,16 @@ static int measure_headers(Record *record)
     return 1;
 }
 
+static inline int measure_headers(Record *record)
+{
+    if (record->headers.count > 0)
+        return measure_some_headers(record);
+    record->fields = sum(record->fields, 1);
+    return record->headers.count == 0;
+}
+
 /* Write the record behind the others; room for *body* bytes was made. */
-static void write_record(Buffer *own, Record *record, Py_ssize_t body, int64_t delta)
+static inline void write_record(Buffer *own, Record *record, Py_ssize_t body, int64_t delta)
 {
     Field name, value;
     char *at = put_varint(own->data + own->size, body);

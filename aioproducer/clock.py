@@ -203,7 +203,7 @@ def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
     """
     if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
         return get_running_loop
-    return running_loop_without_getpid(loop, _process, get_running_loop)
+    return running_loop_without_getpid(loop, PROCESS, get_running_loop)
 
 
 def python_running_loop_without_getpid(
@@ -230,12 +230,12 @@ running_loop_without_getpid: Final = fastest(
 )
 
 
-_process: Final[list[object]] = [object()]
+PROCESS: Final[list[object]] = [object()]
 """List with a token of this process; a fork replaces the token in the child."""
 
 
 def _forked() -> None:
-    _process[0] = object()
+    PROCESS[0] = object()
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.clock import (
-    _process,
+    PROCESS,
     python_running_loop_without_getpid,
     running_loop_of,
     running_loop_without_getpid,
@@ -19,11 +19,11 @@ Way = Callable[[asyncio.AbstractEventLoop], Callable[[], asyncio.AbstractEventLo
 
 
 def python(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
-    return python_running_loop_without_getpid(loop, _process, asyncio.get_running_loop)
+    return python_running_loop_without_getpid(loop, PROCESS, asyncio.get_running_loop)
 
 
 def fastest(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
-    return running_loop_without_getpid(loop, _process, asyncio.get_running_loop)
+    return running_loop_without_getpid(loop, PROCESS, asyncio.get_running_loop)
 
 
 WAYS: list[Way] = [running_loop_of, python, fastest]

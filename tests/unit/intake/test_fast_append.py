@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -241,3 +243,50 @@ async def test_first_record_of_a_batch_schedules_no_reset_of_the_clock(
     assert rig.append_fast(partition=0) is not None
     monkeypatch.undo()
     assert scheduled.count(rig.accumulator.clock.forget) == 1
+
+
+class TestLoop:
+    """A record is appended only by calls on the producer's event loop."""
+
+    async def test_calls_of_other_threads_are_passed_on(self) -> None:
+        rig = FastRig()
+
+        async def elsewhere() -> Any:
+            return rig.append_fast()
+
+        assert rig.append_fast() is not None
+        assert rig.append_fast() is not None
+        assert await asyncio.to_thread(rig.append_fast) is None
+        assert await asyncio.to_thread(asyncio.run, elsewhere()) is None
+        assert rig.append_fast() is not None
+
+    def test_calls_beside_a_run_of_the_loop_are_passed_on(self) -> None:
+        async def make() -> FastRig:
+            rig = FastRig()
+            assert rig.append_fast() is not None
+            assert rig.append_fast() is not None
+            return rig
+
+        async def append(rig: FastRig) -> Any:
+            return [rig.append_fast(), rig.append_fast()]
+
+        with asyncio.Runner() as one, asyncio.Runner() as other:
+            rig = one.run(make())
+            assert rig.append_fast() is None
+            assert other.run(append(rig)) == [None, None]
+            assert rig.append_fast() is None
+            assert None not in one.run(append(rig))
+            assert rig.append_fast() is None
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+    async def test_calls_of_a_forked_child_are_passed_on(self) -> None:
+        rig = FastRig()
+        assert None not in [rig.append_fast(), rig.append_fast()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # there may be other threads
+            child = os.fork()
+        if not child:
+            os._exit(rig.append_fast() is not None)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert rig.append_fast() is not None
