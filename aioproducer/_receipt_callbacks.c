@@ -3,91 +3,45 @@
 
 /* ---- Callbacks ---- */
 
-/* Remove the next callback and its context from the receipt; return 0 without one. */
-static int take_callback(Receipt *own, PyObject **callback, PyObject **context)
+/* Remove the next callback and its context from the receipt. */
+int aioproducer_receipt_take(Receipt *own, Due *due)
 {
+    if (own->callback == NULL && (own->more == NULL || PyList_Size(own->more) == 0))
+        return 0;
+    due->receipt = (Receipt *)Py_NewRef((PyObject *)own);
     if (own->callback != NULL) {
-        *callback = own->callback;
-        *context = own->context;
+        due->callback = own->callback;
+        due->context = own->context;
         own->callback = own->context = NULL;
         return 1;
     }
-    if (own->more == NULL || PyList_Size(own->more) == 0)
-        return 0;
-    PyObject *pair = PyList_GetItem(own->more, 0);
-    *callback = Py_NewRef(PyTuple_GetItem(pair, 0));
-    *context = Py_NewRef(PyTuple_GetItem(pair, 1));
-    return PyList_SetSlice(own->more, 0, 1, NULL) == 0 ? 1 : 0;
-}
-
-static int call_soon(Receipt *own, PyObject *callback, PyObject *context)
-{
-    PyObject *loop = PyObject_CallNoArgs(tool(own, LOOP)), *done = NULL;
-    if (loop == Py_None)
-        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
-    else if (loop != NULL) {
-        PyObject *method = PyObject_GetAttrString(loop, "call_soon");
-        PyObject *args = method == NULL ? NULL : PyTuple_Pack(2, callback, (PyObject *)own);
-        PyObject *names = args == NULL ? NULL : Py_BuildValue("{sO}", "context", context);
-        done = names == NULL ? NULL : PyObject_Call(method, args, names);
-        Py_XDECREF(names);
-        Py_XDECREF(args);
-        Py_XDECREF(method);
-    }
-    Py_XDECREF(loop);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    PyObject *pair = PyList_GetItem(own->more, 0), *context = PyTuple_GetItem(pair, 1);
+    due->callback = Py_NewRef(PyTuple_GetItem(pair, 0));
+    due->context = context == Py_None ? NULL : Py_NewRef(context);
+    if (PyList_SetSlice(own->more, 0, 1, NULL) == 0)
+        return 1;
+    aioproducer_due_clear(due);
+    return -1;
 }
 
 /* Set the receipt's own outcome, and schedule its callbacks. */
 int aioproducer_receipt_settle(Receipt *own, enum own outcome, PyObject *value)
 {
-    PyObject *callback, *context, *before = own->value;
+    PyObject *before = own->value;
+    Due due = {0};
+    int taken;
     own->own = outcome;
     own->value = Py_XNewRef(value);
     Py_XDECREF(before);
     if (value != NULL)
         aioproducer_receipt_track(own);
-    while (take_callback(own, &callback, &context)) {
-        int failed = call_soon(own, callback, context) < 0;
-        Py_DECREF(callback);
-        Py_DECREF(context);
+    while ((taken = aioproducer_receipt_take(own, &due)) > 0) {
+        int failed = aioproducer_schedule(own, due.callback, due.context == NULL ? Py_None : due.context) < 0;
+        aioproducer_due_clear(&due);
         if (failed)
             return -1;
     }
-    return 0;
-}
-
-/* Pass the exception of *callback* to the event loop's handler; raise KeyboardInterrupt and SystemExit. */
-static int report(Receipt *own, PyObject *callback, PyObject *context)
-{
-    PyObject *type, *error, *traceback;
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit))
-        return -1;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL)
-        PyException_SetTraceback(error, traceback);
-    PyObject *done = PyObject_CallFunctionObjArgs(tool(own, REPORT), callback, (PyObject *)own, context, error, NULL);
-    Py_XDECREF(type);
-    Py_XDECREF(error);
-    Py_XDECREF(traceback);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-/* Run the next callback and return 1; return 0 without one, -1 after an interrupt. */
-int aioproducer_receipt_run_one(Receipt *own, PyObject *run)
-{
-    PyObject *callback, *context;
-    if (!take_callback(own, &callback, &context))
-        return 0;
-    PyObject *done = PyObject_CallMethodObjArgs(context, run, callback, (PyObject *)own, NULL);
-    int result = done == NULL && report(own, callback, context) < 0 ? -1 : 1;
-    Py_XDECREF(done);
-    Py_DECREF(callback);
-    Py_DECREF(context);
-    return result;
+    return taken;
 }
 
 /* Return 1 if a further callback is appended to `more`. */
@@ -105,20 +59,19 @@ PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, P
         PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callback, and its context=");
         return NULL;
     }
-    PyObject *callback = args[0], *more = NULL, *pair = NULL;
-    PyObject *context = named == 1 && args[1] != Py_None ? Py_NewRef(args[1]) : PyObject_CallNoArgs(tool(own, COPY_CONTEXT));
-    int failed = context == NULL;
+    PyObject *callback = args[0], *given = named == 1 && args[1] != Py_None ? args[1] : NULL, *more = NULL, *pair = NULL;
+    if (aioproducer_receipt_is_done(own))
+        return aioproducer_schedule(own, callback, given) < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *context = given == NULL ? aioproducer_present_context(own) : Py_NewRef(given);
     /* All allocations come first: a finalizer may add callbacks or settle the receipt. */
-    if (!failed && !aioproducer_receipt_is_done(own)) {
-        failed = aioproducer_listen(own) < 0;
-        if (!failed && has_callbacks(own))
-            failed = (pair = PyTuple_Pack(2, callback, context)) == NULL || (own->more == NULL && (more = PyList_New(0)) == NULL);
-    }
+    int failed = context == NULL || aioproducer_listen(own) < 0;
+    if (!failed && has_callbacks(own))
+        failed = (pair = PyTuple_Pack(2, callback, context)) == NULL || (own->more == NULL && (more = PyList_New(0)) == NULL);
     if (!failed && aioproducer_receipt_is_done(own))
-        failed = call_soon(own, callback, context) < 0;
+        failed = aioproducer_schedule(own, callback, context) < 0;
     else if (!failed && pair == NULL) {
         own->callback = Py_NewRef(callback);
-        own->context = Py_NewRef(context);
+        own->context = context == Py_None ? NULL : Py_NewRef(context);
     } else if (!failed) {
         if (own->more == NULL)
             own->more = Py_NewRef(more);
@@ -130,15 +83,32 @@ PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, P
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* Return a list of the callbacks, each with its context. */
-PyObject *aioproducer_receipt_callbacks(Receipt *own)
+/* Return a list of the callbacks, each with its context, or None for an empty one. */
+static PyObject *pairs_of(Receipt *own)
 {
     PyObject *all = own->more == NULL ? PyList_New(0) : PyList_GetSlice(own->more, 0, PyList_Size(own->more));
     if (all != NULL && own->callback != NULL) {
-        PyObject *pair = PyTuple_Pack(2, own->callback, own->context);
+        PyObject *pair = PyTuple_Pack(2, own->callback, own->context == NULL ? Py_None : own->context);
         if (pair == NULL || PyList_Insert(all, 0, pair) < 0)
             Py_CLEAR(all);
         Py_XDECREF(pair);
+    }
+    return all;
+}
+
+/* Return a list of the callbacks, each with its context. */
+PyObject *aioproducer_receipt_callbacks(Receipt *own)
+{
+    PyObject *all = pairs_of(own);
+    for (Py_ssize_t at = 0; all != NULL && at < PyList_Size(all); at++) {
+        PyObject *before = PyList_GetItem(all, at);
+        if (PyTuple_GetItem(before, 1) != Py_None)
+            continue;
+        PyObject *context = PyObject_CallNoArgs(tool(own, CONTEXT));
+        PyObject *pair = context == NULL ? NULL : PyTuple_Pack(2, PyTuple_GetItem(before, 0), context);
+        Py_XDECREF(context);
+        if (pair == NULL || PyList_SetItem(all, at, pair) < 0)
+            Py_CLEAR(all);
     }
     return all;
 }
@@ -148,7 +118,7 @@ PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback)
     Receipt *own = (Receipt *)self;
     if (aioproducer_receipt_is_done(own))
         return PyLong_FromLong(0); /* the callbacks are scheduled already */
-    PyObject *all = aioproducer_receipt_callbacks(own), *kept = all == NULL ? NULL : PyList_New(0);
+    PyObject *all = pairs_of(own), *kept = all == NULL ? NULL : PyList_New(0);
     long removed = 0;
     for (Py_ssize_t at = 0; kept != NULL && at < PyList_Size(all); at++) {
         PyObject *pair = PyList_GetItem(all, at);

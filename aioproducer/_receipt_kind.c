@@ -140,7 +140,7 @@ static PyType_Spec kind_spec = {
 static PyObject *types_of(PyObject *module)
 {
     PyType_Spec *const specs[] = {&kind_spec, &aioproducer_receipts_spec, &aioproducer_outcome_spec, &aioproducer_receipt_spec,
-                                  &aioproducer_receipt_iterator_spec};
+                                  &aioproducer_receipt_iterator_spec, &aioproducer_runner_spec};
     const Py_ssize_t count = sizeof specs / sizeof *specs;
     if (PyObject_HasAttrString(module, "_receipt_types"))
         return PyObject_GetAttrString(module, "_receipt_types");
@@ -166,7 +166,11 @@ PyObject *aioproducer_receipts(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "receipts() takes a tuple of another length");
         return NULL;
     }
-    PyObject *types = types_of(module), *shared = types == NULL ? NULL : PySequence_Concat(tools, types);
+    PyObject *types = types_of(module), *typed = types == NULL ? NULL : PySequence_Concat(tools, types);
+    PyObject *last = typed == NULL ? NULL : Py_BuildValue("(N)", aioproducer_last_runner());
+    PyObject *shared = last == NULL ? NULL : PySequence_Concat(typed, last);
+    Py_XDECREF(last);
+    Py_XDECREF(typed);
     Py_XDECREF(types);
     Kind *kind = shared == NULL ? NULL : (Kind *)aioproducer_allocate(shared, KIND_TYPE, sizeof(Kind));
     if (kind == NULL) {

@@ -244,28 +244,27 @@ static PyObject *receipts_fail(PyObject *self, PyObject *failure)
     return settle((Receipts *)self, FAILED, failure);
 }
 
+/* Take the next callback of a done listener. */
+static int take_from_listeners(PyObject *receipts, Due *due)
+{
+    Receipts *own = (Receipts *)receipts;
+    while (own->listeners != NULL && own->woken < PyList_Size(own->listeners)) {
+        Receipt *receipt = (Receipt *)PyList_GetItem(own->listeners, own->woken);
+        /* A record that is not done has moved to another stretch. */
+        int taken = aioproducer_receipt_is_done(receipt) ? aioproducer_receipt_take(receipt, due) : 0;
+        if (taken != 0)
+            return taken;
+        PyList_SetItem(own->listeners, own->woken++, Py_NewRef(Py_None)); /* released now, not after the last receipt */
+    }
+    own->woken = 0;
+    Py_CLEAR(own->listeners);
+    return 0;
+}
+
 /* Run the callbacks of all listeners; return -1 after an interrupt, which leaves the rest to another call. */
 int aioproducer_receipts_wake(PyObject *receipts)
 {
-    Receipts *own = (Receipts *)receipts;
-    PyObject *run = PyUnicode_InternFromString("run");
-    int failed = run == NULL;
-    while (!failed && own->listeners != NULL) {
-        if (own->woken >= PyList_Size(own->listeners)) {
-            own->woken = 0;
-            Py_CLEAR(own->listeners);
-            break;
-        }
-        PyObject *receipt = Py_NewRef(PyList_GetItem(own->listeners, own->woken));
-        int is_done = aioproducer_receipt_is_done((Receipt *)receipt); /* else the record has moved to another stretch */
-        int ran = is_done ? aioproducer_receipt_run_one((Receipt *)receipt, run) : 0;
-        if (ran == 0) /* released now, not after the last receipt */
-            PyList_SetItem(own->listeners, own->woken++, Py_NewRef(Py_None));
-        failed = ran < 0;
-        Py_DECREF(receipt);
-    }
-    Py_XDECREF(run);
-    return failed ? -1 : 0;
+    return aioproducer_run_callbacks(take_from_listeners, receipts);
 }
 
 /* ---- Receipts: parts ---- */

@@ -20,7 +20,9 @@ enum shared {
     CANCELLED_ERROR,
     INVALID_STATE,
     COPY_CONTEXT,
+    CONTEXT, /* the type of contexts */
     REPRESENT,
+    READY,  /* returns the queue of the loop's handles; None without one or in debug mode */
     REPORT, /* passes the exception of a callback to the loop's handler */
     STACK,  /* returns the stack of the caller; None unless the loop is in debug mode */
     GIVEN,
@@ -29,6 +31,8 @@ enum shared {
     OUTCOME_TYPE,
     RECEIPT_TYPE,
     ITERATOR_TYPE,
+    RUNNER_TYPE,
+    LAST, /* capsule of the place of the last Runner */
 };
 
 typedef struct Outcome Outcome;
@@ -71,9 +75,9 @@ struct Receipts {
 typedef struct {
     PyObject_HEAD
     Outcome *of;
-    PyObject *callback; /* first callback, and its context */
-    PyObject *context;
-    PyObject *more;  /* list of (callback, context), or NULL */
+    PyObject *callback; /* first callback */
+    PyObject *context;  /* its context; NULL for an empty one */
+    PyObject *more;     /* list of (callback, context), or NULL; None is an empty context */
     PyObject *value; /* metadata, result or exception, once created; message of a cancelled receipt */
     PyObject *source;
     PyObject *dict;
@@ -85,8 +89,19 @@ typedef struct {
     char is_tracked;
 } Receipt;
 
+/* A callback to run; *context* is NULL for an empty one. */
+typedef struct {
+    Receipt *receipt;
+    PyObject *callback, *context;
+} Due;
+
+typedef struct Runner Runner;
+
+/* Take the next callback from an object and return 1; return 0 without one, -1 with an exception. */
+typedef int aioproducer_take(PyObject *from, Due *due);
+
 extern PyType_Spec aioproducer_outcome_spec, aioproducer_receipts_spec, aioproducer_receipt_spec,
-    aioproducer_receipt_iterator_spec;
+    aioproducer_receipt_iterator_spec, aioproducer_runner_spec;
 
 /* Return the item *which* of *shared*, borrowed. */
 static inline PyObject *shared_item(PyObject *shared, enum shared which)
@@ -117,13 +132,20 @@ PyObject *aioproducer_receipt_result(PyObject *receipt, PyObject *unused);
 PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *aioproducer_receipt_callbacks(Receipt *receipt);
 PyObject *aioproducer_receipt_iterator(PyObject *receipt);
-int aioproducer_receipt_run_one(Receipt *receipt, PyObject *run);
+int aioproducer_receipt_take(Receipt *receipt, Due *due);
 int aioproducer_receipt_settle(Receipt *receipt, enum own own, PyObject *value);
 PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback);
 
 /* _receipt_kind.c */
 Receipt *aioproducer_allocate_receipt(PyObject *shared);
 void aioproducer_free_receipt(Receipt *receipt);
+
+/* _receipt_runs.c */
+void aioproducer_due_clear(Due *due);
+PyObject *aioproducer_last_runner(void);
+PyObject *aioproducer_present_context(Receipt *receipt);
+int aioproducer_run_callbacks(aioproducer_take *take, PyObject *from);
+int aioproducer_schedule(Receipt *receipt, PyObject *callback, PyObject *context);
 
 /* _receipts.c */
 int aioproducer_listen(Receipt *receipt);

@@ -17,7 +17,7 @@ TESTS = (
     *(f"tests/unit/{name}" for name in ("arrow", "batching", "intake", "partitioning", "records")),
     *(f"tests/unit/test_{name}.py" for name in ("acceleration", "append_fields", "producer")),
     *(f"tests/property/test_{name}.py" for name in ("batching_machine", "murmur2", "record_buffer")),
-    *(f"tests/property/test_{name}.py" for name in ("fast_append", "records_roundtrip")),
+    *(f"tests/property/test_{name}.py" for name in ("fast_append", "receipts_order", "records_roundtrip")),
     *(f"tests/property/test_acceleration{name}.py" for name in ("", "_awaiting", "_produce", "_rows")),
     "tests/scenarios/test_interrupted_append.py",
 )

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import traceback
 from asyncio import base_futures, format_helpers
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, Final, Protocol
@@ -81,11 +82,24 @@ def receipts_on(waker: TaskWaker) -> ReceiptKind:
         asyncio.CancelledError,
         asyncio.InvalidStateError,
         copy_context,
+        Context,
         base_futures._future_repr,  # type: ignore[attr-defined] # noqa: SLF001 - as asyncio's Futures
+        _ready,
         _report,
         _stack if loop.get_debug() else None,
     )
     return _receipts(waker, tools)
+
+
+def _ready(loop: asyncio.AbstractEventLoop | None) -> deque[asyncio.Handle] | None:
+    """Return the queue of the loop's handles; None if the loop has another queue, or in debug mode.
+
+    In debug mode `call_soon` checks each callback and the thread.
+    """
+    if not isinstance(loop, asyncio.BaseEventLoop) or loop.get_debug():
+        return None
+    ready = getattr(loop, "_ready", None)
+    return ready if type(ready) is deque else None
 
 
 def _report(
