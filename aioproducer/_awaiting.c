@@ -1,5 +1,5 @@
-/* What waits for records: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and
-   `python_factory_of` in aioproducer/batching/waiters.py. And which event loop runs here, which each call asks: that of
+/* Waiters of records: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and `python_factory_of`
+   in aioproducer/batching/waiters.py. And the running event loop, which each call compares: the twin of
    `python_running_loop_without_getpid` in aioproducer/clock.py.
 
    For a generator, and two frames of Python, a task takes a sixth of all that its record costs. An acknowledgement belongs to
@@ -270,40 +270,58 @@ PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
 
 /* ---- running_loop_without_getpid(loop, process, ask) ---- */
 
-enum { LOOP, PROCESS, PRESENT, THREAD_ID, ASK };
+/* First fields of the value that asyncio in C keeps per thread before Python 3.12; the process id follows. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *loop; /* the running event loop, or None */
+} Holder;
 
-/* Return the loop if it runs in this thread and process (a fork replaces the item of *process*); otherwise call *ask*, because GUI
-   event loops note no thread, and greenlets another one. */
+enum { LOOP, PROCESS, PRESENT, KEY, HOLDER, ASK };
+
+/* Return the value of this thread; NULL without an exception if there is none. */
+static PyObject *holder_here(PyObject *key)
+{
+    PyObject *of_thread = PyThreadState_GetDict();
+    return of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, key);
+}
+
+/* Return the loop if it runs in this thread and process (a fork replaces the item of *process*); otherwise call *ask*. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
-    PyObject *loop = PyTuple_GetItem(known, LOOP);
-    PyObject *thread_id = PyObject_GetAttr(loop, PyTuple_GetItem(known, THREAD_ID));
-    if (thread_id == NULL)
-        return NULL;
-    int is_here = PyLong_Check(thread_id) && PyLong_AsUnsignedLong(thread_id) == PyThread_get_thread_ident();
-    if (PyErr_Occurred()) /* a greenlet's number may have any size */
-        PyErr_Clear();
-    PyObject *process = is_here ? PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) : NULL;
+    PyObject *loop = PyTuple_GetItem(known, LOOP), *holder = holder_here(PyTuple_GetItem(known, KEY));
     (void)unused;
-    Py_DECREF(thread_id);
-    if (PyErr_Occurred())
-        return NULL;
-    return process == PyTuple_GetItem(known, PRESENT) ? Py_NewRef(loop)
-                                                      : PyObject_CallNoArgs(PyTuple_GetItem(known, ASK));
+    if (holder != NULL && (PyObject *)Py_TYPE(holder) == PyTuple_GetItem(known, HOLDER) && ((Holder *)holder)->loop == loop &&
+        PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) == PyTuple_GetItem(known, PRESENT))
+        return Py_NewRef(loop);
+    return PyErr_Occurred() ? NULL : PyObject_CallNoArgs(PyTuple_GetItem(known, ASK));
 }
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};
+
+/* Return the type of this thread's value; None if *loop* runs elsewhere, or stands at another place of the value. */
+static PyObject *holder_type(PyObject *key, PyObject *loop)
+{
+    PyObject *holder = holder_here(key), *type = holder == NULL ? Py_None : (PyObject *)Py_TYPE(holder);
+    PyObject *size = holder == NULL ? NULL : PyObject_GetAttrString(type, "__basicsize__");
+    if (PyErr_Occurred())
+        return NULL;
+    int is_it = size != NULL && PyLong_AsSize_t(size) >= sizeof(Holder) && ((Holder *)holder)->loop == loop;
+    Py_XDECREF(size);
+    return Py_NewRef(is_it ? type : Py_None);
+}
 
 PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args)
 {
     PyObject *loop, *process, *ask;
     if (!PyArg_ParseTuple(args, "OO!O:running_loop_without_getpid", &loop, &PyList_Type, &process, &ask))
         return NULL;
-    PyObject *present = PyList_GetItem(process, 0), *name = PyUnicode_InternFromString("_thread_id");
-    PyObject *known = present == NULL || name == NULL ? NULL : PyTuple_Pack(5, loop, process, present, name, ask);
+    PyObject *present = PyList_GetItem(process, 0), *key = PyUnicode_InternFromString("__asyncio_running_event_loop__");
+    PyObject *type = present == NULL || key == NULL ? NULL : holder_type(key, loop);
+    PyObject *known = type == NULL ? NULL : PyTuple_Pack(6, loop, process, present, key, type, ask);
     PyObject *function = known == NULL ? NULL : PyCFunction_NewEx(&running_loop_method, known, NULL);
     (void)module;
     Py_XDECREF(known);
-    Py_XDECREF(name);
+    Py_XDECREF(type);
+    Py_XDECREF(key);
     return function;
 }

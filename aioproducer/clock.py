@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from asyncio import AbstractEventLoop, BaseEventLoop, Future, TimerHandle, get_running_loop, sleep
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop, sleep
 from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
@@ -196,12 +196,12 @@ class Wakeup:
 
 
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
-    """Return `get_running_loop`, or a faster function for *loop*.
+    """Return `get_running_loop`, or a faster function for *loop*, which runs here.
 
     Before Python 3.12 `get_running_loop` calls getpid each time to detect a forked child. Here a fork hook detects
     it.
     """
-    if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
+    if sys.version_info >= (3, 12):
         return get_running_loop
     return running_loop_without_getpid(loop, PROCESS, get_running_loop)
 
@@ -211,8 +211,11 @@ def python_running_loop_without_getpid(
 ) -> Callable[[], AbstractEventLoop]:
     """Return a function that returns *loop* if *loop* runs in this thread, and otherwise calls *ask*.
 
-    A fork replaces the one item of *process*.
+    A fork replaces the one item of *process*. The twin in C compares asyncio's own value of the thread, for each kind of
+    event loop that runs here now.
     """
+    if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop
+        return ask
     present = process[0]
 
     def running_loop() -> AbstractEventLoop:

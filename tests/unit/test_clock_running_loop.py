@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
+from aioproducer.acceleration import accelerated
 from aioproducer.clock import (
     PROCESS,
     python_running_loop_without_getpid,
@@ -113,6 +115,69 @@ class TestOtherLoops:
 
             assert runner.run(ask()) is runner.get_loop()
             assert answer(running_loop) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestUvloop:
+    def test_uvloop_runs_here_only_while_it_runs(self, way: Way) -> None:
+        with (
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as one,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as other,
+        ):
+
+            async def make() -> Callable[[], asyncio.AbstractEventLoop | None]:
+                return way(one.get_loop())
+
+            running_loop = one.run(make())
+
+            async def ask() -> asyncio.AbstractEventLoop | None:
+                return answer(running_loop)
+
+            async def ask_in_thread() -> asyncio.AbstractEventLoop | None:
+                return await asyncio.to_thread(answer, running_loop)
+
+            assert one.run(ask()) is one.get_loop()
+            assert one.run(ask_in_thread()) is None
+            assert other.run(ask()) is other.get_loop()
+            assert answer(running_loop) is None
+            assert one.run(ask()) is one.get_loop()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+    def test_uvloop_does_not_run_in_a_forked_child(self, way: Way) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+            async def fork() -> int:
+                loop = asyncio.get_running_loop()
+                running_loop = way(loop)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # there may be other threads
+                    child = os.fork()
+                if not child:
+                    os._exit(answer(running_loop) is loop)
+                _, status = await asyncio.to_thread(os.waitpid, child, 0)
+                return os.waitstatus_to_exitcode(status)
+
+            assert runner.run(fork()) == 0
+
+
+LOOPS = [asyncio.new_event_loop, GuiLoop, uvloop.new_event_loop]
+
+
+@pytest.mark.skipif(not accelerated, reason="the twin in Python asks for other loops than asyncio's")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
+@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "gui", "uvloop"])
+def test_running_loop_is_found_without_asking_asyncio(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    def ask() -> asyncio.AbstractEventLoop:
+        raise AssertionError("asyncio was asked")
+
+    async def find() -> bool:
+        loop = asyncio.get_running_loop()
+        return running_loop_without_getpid(loop, PROCESS, ask)() is loop
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(find())
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
