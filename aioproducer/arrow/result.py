@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from aioproducer.errors import ProducerError
@@ -12,7 +13,8 @@ from aioproducer.errors.send_many import OffsetRange
 from aioproducer.types import TopicPartition
 
 _KEPT: Final = 100
-"""So many failures are kept one by one: those of the first rows."""
+"""Failures of an error, those of the first rows."""
+_row_of: Final = attrgetter("row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Outcome:
     """Of their keys and values."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
-    """The first ones, in order."""
+    """By row."""
     failed: int = 0
     """How many failed."""
     possibly_persisted: bool = False
@@ -93,7 +95,7 @@ class Outcome:
         """Return that of rows that failed."""
         errors = [each.error for each in failures]
         return cls(
-            failures=sorted(failures, key=lambda each: each.row)[:_KEPT],
+            failures=sorted(failures, key=_row_of),
             failed=len(failures),
             possibly_persisted=any(getattr(error, "possibly_persisted", False) for error in errors),
             retriable=any(getattr(error, "retriable", False) for error in errors),
@@ -106,7 +108,8 @@ class Outcome:
         for where, more in other.offsets.items():
             known = self.offsets.get(where)
             self.offsets[where] = more if known is None else known.joined(more)
-        self.failures = sorted([*self.failures, *other.failures], key=lambda each: each.row)[:_KEPT]
+        if other.failures:
+            self.failures = sorted([*self.failures, *other.failures], key=_row_of)
         self.failed += other.failed
         self.possibly_persisted |= other.possibly_persisted
         self.retriable |= other.retriable
@@ -119,13 +122,15 @@ class Outcome:
         result = TableResult(self.rows, self.bytes, dict(self.offsets))
         if not self.failures:
             return result
-        first = self.failures[0]
+        # A transaction fails all rows of a batch that a broker refused for some of them: the refused ones are the reason.
+        refused = (each for each in self.failures if getattr(each.error, "_is_of_record", False))
+        first = next(refused, self.failures[0])
         others = f"; {self.failed - 1:,} more rows failed" if self.failed > 1 else ""
         raise SendTableError(
             f"row {first.row:,}{_place(first)}: {type(first.error).__name__}: {first.error}"
             f"{others}; {self.rows:,} were acknowledged",
             first=first,
-            failures={each.row: each.error for each in self.failures},
+            failures={each.row: each.error for each in self.failures[:_KEPT]},
             result=result,
             possibly_persisted=self.possibly_persisted,
             retriable=self.retriable,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import compute as pc
@@ -18,9 +18,11 @@ from aioproducer.arrow.arrow_columns import (
 )
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.clock import wall_ms
 from aioproducer.errors import ConfigError, RecordTooLarge
 from aioproducer.intake.checks import check_topic
 from aioproducer.records.sizes import LARGE_RECORD_OVERHEAD, sizes
+from aioproducer.spark.time_windows import TimeWindow, WindowOf, outside
 
 ON_BAD_ROW: Final = "onBadRow"
 FAIL: Final = "fail"
@@ -41,6 +43,8 @@ LETTERS: Final = pa.schema(
         "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
     }
 )
+LETTER_COLUMNS: Final = Columns(value="value", key="key", headers="headers", topic="dead-letters")
+"""Columns of dead letters; the name of their topic does not matter here."""
 PartitionsOf = Callable[[str], int]
 """How many partitions a topic has; may block."""
 
@@ -86,13 +90,15 @@ def sieve(
     numbers: range,
     *,
     partitions_of: PartitionsOf,
+    window_of: WindowOf,
     settings: BatchingSettings,
 ) -> Sieved:
     """Return what can be sent of *piece*, whose rows have *numbers*, and letters of what cannot.
 
-    Raises: what *partitions_of* raises.
+    Raises: what *partitions_of* and *window_of* raise.
     """
     bad = _with_bad_values(piece, columns) | _misaddressed(piece, columns, partitions_of)
+    bad = misdated(piece, columns, window_of) | bad
     rest = [position for position in range(piece.num_rows) if position not in bad] if bad else None
     large = _too_large(piece if rest is None else _taken(piece, rest), columns, settings)
     for position, reason in large.items():
@@ -102,23 +108,56 @@ def sieve(
     good = [position for position in range(piece.num_rows) if position not in bad]
     large_ones = set(large) if rest is None else {rest[position] for position in large}
     ordered = dict(sorted(bad.items()))
-    letters = [_letter(piece, columns, *each, cut=each[0] in large_ones) for each in ordered.items()]
     return Sieved(
         _taken(piece, good),
         [numbers[position] for position in good],
-        pa.RecordBatch.from_pylist(letters, LETTERS),
+        letters_of(piece, columns, ordered, large_ones, settings),
         [numbers[position] for position in ordered],
         next(iter(ordered.values())),
     )
 
 
+def letters_of(
+    piece: pa.RecordBatch,
+    columns: Columns,
+    reasons: Mapping[int, str],
+    large: Collection[int],
+    settings: BatchingSettings,
+) -> pa.RecordBatch:
+    """Return dead letters of the rows of *piece* at the positions in *reasons*.
+
+    Letters of *large* rows are cut, and letters that are too large because of their own headers.
+    """
+    letters = [_letter(piece, columns, *each, cut=each[0] in large) for each in reasons.items()]
+    made = pa.RecordBatch.from_pylist(letters, LETTERS)
+    positions = list(reasons)
+    grown = [positions[place] for place in _too_large(made, LETTER_COLUMNS, settings)]
+    return letters_of(piece, columns, reasons, {*large, *grown}, settings) if grown else made
+
+
+def misdated(piece: pa.RecordBatch, columns: Columns, window_of: WindowOf) -> dict[int, str]:
+    """Return the rows with a time that their topic does not keep, with reasons. Raises: what *window_of* raises."""
+    if columns.timestamp is None:
+        return {}
+    topics, codes = _topics(piece, columns)
+
+    def legal(topic: str) -> TimeWindow:
+        return TimeWindow() if _illegal(topic) else window_of(topic)
+
+    return outside(columns.timestamp, piece.column(columns.timestamp), topics, codes, legal, wall_ms())
+
+
+def _topics(piece: pa.RecordBatch, columns: Columns) -> tuple[list[str], list[Any]]:
+    """Return the topics of *piece*, and for each row the index of its topic; None for a null."""
+    if columns.topic_column is not None:
+        return as_texts(piece.column(columns.topic_column))
+    return [columns.topic or ""], [0] * piece.num_rows
+
+
 def _misaddressed(piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf) -> dict[int, str]:
     """Return the rows without a topic, or a partition of it, that there can be."""
     bad = {}
-    if columns.topic_column is not None:
-        topics, codes = as_texts(piece.column(columns.topic_column))
-    else:
-        topics, codes = [columns.topic or ""], [0] * piece.num_rows
+    topics, codes = _topics(piece, columns)
     if None in codes:
         reason = f"column {columns.topic_column!r}: there is no topic (null)"
         bad = {position: reason for position, code in enumerate(codes) if code is None}

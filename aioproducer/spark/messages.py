@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -45,6 +46,8 @@ class TaskReport(WriterCommitMessage):
     """Of keys and values."""
     bad: BadRows | None = field(default=None, kw_only=True)
     """None: there were none."""
+    unchecked: str = field(default="", kw_only=True)
+    """Topic, and the reason why its time limits could not be read; empty if they were."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,20 @@ def log_committed(messages: Messages, batch_id: int | None = None) -> None:
     _be_heard()
     reports = _reports(messages)
     log.info("spark.batch.committed %s", _told(reports, batch_id))
+    for reason in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
+        _log_unchecked(reason)
     if bad := [each.bad for each in reports if each.bad]:
         rows = sum(each.rows for each in bad)
         log.warning(
             "spark.batch.bad_rows %s rows=%d topic=%r reason=%r",
             _which(reports, batch_id), rows, bad[0].topic, bad[0].reason,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _log_unchecked(reason: str) -> None:
+    """Log, once per process, that rows of a topic were sent without a check of their times."""
+    log.warning("spark.timestamps.unchecked %s", reason)
 
 
 def log_aborted(messages: Messages, batch_id: int | None = None) -> None:

@@ -7,17 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, pieces, send_batch
-from aioproducer.arrow.result import Outcome
+from aioproducer.arrow.result import Outcome, RowFailure
+from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
-from aioproducer.spark.bad_rows import sieve
+from aioproducer.spark.bad_rows import letters_of, misdated, sieve
 from aioproducer.spark.messages import BadRows
+from aioproducer.spark.time_windows import TimeWindow, WindowOf
 from aioproducer.spark.worker import Worker
 from aioproducer.types import TopicPartition
 
@@ -32,6 +35,17 @@ class Sent:
     offsets: Mapping[TopicPartition, OffsetRange]
     """Where records are, dead letters among them."""
     bad: BadRows | None
+    unchecked: str = ""
+    """Topic, and the reason why its time limits could not be read."""
+
+
+class _Piece(NamedTuple):
+    """Rows on their way."""
+
+    rows: pa.RecordBatch
+    columns: Columns
+    numbers: Sequence[int]
+    sending: Future[Outcome]
 
 
 class Sending:
@@ -40,13 +54,23 @@ class Sending:
     Spark's rows come through a socket, which blocks: so the thread that calls reads them, and the event loop is on another.
     """
 
-    def __init__(self, producer: Producer, host: Worker, columns: Columns, dead_letters: str | None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        host: Worker,
+        columns: Columns,
+        dead_letters: str | None,
+        window_of: WindowOf = lambda _topic: TimeWindow(),
+    ) -> None:
         self._producer = producer
+        self._settings = producer.config.batching_settings()
         self._host = host
         self._columns = columns
         self._dead_letters = dead_letters
         self._convoy = Convoy()
-        self._in_flight: deque[Future[Outcome]] = deque()
+        self._window = window_of
+        self._unchecked = ""
+        self._in_flight: deque[_Piece] = deque()
         self._outcome = Outcome()
         self._bad: BadRows | None = None
 
@@ -57,26 +81,52 @@ class Sending:
         """
         row = 0
         for piece in chain.from_iterable(pieces(batch, self._columns) for batch in batches):
-            while self._in_flight and (len(self._in_flight) >= IN_FLIGHT or self._in_flight[0].done()):
-                self._outcome.add(self._in_flight.popleft().result())
+            while self._in_flight and (
+                len(self._in_flight) >= IN_FLIGHT or self._in_flight[0].sending.done()
+            ):
+                self._settle(self._in_flight.popleft())
             if self._outcome.failed:
                 break
             numbers = range(row, row + piece.num_rows)
             if self._dead_letters is None:
+                if late := misdated(piece, self._columns, self._window_of):
+                    self._outcome.add(Outcome.of_failures(self._failures(late, numbers)))
+                    break
                 self._start(piece, self._columns, numbers)
             else:
                 self._sieve(piece, numbers, self._dead_letters)
             row += piece.num_rows
-        for each in self._in_flight:
-            self._outcome.add(each.result())
+        while self._in_flight:
+            self._settle(self._in_flight.popleft())
         result = self._outcome.result()
-        return Sent(result.rows, result.bytes, result.offsets, self._bad)
+        return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked)
 
     def _start(self, piece: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> None:
         async def send() -> Outcome:
-            return await send_batch(self._producer, piece, columns, convoy=self._convoy, numbers=numbers)
+            outcome = await send_batch(self._producer, piece, columns, convoy=self._convoy, numbers=numbers)
+            if columns is not self._columns:
+                outcome.rows = outcome.bytes = 0  # letters are counted in BadRows
+            return outcome
 
-        self._in_flight.append(self._host.submit(send()))
+        self._in_flight.append(_Piece(piece, columns, numbers, self._host.submit(send())))
+
+    def _settle(self, piece: _Piece) -> None:
+        """Add the outcome of *piece*; rows that a broker refused for their content become letters, if there are any."""
+        outcome = piece.sending.result()
+        dead_letters = self._dead_letters if piece.columns is self._columns else None
+        if outcome.failed and dead_letters is not None and all(map(_is_refused, outcome.failures)):
+            self._start_letters_of(piece, outcome, dead_letters)
+            outcome.failures, outcome.failed, outcome.retriable = [], 0, False
+        self._outcome.add(outcome)
+
+    def _start_letters_of(self, piece: _Piece, outcome: Outcome, dead_letters: str) -> None:
+        position_of = {number: position for position, number in enumerate(piece.numbers)}
+        errors = {position_of[each.row]: each.error for each in outcome.failures}
+        reasons = {position: f"{type(error).__name__}: {error}" for position, error in errors.items()}
+        large = {position for position, error in errors.items() if isinstance(error, RecordTooLarge)}
+        letters = letters_of(piece.rows, self._columns, reasons, large, self._settings)
+        numbers = [each.row for each in outcome.failures]
+        self._start_letters(letters, numbers, dead_letters, next(iter(reasons.values())))
 
     def _sieve(self, piece: pa.RecordBatch, numbers: range, dead_letters: str) -> None:
         """Start sending what can be sent of *piece*, and letters for the rest."""
@@ -85,24 +135,39 @@ class Sending:
             self._columns,
             numbers,
             partitions_of=self._partitions_of,
-            settings=self._producer.config.batching_settings(),
+            window_of=self._window_of,
+            settings=self._settings,
         )
         if sieved.good.num_rows:
             self._start(sieved.good, self._columns, sieved.numbers)
         if sieved.letters is not None:
-            known = self._bad or BadRows(0, dead_letters, sieved.reason)
-            self._bad = BadRows(known.rows + sieved.letters.num_rows, known.topic, known.reason)
-            self._start_letters(sieved.letters, sieved.bad, dead_letters)
+            self._start_letters(sieved.letters, sieved.bad, dead_letters, sieved.reason)
 
-    def _start_letters(self, letters: pa.RecordBatch, numbers: Sequence[int], topic: str) -> None:
+    def _start_letters(
+        self, letters: pa.RecordBatch, numbers: Sequence[int], topic: str, reason: str
+    ) -> None:
+        """Start sending *letters* of the rows with *numbers*; *reason* is why the first cannot be sent."""
+        known = self._bad or BadRows(0, topic, reason)
+        self._bad = BadRows(known.rows + letters.num_rows, known.topic, known.reason)
         columns = Columns(value="value", key="key", headers="headers", topic=topic)
+        self._start(letters, columns, numbers)
 
-        async def send() -> Outcome:
-            outcome = await send_batch(self._producer, letters, columns, convoy=self._convoy, numbers=numbers)
-            outcome.rows = outcome.bytes = 0  # they are counted by themselves
-            return outcome
+    def _window_of(self, topic: str) -> TimeWindow:
+        window = self._window(topic)
+        self._unchecked = self._unchecked or window.unchecked
+        return window
 
-        self._in_flight.append(self._host.submit(send()))
+    def _failures(self, reasons: Mapping[int, str], numbers: Sequence[int]) -> list[RowFailure]:
+        return [
+            RowFailure(numbers[position], self._columns.topic, None, ValueError(reason))
+            for position, reason in reasons.items()
+        ]
 
     def _partitions_of(self, topic: str) -> int:
         return len(self._host.submit(self._producer.partitions_for(topic)).result())
+
+
+def _is_refused(failure: RowFailure) -> bool:
+    """Return True if a broker refused the row for its content, and it is surely not in the log."""
+    error = failure.error
+    return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - our own

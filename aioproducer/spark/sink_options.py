@@ -17,6 +17,7 @@ from aioproducer.spark.messages import log_source_option
 from aioproducer.spark.named_code import with_named_code
 
 PREFIX: Final = "kafka."
+TIMESTAMP_COLUMN: Final = "timestampColumn"
 
 BATCH_BYTES: Final = 256 * 1024
 """Unless `kafka.batch.size` says otherwise. Rows come by the thousands, and wait for no batch to fill: so it costs nothing
@@ -50,7 +51,7 @@ OF_CONSUMERS: Final = frozenset(
 """What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
 
 SPELT: Final[Mapping[str, str]] = {
-    name.lower(): name for name in ("topic", ON_BAD_ROW, *OPTIONS, *OF_SPARK, *OF_SOURCE)
+    name.lower(): name for name in ("topic", ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *OF_SPARK, *OF_SOURCE)
 }
 """What Spark has made lower case, as its documentation has it."""
 
@@ -97,6 +98,8 @@ class SinkOptions:
     """None: at least once."""
     dead_letters: str | None = None
     """Where rows go that cannot be sent; None: they fail their task."""
+    timestamp_column: str | None = None
+    """Column with the times of the records; None: the time of sending."""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -115,7 +118,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             of_source.append(SPELT.get(name, name))
         elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
-        elif SPELT.get(name) in (ON_BAD_ROW, *OPTIONS):
+        elif SPELT.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS):
             ours[SPELT[name]] = value
         elif name == "topic":
             topic = value
@@ -132,10 +135,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         kafka.setdefault("batch.size", _batch_bytes(kafka))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
     dead_letters = dead_letter_topic(ours.pop(ON_BAD_ROW, FAIL), topic)
+    timestamp_column = ours.pop(TIMESTAMP_COLUMN, None)
     delivery = exactly_once(ours)
     # what is wrong with it is to be said on the driver
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
-    sink = SinkOptions(topic, producer, delivery, dead_letters)
+    sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column)
     _say_what_does_nothing(tuple(of_source), sink)
     return sink
 

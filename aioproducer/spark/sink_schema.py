@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from pyspark.errors import PySparkTypeError, PySparkValueError
@@ -19,16 +20,20 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "value": _TEXT,
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
-    "timestamp": ("timestamp",),
 }
 """The columns of a record, and the types that each may have. Other columns of a DataFrame are left out."""
 
+TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
+"""The types of the column that the option `timestampColumn` names."""
 
-def record_columns(schema: StructType, topic: str | None) -> Columns:
-    """Return which columns of *schema* make records; the option *topic* wins over a column of that name.
+
+def record_columns(schema: StructType, topic: str | None, timestamp_column: str | None = None) -> Columns:
+    """Return the columns of *schema* that make records; the option *topic* wins over a column of that name.
+
+    *timestamp_column* names the column with the times of the records. Without it no column has them, as in Spark's sink.
 
     Raises:
-        PySparkValueError: there is no column `value`, no topic, or a column twice.
+        PySparkValueError: there is no column `value`, no *timestamp_column*, no topic, or a column twice.
         PySparkTypeError: a column has a type that it may not have.
     """
     counts = Counter(schema.fieldNames())
@@ -48,8 +53,34 @@ def record_columns(schema: StructType, topic: str | None) -> Columns:
             raise PySparkTypeError(
                 f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(TYPES[name])}"
             )
+    if timestamp_column is not None:
+        _check_timestamps(schema, timestamp_column, counts[timestamp_column])
     parts = {name: name for name in names if name not in ("topic", "value")}
-    return Columns(value="value", topic=topic, topic_column="topic" if topic is None else None, **parts)
+    return Columns(
+        value="value",
+        timestamp=timestamp_column,
+        topic=topic,
+        topic_column="topic" if topic is None else None,
+        **parts,
+    )
+
+
+def _check_timestamps(schema: StructType, name: str, count: int) -> None:
+    if not count:
+        nearest = get_close_matches(name.lower(), {each.lower(): each for each in schema.fieldNames()}, n=1)
+        named = [each for each in schema.fieldNames() if nearest and each.lower() == nearest[0]]
+        hint = f"; did you mean {named[0]!r}?" if named else ""
+        raise PySparkValueError(f"timestampColumn={name!r}: no such column{hint}")
+    if count > 1:
+        raise PySparkValueError(
+            f"timestampColumn={name!r}: {count} columns have that name; rename all but one"
+        )
+    found = schema[name].dataType.simpleString()
+    if found not in TIMESTAMPS:
+        raise PySparkTypeError(
+            f"timestampColumn={name!r}: the column is {found}, not a timestamp; cast it, or use timestamp_millis() for"
+            " milliseconds"
+        )
 
 
 def _name_of(kind: DataType) -> str:

@@ -105,9 +105,8 @@ class AioProducerSource(datasource.DataSource):
                 f"the format 'aioproducer' needs Spark 4.1 or newer; this is Spark {pyspark.__version__}"
             )
         options = sink_options(self.options)
-        return Task(
-            options.producer, record_columns(schema, options.topic), options.delivery, options.dead_letters
-        )
+        columns = record_columns(schema, options.topic, options.timestamp_column)
+        return Task(options.producer, columns, options.delivery, options.dead_letters)
 
 
 def _not_implemented(message: str) -> PySparkNotImplementedError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -71,6 +72,7 @@ class Task:
             rows=sent.rows,
             bytes=sent.bytes,
             bad=sent.bad,
+            unchecked=sent.unchecked,
         )
 
     def _exactly_once(
@@ -83,7 +85,13 @@ class Task:
 
         if self.planned is None:
             return write_single(
-                batches, send, host=host, settings=self.settings, delivery=delivery, replays=replays
+                batches,
+                send,
+                host=host,
+                settings=self.settings,
+                delivery=delivery,
+                replays=replays,
+                passes_refusals=self.dead_letters is not None,
             )
         return write_share(
             batches,
@@ -93,10 +101,12 @@ class Task:
             delivery=delivery,
             planned=self.planned,
             replays=replays,
+            passes_refusals=self.dead_letters is not None,
         )
 
     def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
-        sending = Sending(producer, host, self.columns, self.dead_letters)
+        window_of = partial(host.time_window, self.settings)
+        sending = Sending(producer, host, self.columns, self.dead_letters, window_of)
         try:
             return sending.run(batches)
         except SendTableError as error:

@@ -31,6 +31,7 @@ def write_single(
     settings: ProducerSettings,
     delivery: ExactlyOnce,
     replays: bool,
+    passes_refusals: bool = False,
 ) -> WriterCommitMessage:
     """Write the rows of the one task of a batch, unless that is committed already.
 
@@ -48,7 +49,7 @@ def write_single(
     first = next((each for each in batches if each.num_rows), None)
     if first is None:  # nothing to decide
         return TaskReport(context.getLocalProperty("sql.streaming.queryId"), rows=0, bytes=0)
-    with host.transactional(settings, delivery.single_id) as producer:
+    with host.transactional(settings, delivery.single_id, passes_refusals=passes_refusals) as producer:
         last = host.submit(host.decisions(settings, delivery.prefix)).result().last(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
             for _ in batches:  # Spark wants its rows read
@@ -64,6 +65,7 @@ def write_single(
         batch=batch,
         transaction=prepared,
         bad=sent.bad,
+        unchecked=sent.unchecked,
     )
 
 
@@ -76,6 +78,7 @@ def write_share(
     delivery: ExactlyOnce,
     planned: Plan,
     replays: bool,
+    passes_refusals: bool = False,
 ) -> WriterCommitMessage:
     """Write the rows of one of any number of tasks, unless the batch is decided, as it was *planned*.
 
@@ -103,13 +106,14 @@ def write_share(
             attempt=context.attemptNumber(),
         ),
     )
-    with host.transactional(settings, name) as producer:
+    with host.transactional(settings, name, passes_refusals=passes_refusals) as producer:
         transaction = host.submit(producer.begin_transaction()).result()
         sent = send(chain([first], batches), producer)
         prepared = host.submit(transaction.prepare()).result()
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)
-    return Shared(query, sent.rows, sent.bytes, batch, share, planned._replace(decided={}), bad=sent.bad)
+    plan = planned._replace(decided={})
+    return Shared(query, sent.rows, sent.bytes, batch, share, plan, bad=sent.bad, unchecked=sent.unchecked)
 
 
 def _context() -> TaskContext:

@@ -13,6 +13,13 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from aioproducer.errors import (
+    ClusterAuthorizationFailed,
+    InvalidTopicException,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from aioproducer.handover import Handover
 from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
@@ -20,6 +27,7 @@ from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.decision_topic import read_on
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
 from aioproducer.topic_client import Client
 from aioproducer.transaction_admin import TransactionAdmin
 
@@ -29,6 +37,17 @@ KEPT_S: Final = 60.0
 """How long connections that ask are kept unused: what lies between may forget idle ones after some minutes, silently."""
 CLOSE_S: Final = 10.0
 """How long the abort of what has failed may take; else the next one who has the transactional id does it."""
+
+WINDOWS: Final = 1_000
+"""Topics whose windows are kept."""
+UNCHECKED: Final = (
+    TopicAuthorizationFailed,
+    ClusterAuthorizationFailed,
+    UnknownTopicOrPartition,
+    InvalidTopicException,
+    UnsupportedVersion,
+)
+"""Errors of DescribeConfigs after which rows are sent without a check of their times."""
 
 T = TypeVar("T")
 
@@ -65,6 +84,8 @@ class Worker:
         self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}
         """Those that nobody uses, and since when, in loop time."""
         self._handovers: dict[ProducerSettings, Handover] = {}
+        self._windows: dict[tuple[ProducerSettings, str], tuple[TimeWindow, float]] = {}
+        """Windows of topics, and the time of the answer (loop clock)."""
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -127,9 +148,36 @@ class Worker:
             _, oldest = self._idle.popleft()
             self.submit(oldest.close()).result()
 
+    def time_window(self, settings: ProducerSettings, topic: str) -> TimeWindow:
+        """Return the window of times that *topic* keeps; asked again after `KEPT_S`.
+
+        Without the right to describe the topic's settings, and for a topic that does not exist, there is no limit.
+
+        Raises: ProducerError if no broker answers.
+        """
+        now = self._loop.time()
+        window, since = self._windows.get((settings, topic), (None, 0.0))
+        if window is None or now - since > KEPT_S:
+            window = self.submit(self._time_window(settings, topic)).result()
+            if len(self._windows) >= WINDOWS:
+                self._windows.clear()
+            self._windows[settings, topic] = window, now
+        return window
+
+    async def _time_window(self, settings: ProducerSettings, topic: str) -> TimeWindow:
+        async with self._lent(settings) as clients:
+            try:
+                return time_window(await clients.topics.topic_settings(topic, SETTINGS))
+            except UNCHECKED as error:
+                return TimeWindow(unchecked=f"topic={topic!r} error={type(error).__name__}: {error}")
+
     @contextmanager
-    def transactional(self, settings: ProducerSettings, name: str) -> Iterator[Producer]:
+    def transactional(
+        self, settings: ProducerSettings, name: str, *, passes_refusals: bool = False
+    ) -> Iterator[Producer]:
         """Lend a started producer with the transactional id *name*, which is closed in the end.
+
+        With *passes_refusals* its transaction goes on without the records that a broker refuses for their content.
 
         Its connections are those of the one before it with equal *settings*, if there are any. After an exception they are
         closed as well: what has failed may have to do with them.
@@ -139,7 +187,7 @@ class Worker:
         producer = Producer.from_config(settings.with_transactional_id(name).config())
         handover = self._handovers.pop(settings, None) or Handover(producer.config)
         try:
-            self.submit(producer._start(handover=handover)).result()  # noqa: SLF001 - our own
+            self.submit(producer._start(handover=handover, passes_refusals=passes_refusals)).result()  # noqa: SLF001 - our own
             yield producer
             self.submit(producer.close(timeout_s=CLOSE_S)).result()
         except BaseException:

@@ -55,7 +55,7 @@ def by_section(records: DataFrame) -> DataFrame:
     return records.withColumn("section", section).select(
         fn.col("section").alias("key"),
         fn.to_json(fn.struct("number", "user", "page", "section")).alias("value"),
-        # only the headers: a column `partition` or `timestamp` would be taken over, too
+        # only the headers: a column `partition` would decide on the partition
         "headers",
     )
 

@@ -29,9 +29,14 @@ class NewTopic(Protocol):
 
 
 class Save(Protocol):
-    """Writes a DataFrame through our sink; *options* are Kafka's names with _ for a dot, without `kafka.`."""
+    """Writes a DataFrame through our sink; *options* are Kafka's names with _ for a dot, without `kafka.`.
 
-    def __call__(self, rows: DataFrame, topic: str | None = None, **options: object) -> None: ...
+    *times* is the `timestampColumn`.
+    """
+
+    def __call__(
+        self, rows: DataFrame, topic: str | None = None, *, times: object = None, **options: object
+    ) -> None: ...
 
 
 @pytest.fixture(scope="session")
@@ -88,13 +93,15 @@ def gate(tmp_path: Path) -> Gate:
 def save(kafka: ApacheKafka) -> Save:
     """Write to the session's broker, unless told otherwise."""
 
-    def save(rows: DataFrame, topic: str | None = None, **options: object) -> None:
+    def save(rows: DataFrame, topic: str | None = None, *, times: object = None, **options: object) -> None:
         options = {"bootstrap_servers": kafka.bootstrap_servers, **options}
         writer = rows.write.format("aioproducer").mode("append")
         for name, value in options.items():
             writer = writer.option(f"kafka.{name.replace('_', '.')}", str(value))
         if topic is not None:
             writer = writer.option("topic", topic)
+        if times is not None:
+            writer = writer.option("timestampColumn", str(times))
         writer.save()
 
     return save

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as fn
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -31,7 +32,10 @@ def contents(records: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
     return sorted((each.key or b"", each.value or b"") for each in records)
 
 
-def test_every_column_arrives(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
+def test_every_column_arrives(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    topic = new_topic(retention_ms="-1")
     began_ms = int(time.time() * 1_000)
     told = datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
     rows = [
@@ -41,7 +45,7 @@ def test_every_column_arrives(spark: SparkSession, save: Save, topic: str, kafka
         ("tombstone", None, None, 2, told),
         ("", "", None, 0, told),
     ]
-    save(spark.createDataFrame(rows, RECORD).coalesce(1), topic)
+    save(spark.createDataFrame(rows, RECORD).coalesce(1), topic, times="timestamp")
     first, *others = read_with_librdkafka(kafka.bootstrap_servers, topic)
     assert (first.partition, first.key, first.value) == (0, b"", b"")
     told_ms = 1_709_209_815_123
@@ -114,6 +118,39 @@ def test_the_topic_option_wins_over_the_column_and_other_columns_are_left_out(
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 10
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "timestamp_millis(1000) as timestamp",
+        "now() + interval 2 days as timestamp",
+        "'yesterday' as timestamp",
+        "array(7) as timestamp",
+        "timestamp_ntz'2020-01-01 00:00:00' as timestamp",
+        "null as timestamp",
+    ],
+)
+def test_column_timestamp_is_ignored_as_in_sparks_own_sink(
+    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka, column: str
+) -> None:
+    rows = spark.range(1).selectExpr("'v' as value", column)
+    began_ms = int(time.time() * 1_000)
+    save(rows, topic)
+    theirs = rows.write.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    theirs.option("topic", topic).save()
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    assert [each.value for each in records] == [b"v", b"v"]
+    assert all(began_ms <= each.timestamp_ms <= time.time() * 1_000 for each in records)
+
+
+def test_rows_with_times_without_zone_are_taken_as_utc(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    save(spark.sql("select 'k' key, 'v' value, timestamp_ntz'2020-01-01 00:00:00' at"), topic, times="at")
+    (record,) = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    assert record.timestamp_ms == 1_577_836_800_000
+
+
 def test_no_rows_are_no_records(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
     save(spark.range(0).selectExpr("cast(id as string) as value"), topic)
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
@@ -125,7 +162,11 @@ def test_a_topic_is_copied_with_its_partitions_and_times(
     """What Spark's own source reads has the columns that this sink writes."""
     original, copy = new_topic(5), new_topic(5)
     save(spark.range(500).selectExpr("cast(id as string) key", "'v' value", "now() timestamp"), original)
-    save(read_with_spark(spark, kafka, original).orderBy("partition", "offset").coalesce(1), copy)
+    save(
+        read_with_spark(spark, kafka, original).orderBy("partition", "offset").coalesce(1),
+        copy,
+        times="timestamp",
+    )
     records = read_with_librdkafka(kafka.bootstrap_servers, original)
     assert len(records) == 500
     assert read_with_librdkafka(kafka.bootstrap_servers, copy) == records
@@ -134,13 +175,13 @@ def test_a_topic_is_copied_with_its_partitions_and_times(
 def test_a_million_rows_are_there_once_and_in_order(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
-    topic = new_topic(6)
+    topic = new_topic(6, retention_ms="-1")
     rows = spark.range(0, ROWS, numPartitions=4).selectExpr(
         "concat('key-', id % 5003) as key",
         f"concat(lpad(id, 8, '0'), '{PADDING}') as value",
         "timestamp_millis(1700000000000 + id) as timestamp",
     )
-    save(rows, topic)
+    save(rows, topic, times="timestamp")
 
     read = read_with_spark(spark, kafka, topic).withColumn(
         "id", fn.expr("cast(cast(substr(value, 1, 8) as string) as long)")

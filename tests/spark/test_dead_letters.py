@@ -17,10 +17,14 @@ REASONS = (
     "topic 'no topic' is not a legal name",
     "there is no partition 7",
     "there is no partition -1",
-    "column 'timestamp': Kafka's timestamps are milliseconds since 1970",
+    "column 'at': Kafka's timestamps are milliseconds since 1970",
     "column 'headers': a header has no key (null)",
     "RecordTooLarge: a record for",
+    "column 'at': 2025-06-15T15:06:40.000Z is older than topic",
+    "InvalidRecord: ",
+    "MessageTooLarge: ",
 )
+"""The last two are the broker's."""
 
 
 def rows_of(spark: SparkSession, topic: str) -> DataFrame:
@@ -35,10 +39,11 @@ def rows_of(spark: SparkSession, topic: str) -> DataFrame:
     return rows.selectExpr(
         but(f"'{topic}'", _0="null", _1="'no topic'") + " as topic",
         but("cast(id % 3 as int)", _2="7", _3="-1") + " as partition",
-        but("timestamp_millis(1750000000000)", _4="timestamp_millis(-5)") + " as timestamp",
+        but("now()", _4="timestamp_millis(-5)", _7="timestamp_millis(1750000000000)") + " as at",
+        "array(timestamp_millis(1750000000000)) as timestamp",
         but("'trace'", _5="null") + " as name",
-        "cast(id as string) as key",
-        but("cast(id as string)", _6="repeat('x', 2000000)") + " as value",
+        but("cast(id as string)", _8="cast(null as string)") + " as key",
+        but("cast(id as string)", _6="repeat('x', 2000000)", _9="repeat('x', 500000)") + " as value",
     ).selectExpr("*", "array(struct(name as key, cast('7' as binary) as value)) as headers")
 
 
@@ -46,7 +51,8 @@ def rows_of(spark: SparkSession, topic: str) -> DataFrame:
 def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
     spark: SparkSession, kafka: ApacheKafka, new_topic: NewTopic, guarantee: str, spark_log: SparkLog
 ) -> None:
-    topic, dead = new_topic(3), new_topic(1)
+    limits = {"cleanup_policy": "compact,delete", "max_message_bytes": "300000", "retention_ms": "604800000"}
+    topic, dead = new_topic(3, **limits), new_topic(1)
     rows = rows_of(spark, topic)
     writer = (
         (rows.coalesce(1) if guarantee.endswith("single") else rows)
@@ -55,6 +61,7 @@ def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         .option("deliveryGuarantee", guarantee)
         .option("onBadRow", f"topic:{dead}")
+        .option("timestampColumn", "at")
     )
     if guarantee != "at-least-once":
         writer = writer.option("transactionalIdPrefix", topic).option("jobId", "job")
@@ -73,7 +80,8 @@ def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
     reasons = [dict(each.headers)["dead-letter.reason"] or b"" for each in letters]
     found = {reason for reason in REASONS if any(each.decode().startswith(reason) for each in reasons)}
     assert found == set(REASONS)
-    assert sorted(int(each.key or b"") for each in letters) == list(range(100, GOOD + GOOD // 100, 101))
+    rows_of_letters = sorted(int(each.key or each.value or b"") for each in letters)
+    assert rows_of_letters == list(range(100, GOOD + GOOD // 100, 101))
     spark_log.wait_for(f"spark.batch.bad_rows query=- batch=- rows={GOOD // 100} topic={dead!r}")
 
 
@@ -82,5 +90,6 @@ def test_they_fail_the_job_unless_there_is_a_topic_for_them(
 ) -> None:
     writer = rows_of(spark, topic).write.format("aioproducer").mode("append")
     writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("onBadRow", "fail")
+    writer = writer.option("timestampColumn", "at")
     with pytest.raises(PySparkException, match=r"SendTableError: row \d+"):
         writer.save()

@@ -14,6 +14,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.spark.bad_rows import KEPT_BYTES, Sieved, dead_letter_topic, sieve
+from aioproducer.spark.time_windows import Limit, TimeWindow
 
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 TYPES = {
@@ -32,6 +33,8 @@ ALL = Columns(
     timestamp="timestamp",
     topic_column="topic",
 )
+DAY_MS = 86_400_000
+WINDOWS = {"orders": TimeWindow(), "more": TimeWindow(Limit(DAY_MS, "retention.ms"))}
 COUNTS = {"orders": 3, "more": 6}
 LARGEST = 4_000
 
@@ -44,7 +47,14 @@ def sieved(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 
     )
     settings = ProducerConfig(bootstrap_servers="b:1", max_request_size=LARGEST).batching_settings()
     numbers = range(first, first + len(rows))
-    return sieve(piece, columns, numbers, partitions_of=COUNTS.__getitem__, settings=settings)
+    return sieve(
+        piece,
+        columns,
+        numbers,
+        partitions_of=COUNTS.__getitem__,
+        window_of=WINDOWS.__getitem__,
+        settings=settings,
+    )
 
 
 def reasons(found: Sieved) -> list[str]:
@@ -76,6 +86,10 @@ def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
         ({"topic": "no topic"}, "topic 'no topic' is not a legal name"),
         ({"partition": 3}, "there is no partition 3: 'orders' has 3, from 0"),
         ({"partition": -1}, "there is no partition -1: 'orders' has 3, from 0"),
+        (
+            {"topic": "more", "timestamp": 0},
+            "column 'timestamp': 1970-01-01T00:00:00.000Z is older than topic 'more'",
+        ),
         ({"timestamp": -1}, "column 'timestamp': Kafka's timestamps are milliseconds since 1970"),
         ({"headers": [{"key": None, "value": b"x"}]}, "column 'headers': a header has no key (null)"),
         ({"value": b"x" * LARGEST}, "RecordTooLarge: a record for 'orders' takes"),
@@ -163,3 +177,11 @@ def test_the_name_of_the_topic_is_taken_as_it_is() -> None:
     assert dead_letter_topic("fail", "orders") is None
     assert dead_letter_topic("topic:Orders.dead", "orders") == "Orders.dead"
     assert dead_letter_topic("topic:orders", None) == "orders"
+
+
+def test_letter_that_its_headers_make_too_large_is_cut() -> None:
+    fits = {"topic": "orders", "value": b"v" * (LARGEST - 110), "partition": 9}
+    assert sieved([{**fits, "partition": 0}]).letters is None
+    first, second = letters(sieved([fits, {"topic": "orders", "value": b"v", "partition": 9}]))
+    assert (first["value"], second["value"]) == (b"v" * KEPT_BYTES, b"v")
+    assert told(first)["dead-letter.bytes"] == b"%d" % (LARGEST - 110)

@@ -68,3 +68,11 @@ def test_the_line_is_said_once_however_logging_is_configured(configuration: str,
     program += "from aioproducer.spark.messages import log_committed\nlog_committed([])"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
     assert re.fullmatch(line, output.stderr.decode().strip())
+
+
+def test_times_that_nothing_checked_are_one_warning(said: pytest.LogCaptureFixture) -> None:
+    report = TaskReport("8d9f", 10, 1_000, unchecked="topic='orders' error=TopicAuthorizationFailed: no")
+    for batch in range(2):
+        log_committed([report, None, report], batch)
+    warned = [each.message for each in said.records if each.levelno == logging.WARNING]
+    assert warned == [f"spark.timestamps.unchecked {report.unchecked}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,11 @@ import pytest
 from aioproducer import Producer
 from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.clock import wall_ms
+from aioproducer.errors import BrokerError, InvalidRecord, TopicAuthorizationFailed, UnknownTopicOrPartition
 from aioproducer.spark.messages import BadRows
 from aioproducer.spark.sending import Sending, Sent
+from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
 
@@ -88,3 +92,156 @@ def test_a_row_that_fails_fails_the_call(
 ) -> None:
     with pytest.raises(SendTableError, match=message):
         send(kafka_cluster, host, batch(("orders", 0, "a"), row), dead_letters=dead_letters)
+
+
+class TestRefusedByTheBroker:
+    """Rows that a broker refuses for their content are letters, and others are written in their order."""
+
+    COLUMNS = Columns(value="value", key="key", topic="kept", partition="partition")
+
+    def rows(self, count: int, every: int) -> pa.RecordBatch:
+        keys = [None if number % every == 1 else b"k" for number in range(count)]
+        return pa.record_batch(
+            {
+                "value": pa.array([b"%05d" % number for number in range(count)], pa.binary()),
+                "key": pa.array(keys, pa.binary()),
+                "partition": pa.array([number % 2 for number in range(count)], pa.int32()),
+            }
+        )
+
+    def run(
+        self,
+        cluster: ThreadedCluster,
+        host: Worker,
+        *batches: pa.RecordBatch,
+        guarantee: str,
+        dead: str | None = "dead",
+    ) -> Sent:
+        items = {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": "500", "max.block.ms": "2000"}
+        settings = ProducerSettings(tuple(sorted(items.items())))
+        if guarantee == "at-least-once":
+            with host.producer(settings) as producer:
+                return Sending(producer, host, self.COLUMNS, dead).run(batches)
+        with host.transactional(settings, "tx", passes_refusals=dead is not None) as producer:
+            host.submit(producer.begin_transaction()).result()
+            sent = Sending(producer, host, self.COLUMNS, dead).run(batches)
+            host.submit(producer.commit_transaction()).result()
+            return sent
+
+    @pytest.mark.parametrize("every", [2, 50], ids=["every second", "few"])
+    @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+    def test_refused_rows_are_letters(
+        self, kafka_cluster: ThreadedCluster, host: Worker, guarantee: str, every: int
+    ) -> None:
+        kafka_cluster.create_topic("kept", 2, compacted=True)
+        sent = self.run(kafka_cluster, host, *[self.rows(300, every)] * 2, guarantee=guarantee)
+        bad = [number for number in range(300) if number % every == 1]
+        expected = [f"{number:05d}" for number in range(300) if number % every != 1]
+        assert sent.rows == 2 * len(expected)
+        assert sent.bad is not None
+        assert (sent.bad.rows, sent.bad.topic) == (2 * len(bad), "dead")
+        assert sent.bad.reason.startswith("InvalidRecord: kept-")
+        for partition in (0, 1):
+            mine = [value for value in expected if int(value) % 2 == partition]
+            assert values(kafka_cluster, "kept", partition) == mine * 2
+        letters = kafka_cluster.records("dead", 0, isolation_level="read_committed")
+        assert sorted(int(each.value or b"") for each in letters) == sorted(bad * 2)
+
+    @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+    def test_rows_over_the_topics_limit_are_cut_letters(
+        self, kafka_cluster: ThreadedCluster, host: Worker, guarantee: str
+    ) -> None:
+        kafka_cluster.create_topic("kept", 2, message_max_bytes=2_000)
+        large = pa.record_batch(
+            {**self.rows(1, 2).to_pydict(), "value": pa.array([b"x" * 3_000], pa.binary())}
+        )
+        large = large.set_column(2, "partition", pa.array([0], pa.int32()))
+        sent = self.run(
+            kafka_cluster, host, self.rows(10, 100), large, self.rows(10, 100), guarantee=guarantee
+        )
+        (letter,) = (each for each in kafka_cluster.records("dead", 0) if len(each.value or b"") > 5)
+        assert letter.value == b"x" * 1_024
+        told = dict(letter.headers)
+        assert (told["dead-letter.reason"] or b"").startswith(b"MessageTooLarge: ")
+        assert told["dead-letter.bytes"] == b"3001"
+        assert sent.rows == 20
+
+    @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+    def test_refused_row_fails_the_call_without_letters(
+        self, kafka_cluster: ThreadedCluster, host: Worker, guarantee: str
+    ) -> None:
+        kafka_cluster.create_topic("kept", 2, compacted=True)
+        with pytest.raises(
+            SendTableError, match=r"^row 1 \(topic 'kept', partition 1\): InvalidRecord: "
+        ) as raised:
+            self.run(kafka_cluster, host, self.rows(40, 100), guarantee=guarantee, dead=None)
+        assert raised.value.row == 1
+
+    def test_refused_letter_fails_the_call(self, kafka_cluster: ThreadedCluster, host: Worker) -> None:
+        for name in ("kept", "dead too"):
+            kafka_cluster.create_topic(name.replace(" ", "-"), 2, compacted=True)
+        with pytest.raises(SendTableError, match=r"row 1 \(topic 'dead-too'\): InvalidRecord"):
+            self.run(kafka_cluster, host, self.rows(40, 100), guarantee="at-least-once", dead="dead-too")
+
+    def test_rows_of_a_batch_refused_without_names_fail(
+        self, kafka_cluster: ThreadedCluster, host: Worker
+    ) -> None:
+        kafka_cluster.create_topic("kept", 2)
+        kafka_cluster.on("produce", topic="kept", times=None).answer(InvalidRecord)
+        with pytest.raises(SendTableError, match="InvalidRecord"):
+            self.run(kafka_cluster, host, self.rows(40, 100), guarantee="at-least-once")
+        assert values(kafka_cluster, "dead") == []
+
+
+class TestTimes:
+    """Rows whose time their topic does not keep."""
+
+    COLUMNS = Columns(value="value", timestamp="at", topic="orders")
+
+    def run(self, cluster: ThreadedCluster, host: Worker, dead: str | None, *ages_ms: int | None) -> Sent:
+        now = wall_ms()
+        times = [None if age is None else now - age for age in ages_ms]
+        rows = pa.record_batch(
+            {
+                "value": pa.array([str(number) for number in range(len(times))]),
+                "at": pa.array(times, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+            }
+        )
+        settings = ProducerSettings((("bootstrap.servers", cluster.bootstrap_servers),))
+        with host.producer(settings) as producer:
+            return Sending(producer, host, self.COLUMNS, dead, partial(host.time_window, settings)).run(
+                [rows]
+            )
+
+    DAY = 86_400_000
+
+    def test_rows_outside_of_the_window_are_letters(
+        self, kafka_cluster: ThreadedCluster, host: Worker
+    ) -> None:
+        for _ in range(2):
+            sent = self.run(kafka_cluster, host, "dead", 0, 8 * self.DAY, None, -2 * self.DAY, 6 * self.DAY)
+            assert sent.bad is not None
+            assert (sent.rows, sent.bad.rows, sent.unchecked) == (3, 2, "")
+            assert "is older than topic 'orders' allows (retention.ms=604800000)" in sent.bad.reason
+        assert kafka_cluster.request_count("describe_configs") == 1
+        assert values(kafka_cluster, "dead") == ["1", "3"] * 2
+        written = {*values(kafka_cluster, "orders"), *values(kafka_cluster, "orders", 1)}
+        assert written == {"0", "2", "4"}
+
+    def test_row_outside_of_the_window_fails_the_call(
+        self, kafka_cluster: ThreadedCluster, host: Worker
+    ) -> None:
+        with pytest.raises(
+            SendTableError, match=r"row 1 \(topic 'orders'\): ValueError: column 'at': .*; 1 more"
+        ):
+            self.run(kafka_cluster, host, None, 0, 8 * self.DAY, -2 * self.DAY)
+        assert kafka_cluster.records("orders", 0) == []
+
+    @pytest.mark.parametrize("error", [TopicAuthorizationFailed, UnknownTopicOrPartition])
+    def test_without_the_settings_no_time_is_refused(
+        self, kafka_cluster: ThreadedCluster, host: Worker, error: type[BrokerError]
+    ) -> None:
+        kafka_cluster.on("describe_configs", times=None).answer(error)
+        sent = self.run(kafka_cluster, host, "dead", 0, 8 * self.DAY)
+        assert (sent.rows, sent.bad) == (2, None)
+        assert sent.unchecked.startswith(f"topic='orders' error={error.__name__}: ")

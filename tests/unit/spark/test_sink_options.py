@@ -245,3 +245,8 @@ def test_option_names_no_file_unless_the_environment_allows_it(
         sink_options(options | {"kafka.sasl.oauthbearer.allowed.files": str(token)})
     monkeypatch.setenv("AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES", str(token))
     sink_options(options)
+
+
+def test_column_of_times_is_named_as_it_is_spelt() -> None:
+    assert sink_options({**SERVERS, "timestampcolumn": "eventTime"}).timestamp_column == "eventTime"
+    assert sink_options(SERVERS).timestamp_column is None

@@ -29,7 +29,8 @@ EVERYTHING: dict[str, DataType] = {
     "value": StringType(),
     "headers": ArrayType(HEADER),
     "partition": IntegerType(),
-    "timestamp": TimestampType(),
+    "timestamp": DateType(),
+    "at": TimestampType(),
     "offset": LongType(),
 }
 
@@ -44,9 +45,35 @@ def test_columns_are_known_by_their_names_and_others_are_left_out() -> None:
         key="key",
         headers="headers",
         partition="partition",
-        timestamp="timestamp",
         topic_column="topic",
     )
+
+
+@pytest.mark.parametrize("kind", [TimestampType(), TimestampNTZType()], ids=str)
+def test_column_of_times_is_used_on_request(kind: DataType) -> None:
+    columns = record_columns(schema(value=StringType(), timestamp=kind, at=kind), "orders", "at")
+    assert (columns.timestamp, columns.names) == ("at", ["value", "at"])
+    assert record_columns(schema(value=StringType(), timestamp=kind), "orders").timestamp is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("AT", r"timestampColumn='AT': no such column; did you mean 'at'\?"),
+        ("elsewhere", r"timestampColumn='elsewhere': no such column$"),
+        ("offset", r"timestampColumn='offset': the column is bigint, not a timestamp; cast it, or use timestamp_mil"),
+        ("timestamp", r"timestampColumn='timestamp': the column is date, not a timestamp"),
+    ],
+)  # fmt: skip
+def test_column_of_times_that_will_not_do_is_named(name: str, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        record_columns(schema(**EVERYTHING), None, name)
+
+
+def test_column_of_times_that_is_there_twice_is_named() -> None:
+    fields = schema(value=StringType(), at=TimestampType()).fields
+    with pytest.raises(ValueError, match=r"timestampColumn='at': 2 columns have that name"):
+        record_columns(StructType([*fields, fields[1]]), "orders", "at")
 
 
 def test_only_value_and_a_topic_are_needed() -> None:
@@ -88,8 +115,6 @@ def test_a_column_that_is_missing_is_named(column: str, topic: str | None, messa
         ("value", IntegerType(), r"value attribute unsupported type int\. value must be a\(n\) string or binary"),
         ("topic", IntegerType(), r"topic attribute unsupported type int\. topic must be a\(n\) string$"),
         ("partition", LongType(), r"partition attribute unsupported type bigint\. partition must be a\(n\) int$"),
-        ("timestamp", DateType(), r"timestamp attribute unsupported type date\. timestamp must be a\(n\) timest"),
-        ("timestamp", TimestampNTZType(), r"unsupported type timestamp_ntz\."),  # no point in time
         (
             "headers",
             MapType(StringType(), BinaryType()),
