@@ -112,7 +112,7 @@ class ConnectionProtocol:
         self._logs_in = logs_in
         self._held: list[_Held] | None = None
         self._settings = settings
-        # Copies: before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._client_id, self._timeout_s = settings.client_id, settings.request_timeout_s
         self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes, self._postpone)
         self._in_flight = InFlight()

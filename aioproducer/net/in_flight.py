@@ -201,7 +201,7 @@ class InFlight:
             if call is None:
                 self._last_answered = correlation_id
                 return None
-        # Unpacked: before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        # Unpacked: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         _, response, version, decode, _, _, _, _ = call
         answer, surplus = decode(response, version, payload)
         self._calls.popleft()

@@ -43,7 +43,6 @@ from aioproducer.sender.requests import (
     Unencodable,
     decoder_for,
     largest_request,
-    produce_request,
     still_in_flight,
     version_for,
 )
@@ -85,7 +84,7 @@ class Sender:
         self._updater = updater
         self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
-        # Copies, because before Python 3.13 a field of a NamedTuple costs 20 times as much as an attribute.
+        # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._acks, self._codec = settings.acks, settings.codec
         self._asks_for_identity = transaction is None and settings.idempotent
         self._marks_busy = accumulator.settings.linger_is_adaptive
@@ -334,7 +333,7 @@ class Sender:
         """Write one request for *batches*, which are all in flight, on the *connection* to a node."""
         if not batches:
             return
-        request = produce_request(batches, self._accumulator.topics, self._settings)
+        request = self._encoder.request(batches, self._accumulator.topics)
         at_most = None if self._transaction is None else self._transaction.write(batches)
         for batch in batches:
             batch.persistence.written()

@@ -5,7 +5,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer.allocator import LARGEST_BYTES, keep_freed_memory
 from aioproducer.backoff import Backoff
@@ -28,7 +28,6 @@ from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.record_batch import TRANSACTIONAL, encode_batch, set_sequence
-from aioproducer.wire.primitives import BytesLike
 from aioproducer.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
@@ -102,10 +101,12 @@ class OpenTransaction(Protocol):
 
 
 class Encoder:
-    """Encodes and compresses batches, and puts their sequences in; once each, however often they are sent."""
+    """Encodes and compresses each batch once, sets the sequences of batches, and puts batches into requests."""
 
     def __init__(self, settings: SenderSettings) -> None:
         keep_freed_memory(LARGEST_BYTES)  # of the whole process; what it encodes is what comes and goes
+        timeout_ms = int(settings.request_timeout_s * 1000)
+        self._request_fields = settings.transactional_id, settings.acks, timeout_ms
         self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
         self._threads = WorkerThreads(COMPRESSION_THREADS, "aioproducer compresses")
         self._compress = (
@@ -154,6 +155,20 @@ class Encoder:
             set_sequence(batch.encoded, producer_id, epoch, base_sequence)
             batch.keep_encoded(batch.encoded)
 
+    def request(self, batches: Sequence[Batch], topics: Mapping[str, "TopicQueues"]) -> ProduceRequest:
+        """Return one request for *batches*, encoded and of different partitions; *topics* have the topic ids."""
+        data: list[TopicProduceData] = []
+        partitions: dict[str, list[PartitionProduceData]] = {}
+        for batch in batches:
+            name, index = batch.topic_partition
+            of_topic = partitions.get(name)
+            if of_topic is None:
+                of_topic = partitions[name] = []
+                data.append(_topic(name, topics[name].topic_id, of_topic))
+            of_topic.append(_partition(index, batch.encoded))
+        transactional_id, acks, timeout_ms = self._request_fields
+        return _request(transactional_id, acks, timeout_ms, data)
+
 
 def still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
     """Return those of *batches* that are still to be written: what has failed meanwhile, or was given back, must not go out."""
@@ -180,39 +195,8 @@ def largest_request(
     return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most)
 
 
-def produce_request(
-    batches: Sequence[Batch], topics: Mapping[str, "TopicQueues"], settings: SenderSettings
-) -> ProduceRequest:
-    """Return one request for *batches*, which are encoded and of different partitions; *topics* know their ids."""
-    data: list[TopicProduceData] = []
-    partitions: dict[str, list[PartitionProduceData]] = {}
-    for batch in batches:
-        name, index = batch.topic_partition
-        of_topic = partitions.get(name)
-        if of_topic is None:
-            of_topic = partitions[name] = []
-            data.append(_new(_Topic, (name, topics[name].topic_id, of_topic)))
-        of_topic.append(_new(_Partition, (index, batch.encoded)))
-    timeout_ms = int(settings.request_timeout_s * 1000)
-    return _request(settings.transactional_id, settings.acks, timeout_ms, data)
-
-
-class _Topic(NamedTuple):
-    """The fields of a TopicProduceData. Creating a tuple costs a fifth of calling `__init__`."""
-
-    name: str
-    topic_id: bytes
-    partition_data: list[PartitionProduceData]
-
-
-class _Partition(NamedTuple):
-    """The fields of a PartitionProduceData."""
-
-    index: int  # type: ignore[assignment]  # hides `tuple.index`
-    records: BytesLike | None
-
-
-_new: Callable[..., Any] = tuple.__new__
+_topic: Callable[..., TopicProduceData] = TopicProduceData
+_partition: Callable[..., PartitionProduceData] = PartitionProduceData
 _request: Callable[..., ProduceRequest] = ProduceRequest
 """Called with all fields by position, which costs half as much as names."""
 

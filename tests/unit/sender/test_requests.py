@@ -15,14 +15,13 @@ from aioproducer.protocol.produce import (
     BY_NAME,
     FLEXIBLE,
     BaseOffsets,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import ApiVersionTable, encode, encode_response
+from aioproducer.protocol.schema import ApiVersionTable, encode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec
 from aioproducer.records.decode import DecodedBatch, decode_batches
@@ -33,7 +32,6 @@ from aioproducer.sender.requests import (
     Encoder,
     decoder_for,
     largest_request,
-    produce_request,
     version_for,
 )
 from tests.unit.floor_rig import FloorRig, batching_settings, sender_settings
@@ -242,9 +240,8 @@ class TestProduceRequest:
         _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, rig.receipts)
         batches = rig.drain()
         Encoder(sender_settings()).encode_all(batches)
-        request = produce_request(
-            batches, rig.accumulator.topics, sender_settings(acks=1, request_timeout_s=1.5)
-        )
+        encoder = Encoder(sender_settings(acks=1, request_timeout_s=1.5))
+        request = encoder.request(batches, rig.accumulator.topics)
         assert (request.acks, request.timeout_ms, request.transactional_id) == (1, 1500, None)
         in_it = {
             (topic.name, data.index): data.records
@@ -254,30 +251,8 @@ class TestProduceRequest:
         assert in_it == {batch.topic_partition: batch.encoded for batch in batches}
         assert sorted(topic.name for topic in request.topic_data) == ["audit", "orders"]
 
-    @pytest.mark.parametrize("version", [FLEXIBLE - 1, BY_NAME, BY_NAME + 1])
-    async def test_request_is_encoded_as_its_declared_message(self, version: int) -> None:
-        rig = FloorRig(partitions=2)
-        for partition in range(2):
-            rig.fill(partition=partition)
-        batches = rig.drain()
-        Encoder(sender_settings()).encode_all(batches)
-        request = produce_request(batches, rig.accumulator.topics, sender_settings())
-        [topic] = request.topic_data
-        declared = TopicProduceData(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_data=[
-                PartitionProduceData(index=batch.topic_partition.partition, records=batch.encoded)
-                for batch in batches
-            ],
-        )
-        message = ProduceRequest(
-            transactional_id=None, acks=request.acks, timeout_ms=request.timeout_ms, topic_data=[declared]
-        )
-        assert encode(request, version) == encode(message, version)
-
     def test_it_may_be_of_a_transactional_id(self) -> None:
-        request = produce_request([], {}, sender_settings(transactional_id="tx"))
+        request = Encoder(sender_settings(transactional_id="tx")).request([], {})
         assert request.transactional_id == "tx"
 
 
