@@ -109,14 +109,25 @@ static int next_header(Headers *of, Field *name, Field *value)
     return name->data != NULL && field_of(data, value) == 0;
 }
 
+#define KEPT 4 /* headers that are read once; further ones are read to measure and to write them */
+
 /* A measured record. */
 typedef struct {
     Field key;
     Field value;
-    Headers headers;
+    Headers headers;   /* behind those kept */
     Py_ssize_t fields; /* bytes behind the offset delta */
     int64_t timestamp_ms;
+    int kept_count;
+    Field kept[KEPT][2]; /* names and values */
 } Record;
+
+static inline void record_init(Record *record, PyObject *headers, int64_t timestamp_ms)
+{
+    record->headers = headers_of(headers);
+    record->timestamp_ms = timestamp_ms;
+    record->kept_count = 0;
+}
 
 /* Measure the headers; return 0 if they cannot be encoded. */
 static int measure_some_headers(Record *record)
@@ -128,6 +139,11 @@ static int measure_some_headers(Record *record)
         if (!next_header(&of, &name, &value))
             return 0;
         record->fields = sum(record->fields, sum(field_size(name), field_size(value)));
+        if (record->kept_count < KEPT) {
+            record->kept[record->kept_count][0] = name;
+            record->kept[record->kept_count++][1] = value;
+            record->headers = of;
+        }
     }
     return 1;
 }
@@ -150,6 +166,8 @@ static inline void write_record(Buffer *own, Record *record, Py_ssize_t body, in
     at = put_varint(at, own->count);
     at = put_field(put_field(at, record->key), record->value);
     at = put_varint(at, record->headers.count);
+    for (int index = 0; index < record->kept_count; index++)
+        at = put_field(put_field(at, record->kept[index][0]), record->kept[index][1]);
     while (record->headers.place < record->headers.count && next_header(&record->headers, &name, &value))
         at = put_field(put_field(at, name), value);
     own->size = at - own->data;
@@ -187,9 +205,10 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
                            Py_ssize_t most, Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held)
 {
     Buffer *own = (Buffer *)buffer;
-    Record record = {null_field, null_field, headers_of(headers), 0, timestamp_ms};
     Py_ssize_t before = held(own), body, total, bound, grown;
     int64_t delta = 0;
+    Record record;
+    record_init(&record, headers, timestamp_ms);
     record.headers.is_exact = 1;
     if (own->views > 0 || !plain_field(key, &record.key) || !plain_field(value, &record.value) ||
         (own->count > 0 && delta_of(own->first_ms, timestamp_ms, &delta) < 0))
@@ -257,20 +276,19 @@ static int read_time(PyObject *timestamp, int64_t *timestamp_ms)
 static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Buffer *own = (Buffer *)self;
-    Record record = {null_field, null_field, {NULL, 0, 0, 0, 0}, 0, 0};
     Py_ssize_t limit, free, body;
     int64_t delta = 0;
+    Record record;
     if (read_limits("append", args, count, &limit, &free) < 0)
         return NULL;
+    record_init(&record, args[2], 0);
     if (args[3] == own->last_time)
         record.timestamp_ms = own->last_ms;
     else if (read_time(args[3], &record.timestamp_ms) < 0)
         return NULL;
-    if (field_of(args[1], &record.key) < 0 ||
-        field_of(args[0], &record.value) < 0 ||
+    if (field_of(args[1], &record.key) < 0 || field_of(args[0], &record.value) < 0 ||
         (own->count > 0 && delta_or_error(own->first_ms, record.timestamp_ms, &delta) < 0))
         return NULL;
-    record.headers = headers_of(args[2]);
     record.fields = sum(field_size(record.key), field_size(record.value));
     if (!measure_headers(&record)) {
         if (!PyErr_Occurred())

@@ -181,12 +181,19 @@ static int read_delta(const Buffer *own, Place *place)
 static PyObject *get_timestamps(PyObject *self, void *unused)
 {
     Buffer *own = (Buffer *)self;
-    PyObject *list = PyList_New(own->count), *time = NULL;
+    PyObject *list, *time = NULL;
     Place place = {0, 0, HEADER, 0};
     int64_t last = 0;
     (void)unused;
+    if (own->min_ms == own->max_ms) {
+        PyObject *one = Py_BuildValue("[L]", (long long)own->first_ms);
+        list = one == NULL ? NULL : PySequence_Repeat(one, own->count);
+        Py_XDECREF(one);
+        return list;
+    }
+    list = PyList_New(own->count);
     for (Py_ssize_t index = 0; list != NULL && index < PyList_Size(list); index++) {
-        int failed = own->min_ms != own->max_ms && read_delta(own, &place) < 0;
+        int failed = read_delta(own, &place) < 0;
         if (!failed && (time == NULL || place.delta != last)) {
             last = place.delta;
             Py_XDECREF(time);

@@ -22,7 +22,8 @@ TIMES = st.one_of(
     st.integers(0, 2**62),
     st.sampled_from([-(2**63), -1, 2**63 - 1, 2**63]),
 )
-PAIRS = st.lists(st.tuples(NAMES, DATA), max_size=3).map(tuple)
+PAIRS = st.lists(st.tuples(NAMES, DATA), max_size=7).map(tuple)
+SEVEN = (b"v", None, tuple((f"name {number}", b"data" * number) for number in range(7)), 5)
 RECORD = st.tuples(DATA, st.one_of(st.none(), DATA), PAIRS, TIMES)
 STEPS = st.lists(
     st.one_of(
@@ -68,6 +69,7 @@ def parts(records: Records) -> tuple[Any, ...]:
 
 @given(STEPS)
 @example([("extend", ([b"v"] * 8200, None, None, [0] * 8200)), ("take many", 0.01)])
+@example([("append", SEVEN), ("append", SEVEN)])
 @example([("append", (b"v", None, (), -(2**63))), ("append", (b"v", None, (), 2**63 - 1))])
 def test_buffer_makes_the_bytes_of_columns(steps: list[tuple[str, Any]]) -> None:
     buffer, made = accelerator.RecordBuffer(), RecordColumns()
@@ -90,6 +92,7 @@ def test_buffer_makes_the_bytes_of_columns(steps: list[tuple[str, Any]]) -> None
 
 
 @given(STEPS, st.integers(-5, 20_000), st.integers(-5, 20_000))
+@example([("append", SEVEN)] * 6, 20_000, 20_000)
 def test_put_appends_as_append_or_changes_nothing(steps: list[tuple[str, Any]], room: int, free: int) -> None:
     put, appended = accelerator.RecordBuffer(), accelerator.RecordBuffer()
     for name, arguments in steps:
