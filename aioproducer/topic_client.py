@@ -97,10 +97,10 @@ class Client:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         return await (await self._any_broker()).request(request)
 
-    async def is_there(self, topic: str) -> bool:
-        """Whether the cluster has *topic*."""
+    async def topic_id(self, topic: str) -> bytes | None:
+        """Return the id of *topic*, zeros if its brokers have no ids; None: the cluster has no such topic."""
         (found,) = (await self._patiently(partial(self.describe, [topic]))).topics
-        return found.error_code != UnknownTopicOrPartition.code
+        return None if found.error_code == UnknownTopicOrPartition.code else found.topic_id
 
     async def topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
         """Return the settings *names* of *topic*, without those that the broker does not have.

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import secrets
 from dataclasses import replace
 
 from aioproducer.errors import ProducerError
-from aioproducer.spark.decision_protocol import decide, give_up, plan
-from aioproducer.spark.decision_records import decision
+from aioproducer.spark.decision_protocol import begin, decide, give_up, kept, plan
+from aioproducer.spark.decision_records import Decided, committed_by, decision, may_be_doubled
 from aioproducer.spark.decision_topic import commit_with
-from aioproducer.spark.delivery import BatchLost, DeliveryError, ExactlyOnce, Guarantee
+from aioproducer.spark.delivery import (
+    JOB,
+    ON_COMMITTED_JOB,
+    PREFIX,
+    SKIP,
+    BatchId,
+    BatchLost,
+    DeliveryError,
+    ExactlyOnce,
+    Guarantee,
+)
+from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import (
     Messages,
     Prepared,
     Shared,
     Skipped,
+    log_may_be_doubled,
     log_not_aborted,
     log_skipped,
 )
@@ -34,17 +47,22 @@ def planned(task: Task) -> Task:
     Raises: BatchLost, DeliveryError, ProducerError.
     """
     delivery = task.delivery
-    if delivery is None or delivery.guarantee is not Guarantee.LOG or task.planned is not None:
+    if delivery is None or task.planned is not None:
         return task
-    found = worker().ask(task.settings, delivery.prefix, lambda kafka: plan(kafka, delivery, run_name()))
+    host = worker()
+    host.submit(host.check_kept(task.settings)).result()
+    if delivery.guarantee is not Guarantee.LOG:
+        host.ask(task.settings, delivery.prefix, lambda kafka: _begin_single(kafka, delivery))
+        return task
+    found = host.ask(task.settings, delivery.prefix, lambda kafka: plan(kafka, delivery, run_name()))
     return replace(task, planned=found)
 
 
-def commit(task: Task, messages: Messages) -> None:
-    """Let all of a batch be seen.
+def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
+    """Let all of a batch be seen; *streams*: its query writes with this sink alone, not in foreachBatch.
 
-    Raises: BatchLost: part of it is lost. DeliveryError: it cannot be seen, or nobody knows; who starts the query again
-        finds out.
+    Raises: BatchLost: part of it is lost. DeliveryError: it cannot be seen, is committed already, or nobody knows; who
+        starts the query again finds out.
     """
     delivery = task.delivery
     if delivery is None:
@@ -52,11 +70,18 @@ def commit(task: Task, messages: Messages) -> None:
     reports = list(messages)
     for each in {report.batch for report in reports if isinstance(report, Skipped)}:
         log_skipped(each)
+        if delivery.fails_if_committed and not each.run and not streams:
+            raise DeliveryError(
+                f"{each.name}: the job is committed under {PREFIX} {delivery.prefix!r}, so nothing is written again; give"
+                f" another {JOB}, or {ON_COMMITTED_JOB}={SKIP}"
+            )
     prepared = [each for each in reports if isinstance(each, Prepared)]
     shared = [each for each in reports if isinstance(each, Shared)]
     if not prepared and not shared:
         return
-    batch = shared[0].batch if shared else prepared[0].batch
+    first = shared[0] if shared else prepared[0]
+    batch = first.batch
+    _check_not_moved(task.settings, delivery, batch, first.last, streams=streams)
     try:
         if shared:
             _decide(task.settings, delivery, shared)
@@ -106,6 +131,33 @@ def run_name() -> str:
     if "blockmgr-" not in directories:
         return secrets.token_hex(6)  # of this process, then, which may be gone after a minute without work
     return hashlib.sha256(directories.encode()).hexdigest()[:12]
+
+
+async def _begin_single(kafka: KafkaPort, delivery: ExactlyOnce) -> None:
+    await begin(kafka, delivery)
+    await kept(kafka, delivery)
+
+
+def _check_not_moved(
+    settings: ProducerSettings, delivery: ExactlyOnce, batch: BatchId, last: Decided | None, *, streams: bool
+) -> None:
+    """Check, at the first batch of a query's run, that no other guarantee or prefix has written it.
+
+    Raises: DeliveryError: another prefix has committed it.
+    """
+    if delivery.job is not None or (last is not None and batch.run and last.run == batch.run):
+        return
+    host = worker()
+    view = host.submit(host.decisions(settings, delivery.prefix)).result()
+    elsewhere = view.elsewhere(batch.name)
+    if streams and (other := committed_by(elsewhere, batch)) is not None:
+        raise DeliveryError(
+            f"{batch}: the batch is committed under {PREFIX} {other!r}, and under {delivery.prefix!r} it would be written"
+            f" twice; start the query with {other!r} until it has committed a batch, stop it, and then change the prefix"
+        )
+    if (reason := may_be_doubled(last, elsewhere, batch)) is not None:
+        level = logging.WARNING if last is None else logging.INFO
+        log_may_be_doubled(batch, delivery.prefix, reason, level=level)
 
 
 def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shared]) -> None:

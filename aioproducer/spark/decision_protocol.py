@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from aioproducer.spark.decision_records import Decided, Entry, Share, decision, done
-from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
+from aioproducer.spark.decision_records import BEGUN, TOPIC, Decided, Entry, Share, begun, decision, done
+from aioproducer.spark.delivery import PREFIX, BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 LANES: Final = 100
@@ -77,6 +77,10 @@ class Kafka(Protocol):
         """Return the last decision on each query or job under the prefix."""
         ...
 
+    async def removed(self) -> int:
+        """Return the offset of the log before which records were removed, as of the last `decisions`; 0: none were."""
+        ...
+
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
         """Write and commit, under the epoch of *driver*; return the epoch to go on under."""
         ...
@@ -106,13 +110,49 @@ class Kafka(Protocol):
         ...
 
 
+async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
+    """Note the first use of a prefix in the log, before any other id of the prefix is taken.
+
+    So ids that a coordinator knows, under a prefix that the log does not have, are a proof of a lost log.
+
+    Raises: DeliveryError: records of the log were removed.
+    """
+    known = await kafka.describe([delivery.driver_id, delivery.single_id])
+    if any(known.values()):
+        return
+    decided = await kafka.decisions()
+    await _check_nothing_removed(kafka, delivery, decided)
+    if not decided:
+        registrar = await kafka.take_over(delivery.beginning_id)
+        await kafka.write(registrar, begun(delivery.prefix, await kafka.removed()))
+
+
+async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
+    """Return the last decision on each query or job; `begin` came before.
+
+    Raises: DeliveryError: decisions can have been lost.
+    """
+    decided = dict(await kafka.decisions())
+    await _check_nothing_removed(kafka, delivery, decided)
+    if not decided:
+        raise DeliveryError(
+            f"{TOPIC}: the topic has no record of {PREFIX} {delivery.prefix!r}, whose transactional ids the brokers know,"
+            " so it was deleted or recreated, and committed batches would be written again;"
+            f" {_to_go_on(delivery)}"
+        )
+    decided.pop(BEGUN, None)
+    return decided
+
+
 async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
     """Come into office: finish what is decided, and let what is not be aborted.
 
-    Raises: BatchLost: something that is decided is lost. DeliveryError: another driver has come since.
+    Raises: BatchLost: something that is decided is lost. DeliveryError: another driver has come since, or the log has
+        lost decisions.
     """
+    await begin(kafka, delivery)
     driver = await kafka.take_over(delivery.driver_id)
-    decided = dict(await kafka.decisions())
+    decided = await kept(kafka, delivery)
     for name, last in decided.items():
         if last.guarantee is Guarantee.LOG and not last.is_done:
             await _carry_out(kafka, name, last)
@@ -183,7 +223,8 @@ async def missing(
 ) -> dict[str, tuple[int, dict[Share, End]]]:
     """Commit what is decided, and return what is not committed, by query or job, with the number of the batch.
 
-    With *confirm* it is noted as done with, as the operator says; the driver that was in office is replaced.
+    With *confirm* it is noted as done with, as the operator says, and so are records that the log has lost; the driver
+    that was in office is replaced.
     """
     driver = await kafka.take_over(delivery.driver_id) if confirm else None
     found = {}
@@ -194,7 +235,26 @@ async def missing(
                 driver = await kafka.write(driver, [done(delivery.prefix, name, last.number)])
             if ends:
                 found[name] = last.number, ends
+    if driver is not None:
+        await kafka.write(driver, begun(delivery.prefix, await kafka.removed()))
     return found
+
+
+async def _check_nothing_removed(kafka: Kafka, delivery: ExactlyOnce, decided: Mapping[str, Decided]) -> None:
+    removed = await kafka.removed()
+    accepted = decided[BEGUN].number if BEGUN in decided else 0
+    if removed > accepted:
+        raise DeliveryError(
+            f"{TOPIC}: records before offset {removed} were removed, decisions under {PREFIX} {delivery.prefix!r} may be"
+            f" among them, and committed batches would be written again; {_to_go_on(delivery)}"
+        )
+
+
+def _to_go_on(delivery: ExactlyOnce) -> str:
+    return (
+        "compare the written topic with the source, and run `aioproducer spark-recover"
+        f" {delivery.prefix} --confirm` to go on"
+    )
 
 
 async def _carry_out(kafka: Kafka, name: str, last: Decided) -> None:

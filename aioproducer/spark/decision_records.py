@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.decode import DecodedBatch
-from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from aioproducer.spark.delivery import PREFIX, BatchId, DeliveryError, Guarantee
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 TOPIC: Final = "__aioproducer_spark"
@@ -27,6 +29,10 @@ TOPIC_CONFIG: Final[Mapping[str, str]] = {
 
 FORMAT: Final = 1
 DONE: Final = "done"
+BEGUN: Final = "begun"
+"""Name of the record that each prefix has in the log from its first use on; no query or job has this name."""
+OF_QUERY: Final = "query "
+"""Beginning of the names of streaming queries, whose ids no other query has."""
 COMMIT: Final = 1
 """The type in the key of a control record."""
 
@@ -96,6 +102,12 @@ def done(prefix: str, name: str, number: int) -> Entry:
     return Entry(_text([prefix, name, DONE]), _text({"v": FORMAT, "batch": number}))
 
 
+def begun(prefix: str, first_offset: int) -> list[Entry]:
+    """Return the records that note the use of *prefix*, and the loss of all records before *first_offset* as accepted."""
+    batch = BatchId(BEGUN, first_offset, "")
+    return [*decision(prefix, batch, Guarantee.LOG), done(prefix, BEGUN, first_offset)]
+
+
 class DecisionView:
     """What the log says of the queries and jobs under one prefix, as far as it was read."""
 
@@ -103,6 +115,12 @@ class DecisionView:
         self.prefix = prefix
         self.offset: int = 0
         """Where to go on reading."""
+        self.first_offset: int = 0
+        """First offset of the log at the last read; above 0 if records were removed."""
+        self.topic_id: bytes = NO_TOPIC_ID
+        """Id of the topic at the last read."""
+        self._elsewhere: defaultdict[str, dict[str, Decided]] = defaultdict(dict)
+        """The last decision on each query by other prefixes, without shares."""
         self._decided: dict[str, Decided] = {}
         self._pieces: dict[tuple[str, int], tuple[int, list[Share]]] = {}
         """The shares of a batch, by name and piece, with its number."""
@@ -117,6 +135,10 @@ class DecisionView:
         """Return the last decision on each."""
         return dict(self._decided)
 
+    def elsewhere(self, name: str) -> dict[str, Decided]:
+        """Return the last decision on a query by each other prefix, without shares."""
+        return dict(self._elsewhere.get(name, {}))
+
     def take(self, batch: DecodedBatch) -> None:
         """Read a batch of the log. Raises: DeliveryError: it was written by a version that this one does not know."""
         if batch.last_offset < self.offset:
@@ -126,7 +148,10 @@ class DecisionView:
             of_producer = self._open.pop(batch.producer_id, [])
             if any(int.from_bytes((each.key or b"")[2:4]) == COMMIT for each in batch.records):
                 for key, value in of_producer:
-                    self._apply(key, value)
+                    if key[0] == self.prefix:
+                        self._apply(key, value)
+                    else:
+                        self._note(key, value)
             return
         if not batch.transactional:  # nobody of ours
             return
@@ -134,6 +159,15 @@ class DecisionView:
             key = _read(record.key)
             if isinstance(key, list) and len(key) in {2, 3} and key[0] == self.prefix:
                 self._open[batch.producer_id].append((key, _known_format(_read(record.value))))
+            elif isinstance(key, list) and len(key) == 2 and str(key[1]).startswith(OF_QUERY):
+                self._open[batch.producer_id].append((key, record.value))
+
+    def _note(self, key: list[Any], value: Any) -> None:
+        """Take a committed decision of another prefix, unless a newer version of aioproducer has written it."""
+        with suppress(KeyError, TypeError, ValueError, ProtocolError):
+            value = _read(value)
+            found = Decided(int(value["batch"]), Guarantee(value["guarantee"]), str(value["run"]))
+            self._elsewhere[str(key[1])][str(key[0])] = found
 
     def _apply(self, key: list[Any], value: dict[str, Any]) -> None:
         """Take a record that is committed. Shares come before the decision that they belong to."""
@@ -186,6 +220,36 @@ def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, rep
             " transactionalIdPrefix of its own"
         )
     return batch.number <= last.number
+
+
+def committed_by(elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
+    """Return the other prefix that has decided on *batch*, which another run of its query has written; None: no prefix."""
+    return next(
+        (
+            prefix
+            for prefix, each in elsewhere.items()
+            if each.number >= batch.number and not (batch.run and each.run == batch.run)
+        ),
+        None,
+    )
+
+
+def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
+    """Return the reason why rows of *batch*, the first of a query's run, may be written already; None: no reason.
+
+    The last decision on the query is on the batch before, unless batches were empty, or were written without decisions.
+    """
+    other = committed_by(elsewhere, batch)
+    if other is not None and last is None:  # in foreachBatch it may be the function's other write
+        return f"the batch is committed under {PREFIX} {other!r}"
+    numbers = [each.number for each in (last, *elsewhere.values()) if each is not None]
+    if batch.number == 0 or max(numbers, default=-1) >= batch.number - 1:
+        return None
+    if not numbers:
+        return (
+            "the query has no decision yet: it ran with another deliveryGuarantee, or its batches were empty"
+        )
+    return f"the last decision is on batch {max(numbers)}: later ones were empty, or had another deliveryGuarantee"
 
 
 def _known_format(value: Any) -> dict[str, Any]:

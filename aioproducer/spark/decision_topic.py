@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import TopicAlreadyExists
+from aioproducer.errors import ProducerError, TopicAlreadyExists
 from aioproducer.producer import Producer
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.spark.decision_records import PARTITION, TOPIC, TOPIC_CONFIG, DecisionView, Entry
 from aioproducer.spark.delivery import DeliveryError
+from aioproducer.spark.messages import log_topic_unchecked
 
 if TYPE_CHECKING:
     from aioproducer.spark.sink_options import ProducerSettings
     from aioproducer.topic_client import Client
     from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
+POLICY: Final = "cleanup.policy"
+DELETE: Final = "delete"
+LIMITS: Final = ("retention.ms", "retention.bytes")
+"""Settings of topics with cleanup.policy=delete; a negative value is unlimited."""
+SETTINGS: Final = (POLICY, *LIMITS)
 
 
 async def read_on(view: DecisionView, client: Client) -> None:
@@ -22,17 +30,52 @@ async def read_on(view: DecisionView, client: Client) -> None:
 
     Raises: DeliveryError: the log has lost its end. ProducerError: it cannot be read.
     """
-    await _make_sure_it_is_there(client)
+    topic_id = await _existing(client)
     end = await client.end_offset(TOPIC, PARTITION)
-    if end < view.offset:
+    first = await client.first_offset(TOPIC, PARTITION)
+    if view.offset and (end < view.offset or first > view.offset or topic_id != view.topic_id):
         raise DeliveryError(
-            f"{TOPIC} ends at offset {end}, and was read up to {view.offset}: decisions are lost, and without them"
-            " nobody can tell what is written"
+            f"{TOPIC}: decisions are lost, as the topic was read up to offset {view.offset} and"
+            f" {'has' if topic_id == view.topic_id else 'was recreated, with'} offsets {first} to {end} now;"
+            " start the query again, which checks the topic"
         )
-    start = max(view.offset, await client.first_offset(TOPIC, PARTITION))
-    async for batches in client.batches(TOPIC, PARTITION, start, end):
+    view.topic_id, view.first_offset = topic_id, first
+    view.offset = max(view.offset, first)
+    async for batches in client.batches(TOPIC, PARTITION, view.offset, end):
         for batch in batches:
             view.take(batch)
+
+
+async def check_kept(client: Client, servers: str) -> None:
+    """Check that the topic keeps its records; log a warning if this client may not describe its settings.
+
+    Raises: DeliveryError: decisions expire, with the command for *servers* that repairs the topic. ProducerError.
+    """
+    await _existing(client)
+    try:
+        settings = await client.topic_settings(TOPIC, SETTINGS)
+    except ProducerError as error:
+        if error.retriable:
+            raise
+        log_topic_unchecked(TOPIC, f"{type(error).__name__}: {error}")
+        return
+    if missing := [name for name in SETTINGS if name not in settings]:
+        log_topic_unchecked(TOPIC, f"the broker describes no {', '.join(missing)}")
+        return
+    if (limit := removing(settings)) is not None:
+        raise DeliveryError(
+            f"{TOPIC}: decisions expire, as the topic has cleanup.policy={settings['cleanup.policy']} and"
+            f" {limit}={settings[limit]}, and batches whose decisions are removed would be written again; run"
+            f" kafka-configs.sh --bootstrap-server {servers} --entity-type topics --entity-name {TOPIC} --alter"
+            " --add-config cleanup.policy=compact"
+        )
+
+
+def removing(settings: Mapping[str, str]) -> str | None:
+    """Return the setting by which the newest record of a key expires; None: no setting."""
+    if DELETE not in (each.strip() for each in settings[POLICY].split(",")):
+        return None
+    return next((name for name in LIMITS if not settings[name].startswith("-")), None)
 
 
 async def commit_with(
@@ -65,8 +108,11 @@ async def commit_entries(producer: Producer, entries: Iterable[Entry]) -> Prepar
     return producer._identity()  # noqa: SLF001 - our own
 
 
-async def _make_sure_it_is_there(client: Client) -> None:
-    if await client.is_there(TOPIC):
-        return
-    with suppress(TopicAlreadyExists):  # by somebody else, a moment ago
+async def _existing(client: Client) -> bytes:
+    """Return the id of the topic, which is created if it does not exist."""
+    topic_id = await client.topic_id(TOPIC)
+    if topic_id is not None:
+        return topic_id
+    with suppress(TopicAlreadyExists):  # another driver has created it a moment ago
         await client.create_topic(TOPIC, PARTITION + 1, TOPIC_CONFIG)
+    return await client.topic_id(TOPIC) or NO_TOPIC_ID

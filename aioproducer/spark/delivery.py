@@ -13,7 +13,10 @@ from aioproducer.escaping import escaped
 GUARANTEE: Final = "deliveryGuarantee"
 PREFIX: Final = "transactionalIdPrefix"
 JOB: Final = "jobId"
-OPTIONS: Final = (GUARANTEE, PREFIX, JOB)
+ON_COMMITTED_JOB: Final = "onCommittedJob"
+OPTIONS: Final = (GUARANTEE, PREFIX, JOB, ON_COMMITTED_JOB)
+SKIP: Final = "skip"
+FAIL: Final = "fail"
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
 """Unless `kafka.transaction.timeout.ms` says otherwise: the most that brokers take, as they come."""
@@ -44,11 +47,18 @@ class ExactlyOnce(NamedTuple):
     prefix: str
     job: str | None
     """What the user calls the job; None: it is a streaming query, which has an id."""
+    fails_if_committed: bool = False
+    """True if a write with this job fails, rather than writing nothing, once the job is committed."""
 
     @property
     def single_id(self) -> str:
         """The transactional id of the one task there is."""
         return f"{self.prefix}.s"
+
+    @property
+    def beginning_id(self) -> str:
+        """Transactional id of the record that notes the first use of the prefix, taken before all other ids."""
+        return f"{self.prefix}.b"
 
     @property
     def driver_id(self) -> str:
@@ -95,7 +105,7 @@ def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
     except ValueError:
         raise ConfigError(f"{GUARANTEE} = {given!r}: expected one of {', '.join(Guarantee)}") from None
     if guarantee is Guarantee.AT_LEAST_ONCE:
-        for name in (PREFIX, JOB):
+        for name in (PREFIX, JOB, ON_COMMITTED_JOB):
             if name in options:
                 raise ConfigError(f"{name} has no use without {GUARANTEE}={Guarantee.LOG}")
         return None
@@ -105,7 +115,16 @@ def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
         )
     if job == "":
         raise ConfigError(f"{JOB} is empty; it names the job, so that what it has written is known again")
-    return ExactlyOnce(guarantee, prefix, job)
+    return ExactlyOnce(guarantee, prefix, job, _fails_if_committed(options))
+
+
+def _fails_if_committed(options: Mapping[str, str]) -> bool:
+    given = options.get(ON_COMMITTED_JOB, SKIP)
+    if given not in {SKIP, FAIL}:
+        raise ConfigError(f"{ON_COMMITTED_JOB} = {given!r}: expected {SKIP} or {FAIL}")
+    if ON_COMMITTED_JOB in options and JOB not in options:
+        raise ConfigError(f"{ON_COMMITTED_JOB} has no use without {JOB}")
+    return given == FAIL
 
 
 def batch_id(

@@ -43,6 +43,7 @@ class KafkaPort:
         self._settings = settings
         self._admin = admin
         self._read = read
+        self._removed = 0
         self._driver: Producer | None = None
         """Who has written the last decision, and may write the next."""
 
@@ -77,7 +78,13 @@ class KafkaPort:
 
     async def decisions(self) -> Mapping[str, Decided]:
         """Return the last decision on each query or job under the prefix."""
-        return (await self._read()).all()
+        view = await self._read()
+        self._removed = view.first_offset
+        return view.all()
+
+    async def removed(self) -> int:
+        """Return the first offset of the log at the last `decisions`."""
+        return self._removed
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
         """Write and commit, under the epoch of *driver*; return the epoch to go on under.

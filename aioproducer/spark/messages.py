@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Final, TypeAlias
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer.spark.decision_protocol import Plan
-from aioproducer.spark.decision_records import Share
+from aioproducer.spark.decision_records import Decided, Share
 from aioproducer.spark.delivery import BatchId
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
@@ -56,6 +57,8 @@ class Prepared(TaskReport):
 
     batch: BatchId
     transaction: PreparedTransaction
+    last: Decided | None = field(default=None, kw_only=True)
+    """The decision before this batch, under the same prefix."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Shared(TaskReport):
     share: Share
     planned: Plan
     """What it was planned by; whoever commits has not planned."""
+    last: Decided | None = field(default=None, kw_only=True)
+    """The decision before this batch, under the same prefix."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,23 @@ def log_not_aborted(error: BaseException) -> None:
     """Say that the transaction of a batch that failed was not aborted: it could not be now, or is committed."""
     _be_heard()
     log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
+
+
+@functools.cache  # once in each process: every micro-batch is planned
+def log_topic_unchecked(topic: str, reason: str) -> None:
+    """Log that the settings of the topic of decisions could not be checked."""
+    _be_heard()
+    log.warning("spark.decision_topic.unchecked topic=%s reason=%r", topic, reason)
+
+
+def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) -> None:
+    """Log that rows of a batch may be in the topic twice, as its query has changed guarantee or prefix."""
+    _be_heard()
+    log.log(
+        level,
+        "spark.batch.may_be_doubled batch=%d of=%r prefix=%r reason=%r",
+        batch.number, batch.name, prefix, reason,
+    )  # fmt: skip
 
 
 def log_committed(messages: Messages, batch_id: int | None = None) -> None:

@@ -64,6 +64,7 @@ def write_single(
         bytes=sent.bytes,
         batch=batch,
         transaction=prepared,
+        last=last,
         bad=sent.bad,
         unchecked=sent.unchecked,
     )
@@ -87,7 +88,8 @@ def write_share(
     context = _context()
     batch = _batch_id(context, delivery, streams=replays)
     query = context.getLocalProperty("sql.streaming.queryId")
-    if must_skip(planned.decided.get(batch.name), batch, delivery.guarantee, replays=replays):
+    last = planned.decided.get(batch.name)
+    if must_skip(last, batch, delivery.guarantee, replays=replays):
         for _ in batches:  # Spark wants its rows read
             pass
         return Skipped(batch)
@@ -112,8 +114,17 @@ def write_share(
         prepared = host.submit(transaction.prepare()).result()
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)
-    plan = planned._replace(decided={})
-    return Shared(query, sent.rows, sent.bytes, batch, share, plan, bad=sent.bad, unchecked=sent.unchecked)
+    return Shared(
+        query,
+        sent.rows,
+        sent.bytes,
+        batch,
+        share,
+        planned._replace(decided={}),
+        last=last,
+        bad=sent.bad,
+        unchecked=sent.unchecked,
+    )
 
 
 def _context() -> TaskContext:

@@ -24,7 +24,7 @@ from aioproducer.handover import Handover
 from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
-from aioproducer.spark.decision_topic import read_on
+from aioproducer.spark.decision_topic import check_kept, read_on
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
@@ -100,6 +100,12 @@ class Worker:
         where = settings, prefix
         async with self._lent(settings) as clients:
             return await self._read(clients, where)
+
+    async def check_kept(self, settings: ProducerSettings) -> None:
+        """Check that the topic of decisions keeps them. Raises: DeliveryError, ProducerError."""
+        servers = ",".join(map(str, settings.config().metadata_settings().bootstrap))
+        async with self._lent(settings) as clients:
+            await check_kept(clients.topics, servers)
 
     async def _read(self, clients: Clients, where: tuple[ProducerSettings, str]) -> DecisionView:
         view = self._views.pop(where, None) or DecisionView(where[1])

@@ -22,12 +22,15 @@ class Planned:
 
     def __init__(self, task: Task) -> None:
         self._task = task
+        self._is_planned = False
         settle_heap()
 
     def __getstate__(self) -> dict[str, object]:
         """Return what travels. Spark pickles twice; where it commits a micro-batch it makes a writer, and pickles none."""
         with sparks_errors(pickling=True):
-            self._task = planned(self._task)
+            if not self._is_planned:
+                self._task = planned(self._task)
+                self._is_planned = True
         return {"_task": self._task}
 
     def _run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
@@ -71,7 +74,7 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
         with sparks_errors():
             if None in messages:
                 raise no_micro_batch()
-            commit(self._task, messages)
+            commit(self._task, messages, streams=True)
         log_committed(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise

@@ -332,3 +332,14 @@ async def test_if_nobody_is_there_each_is_told() -> None:
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1 .*; 127\.0\.0\.1:2 "):
         async with Client(config("127.0.0.1:1,127.0.0.1:2")):
             raise AssertionError("there is nobody")
+
+
+async def test_recreated_topic_has_another_id() -> None:
+    async with orders() as (cluster, client):
+        assert await client.topic_id("no-such") is None
+        before = await client.topic_id("orders")
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+        after = await client.topic_id("orders")
+        assert before is not None
+        assert after not in {None, before}

@@ -141,7 +141,7 @@ class Cluster:
         known.rows = []
         known.is_open = False
         name = next(name for name, each in self.ids.items() if each is known)
-        if name == DELIVERY.driver_id:
+        if name in {DELIVERY.driver_id, DELIVERY.beginning_id}:
             self.log.end(known.producer_id, b"\0\0\0\1" if how is End.COMMITTED else b"\0\0\0\0")
         known.epoch += self.version == 2
 
@@ -167,6 +167,9 @@ class ModelKafka:
     async def decisions(self) -> Mapping[str, Decided]:
         await Step()
         return read(self._cluster.log, DELIVERY.prefix).all()
+
+    async def removed(self) -> int:
+        return 0
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
         await Step()

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.errors import TopicAuthorizationFailed
 from aioproducer.spark import committing, task as task_module, transactional_task
 from aioproducer.spark.committing import abort, commit, planned, run_name
-from aioproducer.spark.decision_records import Decided
+from aioproducer.spark.decision_protocol import missing
+from aioproducer.spark.decision_records import TOPIC, Decided
 from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
-from aioproducer.spark.messages import Shared, Skipped
+from aioproducer.spark.messages import Shared, Skipped, log_topic_unchecked
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
@@ -35,7 +37,10 @@ class Here:
 
     def __init__(self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster = cluster
-        self.number = 0
+        self.number: int | None = 0
+        self.guarantee = Guarantee.LOG
+        self.fails = False
+        self.query_run = ""
         self.run = "run1"
         self.partition = 0
         self.attempt = 0
@@ -52,15 +57,23 @@ class Here:
         monkeypatch.setattr(committing, "run_name", lambda: self.run)
 
     def _property(self, name: str) -> str | None:
+        if self.number is None:
+            return None
         told = {"sql.streaming.queryId": "8d9f", "streaming.sql.batchId": str(self.number)}
-        return told.get(name)
+        return (told | {"spark.jobGroup.id": self.query_run}).get(name)
 
-    def task(self, **options: str) -> Task:
+    def task(self, prefix: str = "p", job: str | None = None, **options: str) -> Task:
         """Return the tasks of a batch, planned."""
         items = {"bootstrap.servers": self.cluster.bootstrap_servers, "max.block.ms": "3000", **options}
-        delivery = ExactlyOnce(Guarantee.LOG, "p", None)
+        delivery = ExactlyOnce(self.guarantee, prefix, job, self.fails)
         columns = Columns(value="value", topic="orders")
         return planned(Task(ProducerSettings(tuple(sorted(items.items()))), columns, delivery))
+
+    def restart(self, run: str) -> None:
+        """Go on in another driver, with another run of the query."""
+        self.host.close()
+        self.host = Worker()
+        self.run = self.query_run = run
 
     def write(self, task: Task, *values: int, partition: int = 0, attempt: int = 0) -> Shared:
         self.partition, self.attempt = partition, attempt
@@ -247,3 +260,178 @@ def test_a_run_has_the_name_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> No
     run_name.cache_clear()
     assert names[0] == names[1]
     assert len(set(names)) == 3
+
+
+GUARANTEES = [Guarantee.LOG, Guarantee.SINGLE]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_topic_whose_decisions_expire_is_refused(here: Here, guarantee: Guarantee) -> None:
+    here.guarantee = guarantee
+    here.cluster.create_topic(TOPIC)
+    with pytest.raises(
+        DeliveryError, match=r"retention\.ms=604800000.*--alter --add-config cleanup\.policy=compact"
+    ):
+        here.task()
+
+
+def test_topic_that_may_not_be_described_is_one_warning(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    log_topic_unchecked.cache_clear()
+    here.cluster.on("describe_configs", times=None).answer(TopicAuthorizationFailed)
+    for number in (0, 1):
+        here.number = number
+        task = here.task()
+        commit(task, [here.write(task, number)])
+    assert here.seen() == [0, 1]
+    assert sum("spark.decision_topic.unchecked" in each for each in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("before", ["a batch", "planning"])
+def test_recreated_topic_is_refused_until_confirmed(here: Here, guarantee: Guarantee, before: str) -> None:
+    here.guarantee = guarantee
+    task = here.task()
+    if before == "a batch" or guarantee is Guarantee.SINGLE:
+        commit(task, [task.run([pa.record_batch({"value": pa.array([b"1"])})])])
+    here.cluster.delete_topic(TOPIC)
+    here.restart("run2")
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match=r"deleted or recreated.*spark-recover p --confirm"):
+            here.task()
+    here.task("another")
+    here.host.ask(
+        task.settings, "p", lambda kafka: missing(kafka, ExactlyOnce(Guarantee.LOG, "p", None), confirm=True)
+    )
+    assert here.task() is not None
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_prefix_without_a_decision_is_planned_again(here: Here, guarantee: Guarantee) -> None:
+    """Drivers that die before their first decision leave ids behind, and no lost log."""
+    here.guarantee = guarantee
+    for number in range(3):
+        here.restart(f"run{number}")
+        here.task().run([pa.record_batch({"value": pa.array([b"1"])})])
+    task = here.task()
+    commit(task, [task.run([pa.record_batch({"value": pa.array([b"1"])})])])
+    assert here.seen() == [1]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_removed_records_are_refused_until_confirmed(
+    here: Here, guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.guarantee = guarantee
+
+    async def removed(_: KafkaPort) -> int:
+        return 7
+
+    commit(task := here.task(), [task.run([pa.record_batch({"value": pa.array([b"1"])})])])
+    monkeypatch.setattr(KafkaPort, "removed", removed)
+    for prefix in ("p", "new"):
+        delivery = ExactlyOnce(Guarantee.LOG, prefix, None)
+        with pytest.raises(
+            DeliveryError, match=rf"before offset 7 were removed.*spark-recover {prefix} --confirm"
+        ):
+            here.task(prefix)
+        here.host.ask(task.settings, prefix, lambda kafka, d=delivery: missing(kafka, d, confirm=True))  # type: ignore[misc]
+        assert here.task(prefix) is not None
+
+
+def test_batch_that_another_prefix_has_committed_is_refused(
+    here: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.query_run = "run1"
+    for number in (0, 1):
+        here.number = number
+        task = here.task()
+        commit(task, [here.write(task, number)], streams=True)
+    here.restart("run2")
+    task = here.task("q")
+    report = here.write(task, 1)
+    with pytest.raises(DeliveryError, match="is committed under transactionalIdPrefix 'p', and under 'q' it"):
+        commit(task, [report], streams=True)
+    abort(task, [report])
+    assert here.seen() == [0, 1]
+    here.number = 2
+    for prefix, value in (
+        ("q", 2),
+        ("q", 3),
+        ("p", 4),
+    ):  # after a clean stop prefixes may change, and change back
+        here.restart(f"run of {value}")
+        here.number = value
+        task = here.task(prefix)
+        commit(task, [here.write(task, value)], streams=True)
+    assert here.seen() == [0, 1, 2, 3, 4]
+    assert not any("may_be_doubled" in each for each in caplog.messages)
+
+
+def test_two_writes_of_foreach_batch_are_not_a_moved_query(
+    here: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.query_run = "run1"
+    first = here.task()
+    commit(first, [here.write(first, 1)])
+    here.restart("run2")  # the driver died between the writes
+    second = here.task("q")
+    commit(second, [here.write(second, 2)])
+    for number, values in ((1, (3, 4)), (2, (5, 6))):
+        here.number = number
+        for prefix, value in zip("pq", values, strict=True):
+            task = here.task(prefix)
+            commit(task, [here.write(task, value)])
+    assert here.seen() == [1, 2, 3, 4, 5, 6]
+    (line,) = [each for each in caplog.messages if "may_be_doubled" in each]
+    assert "batch=0 of='query 8d9f' prefix='q' reason=\"the batch is committed under" in line
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_query_that_ran_at_least_once_is_warned_about_once(
+    here: Here, guarantee: Guarantee, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.guarantee = guarantee
+    here.query_run = "run1"
+    for number in (7, 8):
+        here.number = number
+        task = here.task()
+        commit(task, [task.run([pa.record_batch({"value": pa.array([b"%d" % number])})])], streams=True)
+    (record,) = [each for each in caplog.records if "may_be_doubled" in each.message]
+    assert record.levelname == "WARNING"
+    assert "batch=7 of='query 8d9f' prefix='p' reason='the query has no decision yet" in record.message
+    here.restart("run2")
+    here.number = 12
+    task = here.task()
+    commit(task, [task.run([pa.record_batch({"value": pa.array([b"12"])})])], streams=True)
+    record = [each for each in caplog.records if "may_be_doubled" in each.message][-1]
+    assert (record.levelname, "the last decision is on batch 8" in record.message) == ("INFO", True)
+    assert here.seen() == [7, 8, 12]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_committed_job_fails_on_request(here: Here, guarantee: Guarantee) -> None:
+    here.guarantee = guarantee
+    rows = [pa.record_batch({"value": pa.array([b"1"])})]
+    here.number = None
+    for _ in range(2):
+        task = here.task(job="nightly")
+        commit(task, [task.run(rows, replays=False)])
+        here.restart("run2")
+    here.fails = True
+    task = here.task(job="nightly")
+    with pytest.raises(
+        DeliveryError, match="job nightly: the job is committed under transactionalIdPrefix 'p'"
+    ):
+        commit(task, [task.run(rows, replays=False)])
+    assert here.seen() == [1]
+
+
+def test_committed_job_never_fails_in_foreach_batch(here: Here) -> None:
+    here.query_run = "run1"
+    here.fails = True
+    task = here.task(job="nightly")
+    commit(task, [here.write(task, 1)])
+    here.restart("run2")
+    task = here.task(job="nightly")
+    commit(task, [task.run([pa.record_batch({"value": pa.array([b"1"])})], replays=False)])
+    assert here.seen() == [1]

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.spark.decision_records import PIECE, Decided, Entry, Share, decision, done, must_skip
+from aioproducer.spark.decision_records import (
+    BEGUN,
+    PIECE,
+    Decided,
+    Entry,
+    Share,
+    begun,
+    committed_by,
+    decision,
+    done,
+    may_be_doubled,
+    must_skip,
+)
 from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
 from tests.unit.spark.decision_log_rig import PREFIX, Log, read
 
@@ -141,3 +153,76 @@ def test_what_compaction_has_left_of_a_decision_is_enough_with_the_one_behind_it
     log.write(1, *decision(PREFIX, batch(number=7), Guarantee.LOG, shares(2)))
     log.end(1, COMMIT)
     assert read(log).last("query a") == Decided(7, Guarantee.LOG, "run-1", tuple(shares(2)))
+
+
+def test_decisions_of_other_prefixes_on_a_query_are_kept_by_prefix(log: Log) -> None:
+    for prefix, number, key in (
+        ("one", 3, COMMIT),
+        ("two", 9, ABORT),
+        ("two", 5, COMMIT),
+        (PREFIX, 7, COMMIT),
+    ):
+        log.write(1, *decision(prefix, batch(number=number), Guarantee.LOG, shares(2)))
+        log.write(1, *decision(prefix, batch("job nightly", number), SINGLE))
+        log.write(1, done(prefix, "query a", number))
+        log.end(1, key)
+    view = read(log)
+    assert view.elsewhere("query a") == {
+        "one": Decided(3, Guarantee.LOG, "run-1"),
+        "two": Decided(5, Guarantee.LOG, "run-1"),
+    }
+    assert view.elsewhere("query b") == view.elsewhere("job nightly") == {}
+
+
+@pytest.mark.parametrize("value", [b"{", b"[]", b'{"v":2}', b'{"batch":1,"guarantee":"newer","run":""}'])
+def test_unreadable_decision_of_another_prefix_is_left_out(log: Log, value: bytes) -> None:
+    log.write(1, Entry(decision("another", batch(), SINGLE)[0].key, value))
+    log.end(1, COMMIT)
+    assert read(log).elsewhere("query a") == {}
+
+
+@pytest.mark.parametrize("first_offset", [0, 500])
+def test_first_use_of_a_prefix_is_noted_as_done(log: Log, first_offset: int) -> None:
+    log.write(1, *begun(PREFIX, first_offset))
+    log.end(1, COMMIT)
+    assert read(log).all() == {BEGUN: Decided(first_offset, Guarantee.LOG, "", is_done=True)}
+
+
+def at(number: int, run: str = "run-1") -> Decided:
+    return Decided(number, Guarantee.LOG, run)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "prefix"),
+    [
+        ({}, None),
+        ({"old": at(6)}, None),
+        ({"old": at(7)}, "old"),
+        ({"older": at(3), "old": at(8)}, "old"),
+        ({"other write of foreachBatch": at(7, "run-2")}, None),
+    ],
+)
+def test_batch_is_committed_by_another_prefix(elsewhere: dict[str, Decided], prefix: str | None) -> None:
+    assert committed_by(elsewhere, batch(run="run-2")) == prefix
+
+
+@pytest.mark.parametrize(
+    ("last", "elsewhere", "number", "reason"),
+    [
+        (None, {}, 0, None),
+        (None, {}, 1, "no decision yet"),
+        (None, {"old": at(6)}, 7, None),
+        (None, {"old": at(5)}, 7, "the last decision is on batch 5"),
+        (None, {"old": at(7)}, 7, "committed under transactionalIdPrefix 'old'"),
+        (None, {"other write": at(7, "run-2")}, 7, None),
+        (at(6), {}, 7, None),
+        (at(6), {"other write": at(7)}, 7, None),
+        (at(4), {}, 7, "the last decision is on batch 4"),
+        (at(4), {"old": at(6)}, 7, None),
+    ],
+)
+def test_first_batch_of_a_run_may_be_doubled(
+    last: Decided | None, elsewhere: dict[str, Decided], number: int, reason: str | None
+) -> None:
+    found = may_be_doubled(last, elsewhere, batch(number=number, run="run-2"))
+    assert found is None if reason is None else reason in (found or "")

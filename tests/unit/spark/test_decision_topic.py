@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioproducer import PreparedTransaction
-from aioproducer.errors import TopicAlreadyExists
+from aioproducer.errors import (
+    NotController,
+    ProducerError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+)
 from aioproducer.spark import decision_topic
 from aioproducer.spark.decision_records import PARTITION, TOPIC, TOPIC_CONFIG, DecisionView, Entry
-from aioproducer.spark.decision_topic import commit_with, read_on
+from aioproducer.spark.decision_topic import check_kept, commit_with, read_on
+from aioproducer.spark.delivery import DeliveryError
+from aioproducer.spark.messages import log_topic_unchecked
 
 PREPARED = PreparedTransaction("p.d.r.0.0", 1, 2, 1, 3, 60_000)
+TOPIC_ID = b"i" * 16
 ENTRIES = [Entry(b"k", b"v"), Entry(b"k2", b"v2")]
 
 
@@ -23,15 +31,22 @@ class Log:
 
     def __init__(self, first: int = 0, end: int = 0, *, is_there: bool = True) -> None:
         self._first, self._end, self._is_there = first, end, is_there
+        self.described: dict[str, str] | ProducerError = {}
         self.created: list[tuple[str, int, Mapping[str, str]]] = []
         self.read: list[tuple[str, int, int, int]] = []
 
-    async def is_there(self, topic: str) -> bool:
-        return self._is_there
+    async def topic_id(self, topic: str) -> bytes | None:
+        return TOPIC_ID if self._is_there else None
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         self.created.append((name, partitions, config))
+        self._is_there = True
         raise TopicAlreadyExists("somebody else was faster")
+
+    async def topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        if isinstance(self.described, ProducerError):
+            raise self.described
+        return {name: value for name, value in self.described.items() if name in names}
 
     async def end_offset(self, topic: str, partition: int) -> int:
         return self._end
@@ -47,7 +62,7 @@ class Log:
 
 async def read(log: Log, at: int = 0) -> None:
     view, client = DecisionView("p"), log
-    view.offset = at
+    view.offset, view.topic_id = at, TOPIC_ID
     await read_on(view, client)  # type: ignore[arg-type]
 
 
@@ -109,3 +124,81 @@ async def test_a_producer_is_closed_at_once_whatever_came_of_it(
             await commit_with(PREPARED, ENTRIES, settings=None)  # type: ignore[arg-type]
         expected = expected[: [name for name, *_ in expected].index(fails) + 1] + expected[-1:]
     assert calls == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "topic_id"),
+    [(0, 4, TOPIC_ID), (6, 9, TOPIC_ID), (0, 9, b"o" * 16)],
+    ids=["end lost", "beginning removed", "recreated"],
+)
+async def test_log_that_lost_unread_records_is_refused(first: int, end: int, topic_id: bytes) -> None:
+    view = DecisionView("p")
+    view.offset, view.topic_id = 5, topic_id
+    with pytest.raises(DeliveryError, match="decisions are lost, as the topic was read up to offset 5"):
+        await read_on(view, Log(first, end))  # type: ignore[arg-type]
+
+
+def settings(policy: str, ms: str = "-1", size: str = "-1") -> dict[str, str]:
+    return {"cleanup.policy": policy, "retention.ms": ms, "retention.bytes": size}
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        settings("compact", "604800000", "1000"),
+        settings("delete"),
+        settings("compact,delete"),
+        settings("", "604800000"),
+    ],
+)
+async def test_topic_that_keeps_decisions_is_accepted(
+    described: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(is_there=False)
+    log.described = described
+    await check_kept(log, "b:1")  # type: ignore[arg-type]
+    assert log.created == [(TOPIC, PARTITION + 1, TOPIC_CONFIG)]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("described", "limit"),
+    [
+        (settings("delete", "604800000"), "cleanup.policy=delete and retention.ms=604800000"),
+        (settings("delete", "-1", "1073741824"), "cleanup.policy=delete and retention.bytes=1073741824"),
+        (settings("compact,delete", "0"), "cleanup.policy=compact,delete and retention.ms=0"),
+        (settings("delete, compact", "1"), "cleanup.policy=delete, compact and retention.ms=1"),
+    ],
+)
+async def test_topic_whose_decisions_expire_is_refused(described: dict[str, str], limit: str) -> None:
+    log = Log()
+    log.described = described
+    with pytest.raises(DeliveryError, match="decisions expire") as told:
+        await check_kept(log, "b:1,c:2")  # type: ignore[arg-type]
+    assert limit in str(told.value)
+    assert str(told.value).endswith(
+        "run kafka-configs.sh --bootstrap-server b:1,c:2 --entity-type topics --entity-name __aioproducer_spark"
+        " --alter --add-config cleanup.policy=compact"
+    )
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("described", [TopicAuthorizationFailed("denied"), {}, {"cleanup.policy": "delete"}])
+async def test_settings_that_are_not_described_are_one_warning(
+    described: dict[str, str] | ProducerError, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_topic_unchecked.cache_clear()
+    log = Log()
+    log.described = described
+    for _ in range(2):
+        await check_kept(log, "b:1")  # type: ignore[arg-type]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(f"spark.decision_topic.unchecked topic={TOPIC} reason='")
+
+
+async def test_settings_that_are_not_described_now_are_an_error() -> None:
+    log = Log()
+    log.described = NotController("later")
+    with pytest.raises(NotController):
+        await check_kept(log, "b:1")  # type: ignore[arg-type]

@@ -20,7 +20,11 @@ def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
     assert delivery == ExactlyOnce(Guarantee.SINGLE, "orders", None)
     assert delivery is not None
     assert delivery.single_id == "orders.s"
-    assert exactly_once({**SINGLE, "jobId": "nightly"}) == ExactlyOnce(Guarantee.SINGLE, "orders", "nightly")
+    nightly = {**SINGLE, "jobId": "nightly"}
+    assert exactly_once(nightly) == ExactlyOnce(Guarantee.SINGLE, "orders", "nightly")
+    for value, fails in (("skip", False), ("fail", True)):
+        found = exactly_once({**nightly, "onCommittedJob": value})
+        assert found == ExactlyOnce(Guarantee.SINGLE, "orders", "nightly", fails_if_committed=fails)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,9 @@ def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
         ({**SINGLE, "transactionalIdPrefix": ""}, "needs transactionalIdPrefix"),
         ({**SINGLE, "jobId": ""}, "jobId is empty"),
         ({"transactionalIdPrefix": "orders"}, "transactionalIdPrefix has no use without deliveryGuarantee"),
+        ({**SINGLE, "onCommittedJob": "fail"}, "onCommittedJob has no use without jobId"),
+        ({**SINGLE, "jobId": "x", "onCommittedJob": "raise"}, "onCommittedJob = 'raise': expected skip or fail"),
+        ({"onCommittedJob": "fail"}, "onCommittedJob has no use without deliveryGuarantee"),
         ({"jobId": "nightly"}, "jobId has no use without deliveryGuarantee"),
     ],
 )  # fmt: skip
