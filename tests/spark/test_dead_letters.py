@@ -93,3 +93,18 @@ def test_they_fail_the_job_unless_there_is_a_topic_for_them(
     writer = writer.option("timestampColumn", "at")
     with pytest.raises(PySparkException, match=r"SendTableError: row \d+"):
         writer.save()
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_refused_row_fails_the_job_and_is_named(
+    spark: SparkSession, kafka: ApacheKafka, new_topic: NewTopic, guarantee: str
+) -> None:
+    """The other rows of its batch are innocent."""
+    topic = new_topic(1, cleanup_policy="compact")
+    rows = spark.range(0, 20, numPartitions=1).selectExpr("if(id = 7, null, 'k') as key", "'v' as value")
+    writer = rows.write.format("aioproducer").mode("append").option("topic", topic)
+    writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    if guarantee != "at-least-once":
+        writer = writer.option("transactionalIdPrefix", topic).option("jobId", "job")
+    with pytest.raises(PySparkException, match=rf"row 7 \(topic '{topic}'\): InvalidRecord: .* without key"):
+        writer.option("deliveryGuarantee", guarantee).save()
