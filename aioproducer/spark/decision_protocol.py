@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from aioproducer.errors import UnsupportedVersion
 from aioproducer.spark.decision_records import BEGUN, TOPIC, Decided, Entry, Share, begun, decision, done
 from aioproducer.spark.delivery import PREFIX, BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
@@ -117,7 +118,10 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
     Raises: DeliveryError: records of the log were removed.
     """
-    known = await kafka.describe([delivery.driver_id, delivery.single_id])
+    try:
+        known = await kafka.describe([delivery.driver_id, delivery.single_id])
+    except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
+        known = {}
     if any(known.values()):
         return
     decided = await kafka.decisions()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.errors import TopicAuthorizationFailed
+from aioproducer.errors import TopicAuthorizationFailed, UnsupportedVersion
 from aioproducer.spark import committing, task as task_module, transactional_task
 from aioproducer.spark.committing import abort, commit, planned, run_name
 from aioproducer.spark.decision_protocol import missing
@@ -303,6 +303,17 @@ def test_recreated_topic_is_refused_until_confirmed(here: Here, guarantee: Guara
         task.settings, "p", lambda kafka: missing(kafka, ExactlyOnce(Guarantee.LOG, "p", None), confirm=True)
     )
     assert here.task() is not None
+
+
+def test_single_task_needs_no_describe_transactions(here: Here) -> None:
+    """Brokers before 3.0 do not have the request."""
+    here.guarantee = Guarantee.SINGLE
+    here.cluster.on("describe_transactions", times=None).answer(UnsupportedVersion)
+    for number in range(2):
+        here.number = number
+        task = here.task()
+        commit(task, [task.run([pa.record_batch({"value": pa.array([b"%d" % number])})])])
+    assert here.seen() == [0, 1]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
