@@ -5,7 +5,7 @@
 #include "_append.h"
 
 enum {
-    TOPICS, MEMORY, CLOCK, NOW_MS, APPEND, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS,
+    TOPICS, MEMORY, CLOCK, NOW_MS, OPEN_FOR, RECOVER, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS,
     PROCESS, /* list with a token; a fork replaces the token in the child */
     GIVEN,
     GENERAL = GIVEN,
@@ -62,9 +62,10 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "FastAppend() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!OOOOOOO!O!O!OO!npp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
-                          &of[NOW_MS], &of[APPEND], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type, &of[TOPIC_TYPE], &PyType_Type,
-                          &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS], &PyList_Type, &of[PROCESS],
+    if (!PyArg_ParseTuple(args, "OO!OOOOOOOO!O!O!OO!npp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
+                          &of[NOW_MS], &of[OPEN_FOR], &of[RECOVER], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type,
+                          &of[TOPIC_TYPE], &PyType_Type, &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS],
+                          &PyList_Type, &of[PROCESS],
                           &largest_payload, &sticks, &hashes))
         return NULL;
     if (!aioproducer_is_fields(of[MEMORY]) || !aioproducer_is_fields(of[CLOCK]) ||
@@ -104,11 +105,6 @@ typedef struct {
 static PyObject *or_null(PyObject *argument)
 {
     return argument == Py_None ? NULL : argument;
-}
-
-static PyObject *or_none(PyObject *argument)
-{
-    return argument == NULL ? Py_None : argument;
 }
 
 /* Return the object at *at* of *own* if the object is an instance of *type*, else NULL. */
@@ -304,27 +300,46 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     return waiter;
 }
 
-/* Append the record by `Accumulator.append`, which opens a batch. NULL without an exception: the general path. */
+/* Call `Accumulator.recover` and keep the exception, if there is one. */
+static void recover(FastAppend *own, Fields *topic)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *done = PyObject_CallFunctionObjArgs(own->objects[RECOVER], topic, NULL);
+    Py_XDECREF(done);
+    if (done != NULL)
+        PyErr_Restore(type, error, traceback);
+    else {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+    }
+}
+
+/* Append the record to a batch that `Accumulator.open_for` opens. NULL without an exception: the general path. */
 static PyObject *append_first(FastAppend *own, const Arguments *of)
 {
     Py_ssize_t payload = sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key));
-    Fields *topic = topic_of(own, of), *queue = NULL;
-    int is_sticky = of->partition == NULL && of->key == NULL;
+    Fields *topic = topic_of(own, of), *queue = topic == NULL ? NULL : queue_of(own, topic, of), *batch;
+    int is_sticky = of->partition == NULL && of->key == NULL && own->sticks;
     if (payload > own->largest_payload || topic == NULL || of->headers != NULL || of->timestamp_ms != NULL ||
-        (is_sticky && !own->sticks) || (!is_sticky && (queue = queue_of(own, topic, of)) == NULL))
+        (queue == NULL && !is_sticky) || (queue != NULL && queue->objects[OPEN] != Py_None))
         return NULL;
-    PyObject *size = PyLong_FromSsize_t(payload + RECORD_OVERHEAD), *waiter = NULL;
+    PyObject *size = PyLong_FromSsize_t(payload + RECORD_OVERHEAD), *at = NULL, *waiter = NULL;
     Py_INCREF((PyObject *)topic);
-    Py_XINCREF((PyObject *)queue);
     if (size != NULL)
-        waiter = PyObject_CallFunctionObjArgs(own->objects[APPEND], topic, queue == NULL ? Py_None : (PyObject *)queue,
-                                              or_none(of->value), or_none(of->key), own->objects[NO_HEADERS], Py_None, size,
-                                              of->kind, NULL);
+        at = PyObject_CallFunctionObjArgs(own->objects[OPEN_FOR], topic, is_sticky ? Py_None : (PyObject *)queue, size, of->kind,
+                                          NULL);
+    if (at != NULL && at != Py_None) {
+        long long ms = PyLong_AsLongLong(at);
+        if (!PyErr_Occurred() && (batch = open_batch(own, of)) != NULL)
+            waiter = append_to(own, batch, of, ms);
+    }
+    if (waiter == NULL && at != Py_None) /* no batch stays without a record */
+        recover(own, topic);
+    Py_XDECREF(at);
     Py_XDECREF(size);
-    Py_XDECREF((PyObject *)queue);
     Py_DECREF((PyObject *)topic);
-    if (waiter == Py_None) /* no memory is free */
-        Py_CLEAR(waiter);
     return waiter;
 }
 

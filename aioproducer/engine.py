@@ -315,7 +315,7 @@ class Engine:
             # The halves of a batch have a header each, which may be some bytes more than there are.
             "buffer_available_bytes": max(memory.free, 0),
             "bufferpool_wait_time_ns_total": round(memory.waited_s * 1e9),
-            "calls_waiting": self.accumulator.callers,
+            "calls_waiting": len(self.accumulator.pending_calls),
             "batches_unfinished": self.accumulator.unfinished,
             "metadata_age": age_s if isfinite(age_s) else None,
         }

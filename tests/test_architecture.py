@@ -41,13 +41,7 @@ APPEND_PATH = {
     ("aioproducer/batching/accumulator.py", each, field)
     for each in ("append", "append_to_open")
     for field in ("held", "size")
-} | {
-    ("aioproducer/batching/accumulator.py", "append", "plain_kind"),
-    ("aioproducer/batching/filling.py", "charge", "held"),
-    ("aioproducer/batching/filling.py", "put_record", "size"),
-    ("aioproducer/batching/filling.py", "put_rows", "held"),
-    ("aioproducer/batching/filling.py", "put_rows", "size"),
-}
+} | {("aioproducer/batching/accumulator.py", "append", "plain_kind")}
 """These add records to an open batch without a call for each: what every record passes is spared one."""
 NAMED_FIRST = [
     path

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.batching.batch import Batch, Place, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.batching.filling import put_record, put_rows, trim
-from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.receipts import ReceiptKind
@@ -38,7 +36,6 @@ USED_FOR_S: Final = 1.0
 """A topic counts as in use for so long after a batch is opened: a search in the metadata per batch would cost 1 % of its CPU."""
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
-"""Waiter of a single record."""
 
 
 class Accumulator:
@@ -91,11 +88,6 @@ class Accumulator:
         return bool(self.flushing or self.memory.waiters or self.finishing)
 
     @property
-    def callers(self) -> int:
-        """Number of pending calls."""
-        return len(self.pending_calls)
-
-    @property
     def arriving(self) -> int:
         """Number of records that the pending calls still append."""
         return sum(tuple(self.pending_calls.values()))  # other threads read this as well
@@ -139,9 +131,8 @@ class Accumulator:
             self.shrunk.discard(name)
             return
         changed = topic.update(leaders, topic_id)
-        if topic.missing is None:
-            self.shrunk.discard(name)
-        else:
+        self.shrunk.discard(name)
+        if topic.missing is not None:
             self.shrunk.add(name)
         if changed:
             self.schedule.offer_all(changed, self._loop.time())
@@ -149,11 +140,23 @@ class Accumulator:
 
     def shrunk_topics(self) -> set[str]:
         """Return the topics with records for partitions that the cluster lacks."""
-        return {
-            name
-            for name in self.shrunk
-            if any(queue.batches or queue.retrying for queue in self.topics[name].missing_queues())
-        }
+        return {name for name in self.shrunk if self.topics[name].has_missing_records}
+
+    def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
+        """Open a batch of *queue*, or of the sticky partition, for a record of *size* and a waiter of *kind*, appended next.
+
+        Returns the record's timestamp in milliseconds; None as `append`, and for columns.
+        """
+        memory = self.memory
+        if not self._is_buffered or memory.waiters or memory.free < size + BATCH_OVERHEAD:
+            return None
+        try:
+            if (batch := self._batch_with_room(topic, queue, size)).kind is not kind:
+                batch.begin_stretch(kind)
+            return self.clock.fresh_ms()
+        except BaseException:
+            self.recover(topic)
+            raise
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
         """Append a small record with only a *value* to the columns of the sticky partition's open batch.
@@ -163,9 +166,9 @@ class Accumulator:
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
         free = memory.free
-        batch = sticky.open if sticky is not None else None
         if (
-            batch is None
+            sticky is None
+            or (batch := sticky.open) is None
             or batch.plain_kind is not kind
             or (grown := batch.size + size) > batch.limit
             or size > free
@@ -180,7 +183,7 @@ class Accumulator:
             columns.timestamps.append(clock.known_ms or clock.now_ms())
             batch.last.append(waiter)
         except BaseException:
-            self._recover(topic)
+            self.recover(topic)
             raise
         return waiter
 
@@ -193,9 +196,8 @@ class Accumulator:
 
         *timestamp_ms* None means the time of this iteration of the event loop, or the current time for the first record
         of a batch. *size* is the upper bound of the encoded size, in bytes. Returns None without any change if no memory is
-        free or other calls wait for memory. Callers that waited for memory pass the granted bytes as *reserved*: enough for
-        the record and a batch (`settings.room_for`), even if a split batch has overdrawn the budget since. *called_at* is
-        the time of a call that has waited (loop clock).
+        free or other calls wait for memory. A call that has waited passes its time as *called_at* (loop clock), and its bytes
+        as *reserved*: enough for the record and a batch (`settings.room_for`), even if a split has overdrawn the budget since.
         """
         memory = self.memory
         free = memory.free + reserved
@@ -217,7 +219,9 @@ class Accumulator:
                 timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
             columns = batch.columns
             if self._is_buffered:
-                put_record(memory, batch, value, key, headers, timestamp_ms)
+                batch.size = columns.append(value, key, headers, timestamp_ms, batch.limit, memory.free)
+                memory.free -= (held := columns.held) - batch.held
+                batch.held = held
             else:
                 memory.free -= size
                 batch.size = batch.held = batch.size + size
@@ -233,7 +237,7 @@ class Accumulator:
                 waiter = kind.waiter()
             batch.last.append(waiter)
         except BaseException:
-            self._recover(topic)
+            self.recover(topic)
             raise
         if reserved:
             memory.give_back(0)  # the rest may suffice for the next waiting call
@@ -241,11 +245,8 @@ class Accumulator:
 
     def append_and_locate(
         self, topic: TopicQueues, queue: PartitionQueue | None, value: bytes | None, key: bytes | None,
-        headers: Headers, timestamp_ms: int, size: int, *,
-        kind: ReceiptKind,
-        called_at: float,
-        waiter: RecordFuture,
-        reserved: int = 0,
+        headers: Headers, timestamp_ms: int, size: int,
+        *, kind: ReceiptKind, called_at: float, waiter: RecordFuture, reserved: int = 0,
     ) -> Place | None:  # fmt: skip
         """Append the record of a call that has waited since *called_at*, and return its place; None without memory."""
         self._admit(topic, queue or topic.sticky, called_at)
@@ -280,15 +281,9 @@ class Accumulator:
             self.wake()  # to look at the deadlines again
 
     def extend(
-        self,
-        topic: TopicQueues,
-        queue: PartitionQueue | None,
-        rows: Rows,
-        call: SendManyCall,
-        reserved: int = 0,
-        *,
-        called_at: float | None = None,
-    ) -> int:
+        self, topic: TopicQueues, queue: PartitionQueue | None, rows: Rows, call: SendManyCall,
+        reserved: int = 0, *, called_at: float | None = None,
+    ) -> int:  # fmt: skip
         """Append *rows*, whose sizes are known, as far as memory allows; return the number of appended rows.
 
         *reserved* and *called_at* are as for `append`.
@@ -319,7 +314,7 @@ class Accumulator:
                     break
                 part, size = rows.slice(start, stop), ends[stop] - ends[start]
                 waiters = call.waiters(part.positions, batch)
-                put_rows(memory, batch, part, size, limit)
+                memory.free -= batch.extend(part.columns, size, limit, memory.free)
                 batch.add_waiters(waiters)
                 call.partitions.add(batch.topic_partition.partition)
                 if batch.size > batch.limit:
@@ -329,7 +324,7 @@ class Accumulator:
                     self._count_from(batch, joins_at)
                 start = stop
         except BaseException:
-            self._recover(topic)
+            self.recover(topic)
             raise
         memory.give_back(0)
         return start
@@ -370,14 +365,17 @@ class Accumulator:
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
         if (
             self.closed_for is not None
-        ):  # by user code of this call, such as a serializer that closes the producer
+        ):  # user code of this call, such as a serializer, has closed the producer
             raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
         limit = topic.limits.first_limit(now, is_next=is_busy)
+        lingers = self.settings.linger_s and (is_busy or not is_adaptive) and not self.hurries()
         deadline, joins_until = now + self.settings.delivery_timeout_s, now + self.windows.lasts_s
         at, order, rate = queue.topic_partition, queue.next_order(), topic.limits.rate
-        columns = self._open_records()
-        batch = Batch(at, order, now, deadline, limit, rate, joins_until=joins_until, columns=columns)
+        columns, due = self._open_records(), not lingers
+        batch = Batch(
+            at, order, now, deadline, limit, rate, joins_until=joins_until, due=due, columns=columns
+        )  # fmt: skip
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
@@ -386,9 +384,10 @@ class Accumulator:
         if now >= topic.used_until:
             topic.used_until = now + USED_FOR_S
             self._touch(topic.name, topic.used_until)
-        self.clock.forget()
-        if not self.settings.linger_s or (is_adaptive and not is_busy) or self.hurries():
-            self._ready(batch, queue, now)
+        self.clock.known_ms = 0  # the clock is read again
+        if not lingers:
+            self.schedule.offer(queue, now)
+            self.wake()
         elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s):
             self._wake_at(until)
         return batch
@@ -406,17 +405,23 @@ class Accumulator:
         memory.give_back(0)
         self.wake()
 
-    def _recover(self, topic: TopicQueues) -> None:
-        for batch in complete_or_undo(topic, self.schedule, self._loop.time()):
-            self.unresolved.pop(batch, None)
-            self.deadlines.discard(batch, batch.deadline)
+    def recover(self, topic: TopicQueues) -> None:
+        """Complete or undo an append to *topic* that an exception interrupted, for example of a signal handler."""
+        topic.sticky, now = None, self._loop.time()
+        for queue in topic.by_partition.values():
+            for batch in queue.recover():
+                self.schedule.forget(batch)
+                if not len(batch):
+                    self.unresolved.pop(batch, None)
+                    self.deadlines.discard(batch, batch.deadline)
+            self.schedule.offer_again(queue, now)
         self.recount()
 
     def seal(self, batch: Batch, now: float) -> None:
-        """Let *batch* wait for no more records."""
+        """Let *batch* wait for no more records. After an interruption the caller calls `recover` or `recount`."""
         queue = self.queue(batch)
         queue.seal(batch)
-        trim(self.memory, batch, self.recount)
+        self.memory.give_back(batch.trim())
         self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()
@@ -460,9 +465,10 @@ class Accumulator:
         self.deadlines.discard(batch, batch.deadline)
         if not batch.due:  # else it lingers no more
             self.schedule.forget(batch)
-        batch.drop_encoded()
-        batch.drop_waiters()
-        self.memory.give_back(batch.held)
+        batch.release()
+        self.memory.free += batch.held
+        if self.memory.waiters:
+            self.memory.give_back(0)
 
     def finish(self) -> None:
         """Let the sender end as soon as everything has its outcome."""
@@ -473,7 +479,7 @@ class Accumulator:
         """Take nothing more, and fail the calls on their way here; return how many those are."""
         self.closed_for = failure
         self.memory.fail_waiters(failure.error)
-        return self.callers
+        return len(self.pending_calls)
 
     def reopen(self, failure: Failure) -> None:
         """Take records again, if it was *failure* that it was closed for."""

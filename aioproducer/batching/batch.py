@@ -72,6 +72,7 @@ class Batch(BatchFields):
         rate: float = 1.0,
         *,
         joins_until: float = inf,
+        due: bool = False,
         columns: Records | None = None,
         stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
@@ -100,7 +101,7 @@ class Batch(BatchFields):
         self.joins_until: float = joins_until
         """Latest time of a call that may join the open batch (loop clock). All records share the deadline of the oldest call."""
         self.state: BatchState = state
-        self.due: bool = False
+        self.due: bool = due
         """True once the batch may be sent."""
         self.created_at: float = created_at
         self.deadline: float = deadline
@@ -181,9 +182,10 @@ class Batch(BatchFields):
         self.encoded = encoded
         self.encoded_sequence = self.sequence
 
-    def drop_encoded(self) -> None:
-        """Drop the encoded batch, which is not sent again."""
+    def release(self) -> None:
+        """Drop the waiters and the encoded batch, which is not sent again."""
         self.encoded = None
+        self.drop_waiters()
 
     def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
         """Note the broker's *error*; *in_turn* and *newest* as in `Persistence.refused`."""
@@ -312,7 +314,7 @@ class Batch(BatchFields):
     def drop_waiters(self) -> None:
         """Drop the settled waiters, so a traceback that leads to the batch keeps no task alive."""
         self.stretches = []
-        self._end_stretch()
+        self.kind = self.plain_kind = self.last = None
 
     def _end_stretch(self) -> None:
         self.kind = self.plain_kind = self.last = None
@@ -383,6 +385,20 @@ class Batch(BatchFields):
         self.columns = self.columns.take(kept)
         if not isinstance(self.columns, RecordColumns):
             self.size = self.columns.size
+
+    def extend(self, rows: Sequence[Any], size: int, limit: int, free: int) -> int:
+        """Add *rows* (`Rows.columns`) of at most *size* bytes, up to a limit of *limit*; return the growth of `held`.
+
+        The growth stays within *free* bytes, if possible.
+        """
+        before, columns = self.held, self.columns
+        if isinstance(columns, RecordColumns):
+            columns.extend(*rows)
+            self.size = self.held = self.size + size
+        else:
+            self.size = columns.extend(*rows, limit, free)
+            self.held = columns.held
+        return self.held - before
 
     def trim(self) -> int:
         """Release the spare capacity of the buffer, and return the number of bytes released."""

@@ -66,6 +66,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Values, keys, headers and timestamps."""
+        return self.values, self.keys, self.headers, self.timestamps_ms
+
     def slice(self, start: int, stop: int) -> Rows:
         """Return the rows from *start* up to *stop*."""
         return self._each(lambda column: column[start:stop])

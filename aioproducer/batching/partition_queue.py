@@ -320,6 +320,23 @@ class PartitionQueue(QueueFields):
         else:
             self.in_flight.remove(batch)
 
+    def recover(self) -> list[Batch]:
+        """Complete or undo an append that an exception interrupted; return the batches in question.
+
+        A record with a waiter is appended, even if the call never returned the waiter. Records without a waiter are dropped,
+        and a batch without records is removed. The open batch is sealed.
+        """
+        suspects = [each for each in self.batches if each.state is not BatchState.SEALED or not each.due]
+        for batch in suspects:
+            if batch.state is BatchState.OPEN:
+                batch.repair()
+            if len(batch):
+                self.seal(batch)
+            else:
+                self.remove(batch)
+        self.open = None
+        return suspects
+
     def discard(self, batch: Batch) -> None:
         """Remove *batch* from every list, in any state."""
         for line in (self.batches, self.retrying, self.in_flight):

@@ -184,7 +184,13 @@ class ManyIntake:
         for partition in call.partitions:
             batch = queues[partition].open
             if batch is not None and batch in batches:
-                self._accumulator.seal(batch, now)
+                try:
+                    self._accumulator.seal(batch, now)
+                except (
+                    BaseException
+                ):  # raised by a signal handler between the batch's and the budget's change
+                    self._accumulator.recount()
+                    raise
 
     def _expire(self, call: SendManyCall, timeout_s: float, due_at: float) -> None:
         for waiters in tuple(call.live):

@@ -178,7 +178,7 @@ class TransactionRecords:
     def are_settled(self) -> bool:
         """Whether everything that was taken has its outcome."""
         accumulator = self._accumulator
-        return not accumulator.unfinished and not accumulator.callers and not self.offsets
+        return not accumulator.unfinished and not accumulator.pending_calls and not self.offsets
 
     async def settled(self) -> None:
         """Send everything that was taken without lingering, and wait until all of it has its outcome."""

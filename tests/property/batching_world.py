@@ -367,7 +367,7 @@ class World:
     def close(self) -> None:
         failure = Failure(ProducerClosed, "closed")
         without_outcome = sum(len(batch) for batch in self.accumulator.unresolved)
-        assert self.accumulator.close(failure) == self.accumulator.callers
+        assert self.accumulator.close(failure) == len(self.accumulator.pending_calls)
         assert self.completion.fail_everything(failure) == without_outcome
 
     @asynccontextmanager

@@ -65,7 +65,7 @@ async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
 @in_virtual_time
 async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
     fixture = Fixture(intercepted=False)
-    fixture.batch.drop_encoded()
+    fixture.batch.release()
     fixture.observer.delivered(fixture.batch, 0, -1)
     assert "delivered_bytes" not in fixture.counted()
 

@@ -320,14 +320,24 @@ async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended()
     accumulator, topic = rig.accumulator, rig.accumulator.topic(TOPIC)
     accumulator.enter("one", topic, 5)
     accumulator.arrived("one", 2)
-    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving, accumulator.idle) == (
+    assert (
+        len(accumulator.pending_calls),
+        len(topic.pending_calls),
+        accumulator.arriving,
+        accumulator.idle,
+    ) == (
         1,
         1,
         3,
         False,
     )
     accumulator.leave("one", topic)
-    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving, accumulator.idle) == (
+    assert (
+        len(accumulator.pending_calls),
+        len(topic.pending_calls),
+        accumulator.arriving,
+        accumulator.idle,
+    ) == (
         0,
         0,
         0,

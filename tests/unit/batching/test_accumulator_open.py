@@ -231,7 +231,7 @@ async def test_calls_are_counted_each() -> None:
     accumulator, topic = rig.accumulator, rig.accumulator.topics[TOPIC]
     accumulator.enter("one", topic, 5)
     accumulator.enter("other", topic, 2)
-    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving) == (2, 2, 7)
+    assert (len(accumulator.pending_calls), len(topic.pending_calls), accumulator.arriving) == (2, 2, 7)
     accumulator.leave("one", topic)
     assert rig.wakes == 0, "one is still on its way"
     accumulator.leave("other", topic)

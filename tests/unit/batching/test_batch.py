@@ -201,7 +201,7 @@ class TestWhatIsNotedOfIt:
         batch.keep_encoded(encoded)
         batch.renumber()
         assert (batch.encoded, batch.encoded_sequence) == (encoded, STAMP)
-        batch.drop_encoded()
+        batch.release()
         assert batch.encoded is None
 
     def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:

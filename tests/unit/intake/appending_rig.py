@@ -87,7 +87,7 @@ class Rig(FloorRig):
         """Check that the turns in the body leave nobody waiting, and the memory as it was."""
         free = self.accumulator.memory.free
         yield
-        assert self.accumulator.callers == 0
+        assert len(self.accumulator.pending_calls) == 0
         assert self.accumulator.arriving == 0
         assert self.accumulator.memory.free == free
         assert not self.accumulator.memory.waiters

@@ -33,7 +33,7 @@ class TestOrder:
             calls = [asyncio.create_task(call(number, 3 - number)) for number in range(3)]
             await settle()
             assert rig.queues.append_lock.calls == 3
-            assert rig.accumulator.callers == 3
+            assert len(rig.accumulator.pending_calls) == 3
             await asyncio.gather(*calls)
         assert order == [0, 1, 2]
 
@@ -190,7 +190,7 @@ class TestRecordsToCome:
             for _ in range(2):
                 await call.take_turn(FOREVER)
                 call.end_turn()
-                assert (rig.accumulator.callers, len(rig.queues.pending_calls)) == (1, 1)
+                assert (len(rig.accumulator.pending_calls), len(rig.queues.pending_calls)) == (1, 1)
                 assert rig.queues.append_lock.calls == 0, "others need not wait"
 
 

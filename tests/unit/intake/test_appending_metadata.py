@@ -109,7 +109,7 @@ class TestNewPartition:
             await settle()
             assert rig.queues.append_lock.calls == 0
             await rig.call(order, "another")
-            assert (rig.accumulator.callers, rig.accumulator.arriving) == (1, 1)
+            assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (1, 1)
             assert not rig.queues.idle
             rig.answer(1, 1, 1)
             await waiting

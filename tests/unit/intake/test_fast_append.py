@@ -5,7 +5,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from aioproducer.partitioning.partitioner import (
     RoundRobinPartitioner,
     as_partitioner,
 )
+from aioproducer.records.record_batch import open_records
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from tests.unit.floor_rig import TOPIC
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
@@ -117,13 +118,33 @@ class TestCommonRecords:
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
     @pytest.mark.parametrize("fields", [{}, {"partition": 0}, {"key": b"k"}, {"value": None}])
     async def test_first_one_in_c_opens_a_batch_without_the_python_front(self, fields: Any) -> None:
-        rig = FastRig()
+        rig = FastRig(records=open_records)
         _ = rig.accumulator.topics[TOPIC][0]
         front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
         on_loop: Any = {"loop": rig.loop, "running_loop": asyncio.get_running_loop}
         rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
         assert not rig.append_fast(**fields).done()
         assert [len(batch) for batch in rig.accumulator.unresolved] == [1]
+
+    @pytest.mark.skipif(not accelerated, reason="an append in C only")
+    async def test_batch_opened_in_c_is_removed_when_its_first_waiter_fails(self) -> None:
+        class Kind:
+            stretch = list
+            waiter = None
+
+            def __call__(self) -> None:
+                raise KeyboardInterrupt
+
+        rig = FastRig(records=open_records)
+        _ = rig.accumulator.topics[TOPIC][0]
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                rig.fast.append(cast("Any", Kind()), TOPIC, b"value", None, 0, (), None)
+            assert not rig.accumulator.unresolved
+            assert rig.accumulator.memory.used == 0
+            assert rig.accumulator.topics[TOPIC][0].idle
+            assert not rig.accumulator.schedule.nodes()
+        assert not rig.append_fast(partition=0).done()
 
 
 class TestOthers:

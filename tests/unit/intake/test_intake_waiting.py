@@ -221,7 +221,7 @@ class TestServedByAnother:
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         assert rig.queued == 1
-        assert rig.accumulator.callers == 0
+        assert len(rig.accumulator.pending_calls) == 0
 
 
 class TestDeadlines:

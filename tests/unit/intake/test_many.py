@@ -139,7 +139,7 @@ class TestPartitions:
             with pytest.raises(ValueError, match=f"^{told}: 'orders' has 2 partitions"):
                 await sending
             assert rig.queued == 0
-            assert rig.accumulator.callers == 0
+            assert len(rig.accumulator.pending_calls) == 0
 
 
 class TestRecordsThatFail:

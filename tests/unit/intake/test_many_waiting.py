@@ -116,11 +116,11 @@ class TestTurns:
         rig.use_up_memory()
         sending = [rig.send([b"v"] * 2, convoy=convoy, timeout_s=timeout_s) for timeout_s in (None, 3.0)]
         await settle()
-        assert (rig.accumulator.callers, rig.accumulator.arriving) == (2, 4)
+        assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (2, 4)
         result = await sending[1]
         assert rig.loop.time() == 3
         assert [type(error) for error in result.failures.values()] == [BufferTimeout] * 2
-        assert (rig.accumulator.callers, rig.accumulator.arriving) == (1, 2)
+        assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (1, 2)
         assert len((await sending[0]).failures) == 2
 
     @in_virtual_time
@@ -221,12 +221,12 @@ class TestNewPartition:
         rig = Rig(partitions=1)
         sending = rig.send([b"v"] * (CHUNK_RECORDS + 1), partitions=[0] * CHUNK_RECORDS + [7])
         await settle()
-        assert (rig.accumulator.callers, rig.accumulator.arriving) == (1, CHUNK_RECORDS + 1)
+        assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (1, CHUNK_RECORDS + 1)
         rig.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         with pytest.raises(ValueError, match=rf"partitions\[{CHUNK_RECORDS}\]=7: 'orders' has 1 partition"):
             await sending
         assert rig.queued == 0
-        assert (rig.accumulator.callers, rig.accumulator.arriving) == (0, 0)
+        assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (0, 0)
 
 
 class TestTimeout:
@@ -340,7 +340,7 @@ class TestEnd:
         await asyncio.wait([sending])
         assert sending.cancelled()
         assert len(spy.errors) == seen - queued
-        assert (rig.accumulator.callers, rig.accumulator.arriving) == (0, 0)
+        assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (0, 0)
         assert [len(batch) for batch in rig.acknowledge()] == [queued], "it went without lingering"
 
     @in_virtual_time

@@ -189,9 +189,8 @@ async def test_batch_without_records_returns_all_memory() -> None:
     assert rig.accumulator.memory.used == 0
 
 
-@pytest.mark.parametrize("method", ["begin_stretch", "columns"])
 @in_virtual_time
-async def test_interrupted_append_is_undone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupted_append_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = BufferRig()
     rig.put(b"a" * 100)
     rig.put_many(b"b")
@@ -200,10 +199,7 @@ async def test_interrupted_append_is_undone(method: str, monkeypatch: pytest.Mon
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aioproducer.batching.filling.charge", interrupt)
-    if method != "columns":
-        monkeypatch.undo()
-        monkeypatch.setattr(Batch, "begin_stretch", interrupt)
+    monkeypatch.setattr(Batch, "begin_stretch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         rig.put(b"c" * 2_000)
     monkeypatch.undo()
