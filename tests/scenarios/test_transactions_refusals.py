@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from aioproducer import Producer, ProducerConfig, ProducerError, SendManyError
-from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, NotLeaderOrFollower
 from aioproducer.testing import Cluster
 from tests.scenarios.story import cluster, story
 
@@ -139,3 +140,43 @@ async def test_unnamed_records_of_a_refused_batch_are_not_of_the_record() -> Non
             failures = await refused(producer, [b"v"] * 4, [b"k"] * 4)
             assert not any(error._is_of_record for error in failures.values())
             await producer.abort_transaction()
+
+
+def fault(opened: Cluster, chance: random.Random) -> None:
+    """Have one of the next produce requests fail."""
+    rule = opened.on("produce", topic="kept", after=chance.randrange(6))
+    kind = chance.randrange(3)
+    if kind == 2:
+        rule.answer(NotLeaderOrFollower)
+    else:
+        rule.close(before_append=kind == 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@story
+async def test_committed_records_are_those_acknowledged_in_order(seed: int) -> None:
+    """Whatever the faults and refusals: a transaction that commits has each acknowledged record once."""
+    chance = random.Random(seed)
+    async with cluster(transaction_version=1 + seed % 2) as opened:
+        opened.create_topic("kept", 2, compacted=True, message_max_bytes=600)
+        expected: list[bytes] = []
+        async with passing(opened, batch_size=chance.choice(["100", "400", "5000"])) as producer:
+            for number in range(4):
+                await producer.begin_transaction()
+                for _ in range(chance.randrange(3)):
+                    fault(opened, chance)
+                values = [b"%d-%02d" % (number, each) + b"x" * (700 * (each % 20 == 9)) for each in range(60)]
+                keys = [None if chance.random() < 0.2 else b"k" for _ in values]
+                try:
+                    failures = await refused(producer, values, keys)
+                    await producer.commit_transaction()
+                except ProducerError:  # a refused batch may have been written
+                    await producer.abort_transaction()
+                    continue
+                good = [each for each, key in enumerate(keys) if key and each % 20 != 9]
+                assert [each for each in range(60) if each not in failures] == good
+                expected += [values[each] for each in good]
+        for partition in (0, 1):
+            records = opened.records("kept", partition, isolation_level="read_committed")
+            mine = [value for value in expected if int(value[2:4]) % 2 == partition]
+            assert [each.value for each in records] == mine
