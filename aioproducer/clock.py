@@ -214,9 +214,9 @@ def python_running_loop_without_getpid(
     A fork replaces the one item of *process*. The twin in C compares asyncio's own value of the thread, for each kind of
     event loop that runs here now.
     """
+    present = process[0]
     if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop
         return ask
-    present = process[0]
 
     def running_loop() -> AbstractEventLoop:
         # `BaseEventLoop.run_forever` sets `_thread_id`. Event loops of GUIs override that method and leave None, and greenlets
