@@ -91,10 +91,17 @@ class Client:
         await self._patiently(partial(self._create_topic, name, partitions, config or {}))
         await self._patiently(partial(self._leaders_of, name))
 
-    async def describe(self, topics: Iterable[str] | None) -> MetadataResponse:
-        """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again."""
+    async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
+        """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again.
+
+        *for_writing*: as a producer asks, so that brokers may create a topic; with the authorized operations (KIP-430).
+        """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        request = MetadataRequest(
+            topics=asked,
+            allow_auto_topic_creation=for_writing,
+            include_topic_authorized_operations=for_writing,
+        )
         return await (await self._any_broker()).request(request)
 
     async def topic_id(self, topic: str) -> bytes | None:

@@ -24,6 +24,7 @@ from aioproducer.spark.delivery import (
     ExactlyOnce,
     Guarantee,
 )
+from aioproducer.spark.driver_check import check
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import (
     Messages,
@@ -44,12 +45,15 @@ from aioproducer.transactions.prepared_transaction import PreparedTransaction
 def planned(task: Task) -> Task:
     """Return *task* with what planning has found, if it has to plan and has not yet.
 
+    The login and the topics are checked first.
+
     Raises: BatchLost, DeliveryError, ProducerError.
     """
     delivery = task.delivery
+    host = worker()
+    check(host, task.settings, task.topics)
     if delivery is None or task.planned is not None:
         return task
-    host = worker()
     host.submit(host.check_kept(task.settings)).result()
     if delivery.guarantee is not Guarantee.LOG:
         host.ask(task.settings, delivery.prefix, lambda kafka: _begin_single(kafka, delivery))

@@ -142,6 +142,12 @@ def log_source_option(name: str) -> None:
     log.warning("spark.source_option.without_effect name=%s", name)
 
 
+def log_unchecked(reason: str) -> None:
+    """Log that the driver had no answer about the login and the topics of a write; the tasks find out."""
+    _be_heard()
+    log.warning("spark.driver.unchecked reason=%r", reason)
+
+
 def _reports(messages: Messages) -> list[TaskReport]:
     return [each for each in messages if isinstance(each, TaskReport)]  # None stands for a task that failed
 

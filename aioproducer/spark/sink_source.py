@@ -82,9 +82,10 @@ class AioProducerSource(datasource.DataSource):
                     "Save mode Overwrite not allowed for Kafka. The allowed save mode is Append: mode('append')."
                 )
             task = self._task(schema)
-            from aioproducer.spark.writer import BatchWriter  # noqa: PLC0415 - after the check of Spark's version
+            from aioproducer.spark.committing import planned  # noqa: PLC0415 - after the check of Spark's version
+            from aioproducer.spark.writer import BatchWriter  # noqa: PLC0415 - likewise
 
-            return BatchWriter(task)
+            return BatchWriter(planned(task))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - likewise
         """Return what writes the micro-batches of a stream with *schema*.

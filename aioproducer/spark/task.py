@@ -48,6 +48,11 @@ class Task:
     planned: Plan | None = None
     """Exactly once for any number of tasks: what planning has found."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are known before a row is read, without those of a column."""
+        return tuple(topic for topic in (self.columns.topic, self.dead_letters) if topic is not None)
+
     def run(self, batches: Iterable[pa.RecordBatch], *, replays: bool = True) -> WriterCommitMessage:
         """Send all rows and report once each of them is acknowledged; exactly once, in a transaction that stays open.
 

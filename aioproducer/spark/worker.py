@@ -129,6 +129,21 @@ class Worker:
 
         return self.submit(asked()).result()
 
+    def ask_topics(
+        self,
+        settings: ProducerSettings,
+        what: Callable[[Client], Coroutine[Any, Any, T]],
+        *,
+        within_s: float,
+    ) -> T:
+        """Return the answer to *what* about topics. Raises: TimeoutError after *within_s*; ConnectionFailed."""
+
+        async def asked() -> T:
+            async with asyncio.timeout(within_s), self._lent(settings) as clients:
+                return await what(clients.topics)
+
+        return self.submit(asked()).result()
+
     @contextmanager
     def producer(self, settings: ProducerSettings) -> Iterator[Producer]:
         """Lend a started producer.

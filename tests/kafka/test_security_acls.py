@@ -82,3 +82,29 @@ async def test_who_may_write_nowhere_gets_no_producer_id(secured: SecuredKafka, 
             with pytest.raises(ClusterAuthorizationFailed):
                 await producer.send(secured_topic, b"no")
     assert values(secured, secured_topic) == []
+
+
+def test_the_driver_of_spark_finds_a_missing_right(secured: SecuredKafka, secured_topic: str) -> None:
+    """By the authorized operations of the topic (KIP-430): Describe alone shows it."""
+    pytest.importorskip("pyspark")
+    from aioproducer.spark.driver_check import check  # noqa: PLC0415 - where Spark is
+    from aioproducer.spark.sink_options import ProducerSettings  # noqa: PLC0415 - likewise
+    from aioproducer.spark.worker import Worker  # noqa: PLC0415 - likewise
+
+    login = {"sasl.username": secured_topic, "sasl.password": "password", "sasl.mechanism": "SCRAM-SHA-512"}
+    servers = {"bootstrap.servers": secured.at("SASL"), "security.protocol": "SASL_PLAINTEXT"}
+    settings = ProducerSettings(tuple({**servers, **login}.items()))
+    set_password(secured, secured_topic, "password")
+    host = Worker()
+    try:
+        for operation in (None, AclOperation.DESCRIBE):
+            if operation is not None:
+                allow(secured, secured_topic, operation, [secured_topic])
+            with pytest.raises(
+                TopicAuthorizationFailed, match="may not write to it; grant it Write on the topic"
+            ):
+                check(host, settings, (secured_topic,))
+        allow(secured, secured_topic, AclOperation.WRITE, [secured_topic])
+        check(host, settings, (secured_topic,))
+    finally:
+        host.close()

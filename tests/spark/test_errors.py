@@ -75,12 +75,19 @@ def test_a_mistake_in_a_stream_is_one_line(spark: SparkSession, kafka: ApacheKaf
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.txt").write_text("v\n", encoding="utf-8")
     rows = spark.readStream.text(str(tmp_path / "in"))
-    writer = rows.writeStream.format("aioproducer").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-    writer = writer.option("topics", "orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    lines = text_of(query.awaitTermination)
-    assert lines[0].endswith(BASE + "PySparkValueError: unknown option 'topics'; did you mean 'topic'?")
-    assert lines[1:3] == [" SQLSTATE: 38000 SQLSTATE: XXKST", "=== Streaming Query ==="]
+    for more, said in {
+        ("topics", "orders"): "PySparkValueError: unknown option 'topics'; did you mean 'topic'?",
+        (
+            "topic",
+            "missing",
+        ): "PlanningError: UnknownTopicOrPartition: topic 'missing': the brokers do not have it",
+    }.items():
+        given = rows.writeStream.format("aioproducer").option(*more)
+        given = given.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        given = given.option("checkpointLocation", str(tmp_path / more[0]))
+        lines = text_of(given.trigger(availableNow=True).start().awaitTermination)
+        assert said in lines[0]
+        assert lines[1:3] == [" SQLSTATE: 38000 SQLSTATE: XXKST", "=== Streaming Query ==="]
 
 
 def test_a_read_names_the_format_that_reads(spark: SparkSession, tmp_path: Path) -> None:

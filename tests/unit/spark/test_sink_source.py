@@ -11,7 +11,7 @@ from pyspark.errors import PySparkNotImplementedError, PySparkRuntimeError, PySp
 from pyspark.sql import datasource
 from pyspark.sql.types import StringType, StructField, StructType
 
-from aioproducer.spark import AioProducerSource
+from aioproducer.spark import AioProducerSource, committing
 from aioproducer.spark.writer import BatchWriter, StreamWriter
 from pyspark_aioproducer import DefaultSource
 
@@ -19,11 +19,30 @@ OPTIONS = {"kafka.bootstrap.servers": "a:9092", "topic": "orders"}
 ROWS = StructType([StructField("value", StringType())])
 
 
+@pytest.fixture(autouse=True)
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The topics of each check; there is no broker."""
+    checked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(committing, "check", lambda _host, _settings, topics: checked.append(topics))
+    monkeypatch.setattr(committing, "worker", lambda: None)
+    return checked
+
+
 @pytest.mark.parametrize("source", [AioProducerSource, DefaultSource])
 def test_the_writers_can_travel_to_the_tasks(source: type[datasource.DataSource]) -> None:
     assert source.name() == "aioproducer"
     assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).writer(ROWS, False))), BatchWriter)
     assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
+
+
+def test_a_batch_is_checked_by_its_writer_and_a_stream_as_it_travels(checked: list[tuple[str, ...]]) -> None:
+    """A process that commits a micro-batch makes a writer, and may only have to abort."""
+    AioProducerSource({**OPTIONS, "onBadRow": "topic:dead"}).writer(ROWS, False)
+    assert checked == [("orders", "dead")]
+    writer = AioProducerSource(OPTIONS).streamWriter(ROWS, False)
+    assert checked == [("orders", "dead")]
+    pickle.dumps(writer)
+    assert checked[1:] == [("orders",)]
 
 
 def test_spark_may_name_the_arguments() -> None:
