@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -62,6 +63,20 @@ def check(broker: ApacheKafka, topic: str, expect: int) -> None:
     assert not report.duplicated, str(report)
 
 
+def configure(broker: ApacheKafka, config: Mapping[str, str]) -> None:
+    """Change settings of the topic of decisions; return when the broker describes and applies them."""
+    broker.configure_topic(TOPIC, config)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC)
+    deadline = time.monotonic() + 20
+    while True:
+        told = admin.describe_configs([resource])[resource].result()
+        if all(told[name].value == value for name, value in config.items()):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def remove_records(broker: ApacheKafka) -> None:
     """Remove all records of the topic of decisions, as retention does."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -85,14 +100,14 @@ def test_job_is_written_once_on_a_topic_whose_decisions_expire(
         PySparkException, match=r"decisions expire.*--alter --add-config cleanup\.policy=compact"
     ):
         save(spark, broker, topic, jobId="nightly")
-    broker.configure_topic(TOPIC, KEEP)
+    configure(broker, KEEP)
     save(spark, broker, topic, jobId="nightly")
     save(spark, broker, topic, jobId="nightly")
     with pytest.raises(PySparkException, match="job nightly: the job is committed"):
         save(spark, broker, topic, jobId="nightly", onCommittedJob="fail")
-    broker.configure_topic(TOPIC, EXPIRE)
+    configure(broker, EXPIRE)
     remove_records(broker)
-    broker.configure_topic(TOPIC, KEEP)
+    configure(broker, KEEP)
     for prefix in (topic, "kept-new"):
         with pytest.raises(PySparkException, match=r"decisions are lost|were removed"):
             save(spark, broker, topic, jobId="nightly", transactionalIdPrefix=prefix)
