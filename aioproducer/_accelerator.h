@@ -25,6 +25,8 @@ int aioproducer_add_append_types(PyObject *module);
 PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base);
 PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);
 PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args);
+int aioproducer_runs_here(PyObject *known);
+PyObject *aioproducer_known_loop(PyObject *function);
 PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args);
 PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved);
 

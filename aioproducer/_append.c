@@ -6,12 +6,9 @@
 
 enum {
     TOPICS, MEMORY, CLOCK, NOW_MS, OPEN_FOR, RECOVER, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS,
-    PROCESS, /* list with a token; a fork replaces the token in the child */
     GIVEN,
     GENERAL = GIVEN,
-    RUN_KEY,
-    RUN,         /* asyncio's note of the known run of the loop, or NULL */
-    PRESENT,     /* token of the process in that run */
+    KNOWN_LOOP,  /* argument that RUNNING_LOOP binds, if it is the function of _awaiting.c, or NULL */
     BUFFER_TYPE, /* classes of the objects seen first, or NULL; a check of another class takes longer */
     LOCK_TYPE,
     RECEIPTS_TYPE,
@@ -62,10 +59,9 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "FastAppend() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!OOOOOOOO!O!O!OO!npp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
+    if (!PyArg_ParseTuple(args, "OO!OOOOOOOO!O!O!Onpp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
                           &of[NOW_MS], &of[OPEN_FOR], &of[RECOVER], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type,
                           &of[TOPIC_TYPE], &PyType_Type, &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS],
-                          &PyList_Type, &of[PROCESS],
                           &largest_payload, &sticks, &hashes))
         return NULL;
     if (!aioproducer_is_fields(of[MEMORY]) || !aioproducer_is_fields(of[CLOCK]) ||
@@ -80,8 +76,8 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
     for (int at = 0; at < GIVEN; at++)
         own->objects[at] = Py_NewRef(of[at]);
     own->objects[GENERAL] = PyObject_GetAttrString(front, "append");
-    own->objects[RUN_KEY] = PyUnicode_InternFromString("__asyncio_running_event_loop__");
-    if (own->objects[GENERAL] == NULL || own->objects[RUN_KEY] == NULL)
+    own->objects[KNOWN_LOOP] = Py_XNewRef(aioproducer_known_loop(of[RUNNING_LOOP]));
+    if (own->objects[GENERAL] == NULL)
         Py_CLEAR(own);
     else {
         own->largest_payload = largest_payload;
@@ -170,36 +166,13 @@ static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
     return found != NULL && (PyObject *)Py_TYPE(found) == own->objects[QUEUE_TYPE] ? (Fields *)found : NULL;
 }
 
-static void replace(PyObject **field, PyObject *value)
-{
-    PyObject *before = *field;
-    *field = Py_NewRef(value);
-    Py_XDECREF(before);
-}
-
-/* Return 1 if the call runs on the producer's event loop, 0 if not, -1 with an exception.
-
-   asyncio notes the running loop in the thread's dict, with a new note (Python 3.11) or the loop itself (3.12). So the loop still
-   runs here while the note is the same. `get_running_loop` of Python 3.11 calls getpid each time, because of forks. */
+/* Return 1 if the call runs on the producer's event loop, 0 if not, -1 with an exception. */
 static int on_loop(FastAppend *own)
 {
-    PyObject *of_thread = PyThreadState_GetDict(), *token = PyList_GetItem(own->objects[PROCESS], 0), *here;
-    PyObject *run = of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, own->objects[RUN_KEY]);
-    int is_here;
-    if (run != NULL && run == own->objects[RUN] && token == own->objects[PRESENT])
+    if (own->objects[KNOWN_LOOP] != NULL && aioproducer_runs_here(own->objects[KNOWN_LOOP]))
         return 1;
-    if (token == NULL || PyErr_Occurred())
-        return -1;
-    Py_XINCREF(run);
-    Py_INCREF(token);
-    here = PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
-    is_here = here == own->objects[LOOP];
-    if (is_here && run != NULL) {
-        replace(&own->objects[RUN], run);
-        replace(&own->objects[PRESENT], token);
-    }
-    Py_XDECREF(run);
-    Py_DECREF(token);
+    PyObject *here = PyErr_Occurred() ? NULL : PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
+    int is_here = here == own->objects[LOOP];
     Py_XDECREF(here);
     if (here != NULL)
         return is_here;

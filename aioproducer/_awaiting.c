@@ -285,15 +285,28 @@ static PyObject *holder_here(PyObject *key)
     return of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, key);
 }
 
-/* Return the loop if it runs in this thread and process (a fork replaces the item of *process*); otherwise call *ask*. */
+/* Return 1 if the loop of *known* runs in this thread and process: a fork replaces the item of its list. */
+int aioproducer_runs_here(PyObject *known)
+{
+    PyObject *holder = holder_here(PyTuple_GetItem(known, KEY));
+    return holder != NULL && (PyObject *)Py_TYPE(holder) == PyTuple_GetItem(known, HOLDER) &&
+           ((Holder *)holder)->loop == PyTuple_GetItem(known, LOOP) &&
+           PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) == PyTuple_GetItem(known, PRESENT);
+}
+
+/* Return the loop if it runs here; otherwise call *ask*. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
-    PyObject *loop = PyTuple_GetItem(known, LOOP), *holder = holder_here(PyTuple_GetItem(known, KEY));
     (void)unused;
-    if (holder != NULL && (PyObject *)Py_TYPE(holder) == PyTuple_GetItem(known, HOLDER) && ((Holder *)holder)->loop == loop &&
-        PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) == PyTuple_GetItem(known, PRESENT))
-        return Py_NewRef(loop);
+    if (aioproducer_runs_here(known))
+        return Py_NewRef(PyTuple_GetItem(known, LOOP));
     return PyErr_Occurred() ? NULL : PyObject_CallNoArgs(PyTuple_GetItem(known, ASK));
+}
+
+/* Return the argument *known* of `running_loop` that *function* binds, borrowed; NULL for another function. */
+PyObject *aioproducer_known_loop(PyObject *function)
+{
+    return PyCFunction_CheckExact(function) && PyCFunction_GetFunction(function) == running_loop ? PyCFunction_GetSelf(function) : NULL;
 }
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};

@@ -12,7 +12,6 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Kind
-from aioproducer.clock import PROCESS
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.checks import HIGHEST_TIMESTAMP
@@ -198,7 +197,6 @@ def accelerated_append(
         PartitionQueue,
         Batch,
         NO_HEADERS,
-        PROCESS,
         front.largest_record - RECORD_OVERHEAD,
         front.sticks,
         front.hashes,

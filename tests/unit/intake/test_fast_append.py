@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import pytest
 
 from aioproducer.acceleration import accelerated
+from aioproducer.clock import running_loop_of
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
@@ -58,7 +61,7 @@ class FastRig(Rig):
             partitioner=partitioner, max_request_bytes=largest_record + BATCH_OVERHEAD, **settings
         )
         self.refused: list[BaseException] = []
-        on_loop: Any = {"loop": self.loop, "running_loop": asyncio.get_running_loop}
+        on_loop: Any = {"loop": self.loop, "running_loop": running_loop_of(self.loop)}
         self.python = FastAppend(
             self.accumulator,
             partitioner,
@@ -121,7 +124,7 @@ class TestCommonRecords:
         rig = FastRig(records=open_records)
         _ = rig.accumulator.topics[TOPIC][0]
         front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
-        on_loop: Any = {"loop": rig.loop, "running_loop": asyncio.get_running_loop}
+        on_loop: Any = {"loop": rig.loop, "running_loop": running_loop_of(rig.loop)}
         rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
         assert not rig.append_fast(**fields).done()
         assert [len(batch) for batch in rig.accumulator.unresolved] == [1]
@@ -311,3 +314,18 @@ class TestLoop:
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert rig.append_fast() is not None
+
+    def test_loop_that_refers_to_its_fast_path_is_freed(self) -> None:
+        async def make() -> FastRig:
+            rig = FastRig()
+            assert None not in [rig.append_fast(), rig.append_fast()]
+            return rig
+
+        loop: Any = asyncio.new_event_loop()
+        loop.rig = loop.run_until_complete(make())
+        lost = [ref(loop), ref(loop.rig.accumulator)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # the loop is lost without a close
+            del loop
+            gc.collect()
+        assert [each() for each in lost] == [None, None]
