@@ -7,7 +7,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple, Self, TypeAlias, overload
 
-from aioproducer.records.memo import VARINTS, Memo, varint
+from aioproducer.wire.primitives import VARINTS, Memo, varint
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """The headers of one record, in order; names may repeat (KIP-82)."""

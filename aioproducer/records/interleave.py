@@ -33,7 +33,7 @@ from typing import Final, TypeAlias, cast
 
 from aioproducer.acceleration import fastest
 from aioproducer.records.headers import NAMES, RecordHeaders, as_columns, encode_each, encode_value
-from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
+from aioproducer.wire.primitives import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
 
 _NULL = varint(-1)
 _NO_HEADERS = varint(0)

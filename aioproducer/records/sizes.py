@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from aioproducer.acceleration import fastest
 from aioproducer.records.headers import NAMES, HeaderColumns, RecordHeaders, as_columns
-from aioproducer.records.memo import Memo
+from aioproducer.wire.primitives import Memo
 
 BATCH_OVERHEAD = 61
 """The header of a batch."""

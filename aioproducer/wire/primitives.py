@@ -10,6 +10,7 @@ and VARLONG (record fields), which map 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
 `append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
 ProtocolError, never anything else, for bytes that do not hold such a value. `read_tags` sets what it reads.
+A `Memo` keeps encoded numbers and names.
 
 Source: https://kafka.apache.org/protocol.html#protocol_types
 """
@@ -17,10 +18,14 @@ Source: https://kafka.apache.org/protocol.html#protocol_types
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aioproducer.errors import ProtocolError
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
@@ -138,6 +143,54 @@ def _read_varint(data: bytes, pos: int, *, bits: int) -> tuple[int, int]:
 
 
 # Lengths: -1 stands for null in what these read and append, whatever the form on the wire.
+
+
+MEMO_ENTRIES: Final = 4096
+"""Number of entries at which a memo is emptied: records may have any number of lengths and names."""
+
+
+class Memo(dict[K, T], Generic[K, T]):
+    """Results of *make* by argument. A dict, because `map(memo.__getitem__, keys)` stays within C for known keys.
+
+    Threads may share a memo: two threads may make the same entry, with the same outcome.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[K], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> T:
+        made = self._make(key)
+        if len(self) >= MEMO_ENTRIES:
+            self.clear()
+        self[key] = made
+        return made
+
+
+def varint(number: int) -> bytes:
+    """Return *number* as a zigzag varint or varlong, which differ only in their maximum length."""
+    buf = bytearray()
+    append_varlong(buf, number)
+    return bytes(buf)
+
+
+VARINTS = Memo(varint)
+
+
+@lru_cache(maxsize=256)  # asked only for prefixes of at most one byte
+def varints_after(prefix: bytes) -> Memo[int, bytes]:
+    """Return a memo of varints directly behind *prefix*."""
+    return Memo(lambda number: prefix + varint(number))
+
+
+def field_size(length: int) -> int:
+    """Return the encoded size of a nullable field of *length* bytes, its length included; a null has length -1."""
+    return varlong_size(length) + max(length, 0)
+
+
+FIELD_SIZES = Memo(field_size)
 
 
 def append_compact_length(buf: bytearray, length: int) -> None:

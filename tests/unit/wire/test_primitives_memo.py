@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.memo import MEMO_ENTRIES, VARINTS, Memo, field_size, varint, varints_after
+from aioproducer.wire.primitives import MEMO_ENTRIES, VARINTS, Memo, field_size, varint, varints_after
 
 
 def test_a_memo_makes_each_entry_once() -> None:
