@@ -9,10 +9,9 @@ from typing import Any, TypeAlias, cast
 
 from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
-from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.waiters import Delivered, Kind, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
-from aioproducer.idempotence.sequences import BatchSequence
+from aioproducer.idempotence.sequences import BatchSequence, Persistence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import RecordMetadata, TopicPartition

@@ -12,10 +12,9 @@ from aioproducer.append_fields import QueueFields
 from aioproducer.batching.batch import Batch, Order
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import BrokerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.idempotence.sequences import PartitionSequences
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED, PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import TopicPartition

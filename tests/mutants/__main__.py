@@ -28,8 +28,7 @@ TRANSACTION: Final = ("test_transaction_machine",)
 CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "clock": (),
     "idempotence/identity": ("test_sequences",),
-    "idempotence/sequences": ("test_sequences",),
-    "batching/persistence": ("test_persistence_machine",),
+    "idempotence/sequences": ("test_sequences", "test_persistence_machine"),
     "sender/outcomes": (),
     "records/record_batch": ("test_records_roundtrip",),
     "batching/batch": BATCHING,

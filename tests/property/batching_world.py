@@ -22,7 +22,6 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.batching.receipts import receipts_on
 from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.errors import (
@@ -33,6 +32,7 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.protocol.produce import (
     BaseOffsets,
     PartitionProduceResponse,

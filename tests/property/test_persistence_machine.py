@@ -8,7 +8,6 @@ from itertools import groupby
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aioproducer.batching.persistence import SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
     MessageTooLarge,
@@ -19,6 +18,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     broker_error,
 )
+from aioproducer.idempotence.sequences import SEQUENCE_REFUSALS, Persistence
 from tests.property.profiles import share
 
 BELIEVED = 3

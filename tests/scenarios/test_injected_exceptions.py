@@ -16,7 +16,6 @@ from aioproducer.batching.bulk import CallWaiters
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.schedule import Deadlines, Schedule
 from aioproducer.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters
 from aioproducer.errors import (
@@ -26,7 +25,7 @@ from aioproducer.errors import (
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
 )
-from aioproducer.idempotence.sequences import PartitionSequences
+from aioproducer.idempotence.sequences import PartitionSequences, Persistence
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.answers import AnswerHandler

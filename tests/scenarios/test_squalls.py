@@ -8,7 +8,6 @@ import random
 import pytest
 
 from aioproducer import Producer, RecordMetadata
-from aioproducer.batching.persistence import SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,
@@ -19,6 +18,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from aioproducer.idempotence.sequences import SEQUENCE_REFUSALS
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import (
     BufferFull,
     DeliveryTimeout,
@@ -22,6 +21,7 @@ from aioproducer.errors import (
     RecordPurged,
     broker_error,
 )
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED
 from aioproducer.sender.requests import Unencodable
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile

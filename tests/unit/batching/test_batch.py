@@ -9,10 +9,9 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import TRANSITIONS, BatchEvent, BatchState
-from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
 from aioproducer.batching.waiters import FutureWaiters, Waiters
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
-from aioproducer.idempotence.sequences import BatchSequence
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED, BatchSequence, Persistence
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -7,9 +7,9 @@ import pytest
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
 
 

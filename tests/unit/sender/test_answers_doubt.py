@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TopicAuthorizationFailed,
 )
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, doubt, lost
 from tests.unit.sender.answers_rig import Rig, accepted

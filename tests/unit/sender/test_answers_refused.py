@@ -6,7 +6,6 @@ import logging
 import pytest
 
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -21,6 +20,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED
 from aioproducer.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, TOPIC, lost

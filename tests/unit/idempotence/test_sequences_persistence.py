@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pytest
 
-from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,
@@ -13,6 +12,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     broker_error,
 )
+from aioproducer.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS, Persistence
 
 
 class Known(NamedTuple):
