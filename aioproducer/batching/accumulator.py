@@ -1,7 +1,6 @@
 """The record accumulator: open batches per partition, a byte budget, a schedule, deadlines.
 
-Appending never awaits. On one event loop that makes it atomic, so the common path takes no lock; who
-has to wait for memory or metadata does so above, in order, and appends afterwards.
+Appending never awaits, so it is atomic without a lock. Calls wait for memory and metadata before, in the intake.
 """
 
 from __future__ import annotations
@@ -333,10 +332,13 @@ class Accumulator:
         self, topic: TopicQueues, queue: PartitionQueue | None, size: int, called_at: float | None = None
     ) -> Batch:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
-        self.turns.look(now := self._loop.time(), self.memory.free, topic.limits.rate)
+        now = self._loop.time()
         joins_at = now if called_at is None else called_at
         full = queue if queue is not None else topic.sticky
-        if full is not None and (batch := full.open) is not None:
+        batch = None if full is None else full.open
+        mean = size if batch is None else batch.size / (len(batch.columns) or 1)
+        self.turns.look(now, self.memory.free, topic.limits.rate, mean)
+        if full is not None and batch is not None:
             self._grow(topic, full, batch, size, joins_at)
             if batch is full.open and batch.limit == topic.limits.ready:
                 return batch  # half of it was enough to go; it is still a batch's worth
@@ -363,9 +365,7 @@ class Accumulator:
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
-        if (
-            self.closed_for is not None
-        ):  # user code of this call, such as a serializer, has closed the producer
+        if self.closed_for is not None:  # user code, such as a serializer, has closed the producer
             raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
         limit = topic.limits.first_limit(now, is_next=is_busy)

@@ -6,7 +6,15 @@ import time
 import pytest
 
 from aioproducer import clock as module
-from aioproducer.clock import ITERATIONS, TURN_AFTER_BYTES, TURN_AFTER_S, LoopClock, LoopTurns, wall_ms
+from aioproducer.clock import (
+    ITERATIONS,
+    TURN_AFTER_BYTES,
+    TURN_AFTER_RECORDS,
+    TURN_AFTER_S,
+    LoopClock,
+    LoopTurns,
+    wall_ms,
+)
 from aioproducer.testing import in_virtual_time
 
 
@@ -53,7 +61,7 @@ async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
 def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
     turns = LoopTurns()
     for passed, due in ((0, False), (TURN_AFTER_S / 2, False), (TURN_AFTER_S * 1.01, True)):
-        turns.look(7.0 + passed, free=100, rate=1.0)
+        turns.look(7.0 + passed, free=100, rate=1.0, size=100)
         assert turns.due is due
     turns.over()
     assert turns.due is False, "the sender has had it"
@@ -61,8 +69,8 @@ def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
 
 def test_it_is_due_after_that_while_to_the_last_bit() -> None:
     turns = LoopTurns()
-    turns.look(0.0, free=100, rate=1.0)
-    turns.look(TURN_AFTER_S, free=100, rate=1.0)
+    turns.look(0.0, free=100, rate=1.0, size=100)
+    turns.look(TURN_AFTER_S, free=100, rate=1.0, size=100)
     assert turns.due
 
 
@@ -72,23 +80,32 @@ def test_it_is_due_when_so_much_was_appended_since(rate: float) -> None:
     turns = LoopTurns()
     for _ in range(2):
         for appended, due in ((0, False), (much - 1, False), (much, True)):
-            turns.look(7.0, free - appended, rate)
+            turns.look(7.0, free - appended, rate, size=TURN_AFTER_BYTES)
             assert turns.due is due
         turns.over()
         free -= much
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_turn_is_due_after_so_many_records(rate: float) -> None:
+    size, free = 100, TURN_AFTER_BYTES
+    turns = LoopTurns()
+    for records, due in ((0, False), (TURN_AFTER_RECORDS - 1, False), (TURN_AFTER_RECORDS, True)):
+        turns.look(7.0, free - records * size, rate, size)
+        assert turns.due is due, "compression leaves the number of records as it is"
+
+
 def test_memory_that_was_given_back_is_not_taken() -> None:
     turns = LoopTurns()
     for free in (0, TURN_AFTER_BYTES, 2 * TURN_AFTER_BYTES):
-        turns.look(7.0, free, rate=1.0)
+        turns.look(7.0, free, rate=1.0, size=100)
         assert not turns.due
 
 
 def test_however_long_nobody_appended_none_is_due() -> None:
     turns = LoopTurns()
     for at in (0.0, 60.0, 120.0):
-        turns.look(at, free=100, rate=1.0)
+        turns.look(at, free=100, rate=1.0, size=100)
         assert not turns.due
         turns.over()
 

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.waiters import acknowledgement_on
-from aioproducer.clock import TURN_AFTER_BYTES
+from aioproducer.clock import TURN_AFTER_BYTES, TURN_AFTER_RECORDS
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
@@ -138,6 +138,18 @@ async def test_the_sender_is_due_a_turn_once_much_was_appended_as_it_is_sent(rat
     assert not turns.due
     _ = rig.append(b"v" * TURN_AFTER_BYTES)
     assert turns.due is due
+
+
+@in_virtual_time
+async def test_turn_is_due_after_many_records_of_the_mean_size() -> None:
+    rig = opened(batch_bytes=1 << 16, max_request_bytes=1 << 20, buffer_bytes=1 << 25)
+    turns = rig.accumulator.turns
+    _ = rig.append(b"v" * 10_000)
+    appended = 1
+    while not turns.due:
+        _ = rig.append(b"v" * (1 if appended % 2 else 199))
+        appended += 1
+    assert TURN_AFTER_RECORDS / 2 < appended < TURN_AFTER_RECORDS * 1.2
 
 
 @in_virtual_time
