@@ -22,7 +22,7 @@ class PartitionAudit:
     """Copies of records that come earlier in this partition, or are in a lower one."""
     duplicated_at: int | None = None
     out_of_order: int = 0
-    """Records, other than copies, behind one of a higher sequence."""
+    """Records, other than copies, behind one of a higher sequence in their lane."""
     out_of_order_at: int | None = None
     unexpected: int = 0
     """Records of which the sequence is missing, or not one of 0 to `expected` - 1."""
@@ -44,6 +44,8 @@ class AuditReport:
     """Their lowest sequences, at most 20."""
     partitions: tuple[PartitionAudit, ...]
     """Those that have records of the run, in order."""
+    order_required: bool = False
+    """True if records out of order are a flaw."""
     displaced: int = field(default=0, compare=False)
     """How many of those out of order are copies: the record is in a higher partition, and in order there. Not known of
     an audit on Spark."""
@@ -60,7 +62,7 @@ class AuditReport:
 
     @property
     def out_of_order(self) -> int:
-        """How many, other than copies, are behind one of a higher sequence in their partition."""
+        """Number of records, other than copies, behind one of a higher sequence in their partition and lane."""
         return sum(part.out_of_order for part in self.partitions)
 
     @property
@@ -70,29 +72,34 @@ class AuditReport:
 
     @property
     def flaws(self) -> dict[str, int]:
-        """What is wrong, and with how many records; empty is good."""
+        """What is wrong, and with how many records; empty is good. "out of order" only if order is required."""
         counts = {
             "lost": self.lost,
             "duplicated": self.duplicated,
-            "out of order": self.out_of_order,
+            "out of order": self.out_of_order if self.order_required else 0,
             "unexpected": self.unexpected,
         }
         return {flaw: count for flaw, count in counts.items() if count}
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; to find nothing at all is, unless that was expected."""
+        """True if the audit found no flaw; a run without any record is one, unless `expect` was 0."""
         return not self.flaws and (self.records > 0 or self.expected_was_told)
 
     @property
     def doubled_only(self) -> bool:
-        """Whether copies are all that is wrong: nothing is lost, and without them all is in order.
+        """True if copies are the only flaw: nothing is lost, and, if order is required, one copy of each record is in order.
 
-        So it is after a sender was killed and has gone on from before that: where keys do not say the partition,
-        what it repeats may go to another one, behind higher sequences.
+        A sender that was killed and continued from its checkpoint leaves such a run. Without keys its copies may be in
+        another partition, behind higher sequences.
         """
-        harmless = self.lost == self.unexpected == 0 and self.out_of_order == self.displaced
+        harmless = self.lost == self.unexpected == 0 and (self.keeps_order or not self.order_required)
         return harmless and self.duplicated > 0
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if one copy of each record is in order in its partition and lane."""
+        return self.out_of_order == self.displaced
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for JSON."""
@@ -100,6 +107,7 @@ class AuditReport:
             "run": self.run,
             "ok": self.ok,
             "doubled_only": self.doubled_only,
+            "order_required": self.order_required,
             "expected": self.expected,
             "expected_was_told": self.expected_was_told,
             "records": self.records,
@@ -115,5 +123,6 @@ class AuditReport:
         whose = "" if self.run is None else f" of run {self.run}"
         found = ", ".join(f"{count:,} {flaw}" for flaw, count in self.flaws.items())
         if not found:
-            found = "each once, in order" if self.ok else "nothing was found"
+            once = "each once" if self.out_of_order else "each once, in order"
+            found = once if self.ok else "nothing was found"
         return f"{self.records:,} records{whose}, {self.expected:,} expected: {found}"

@@ -31,32 +31,42 @@ class _Tally:
         return PartitionAudit(self.partition, self.records, self.first_offset, self.last_offset, **self.flaws)
 
 
+@dataclass(slots=True)
+class _Lane:
+    """The highest sequences of a lane in the present partition."""
+
+    highest: int = -1
+    highest_copy: int = -1
+
+
 class Audit:
     """Finds out what was lost, duplicated or out of order of the records 0, 1, 2, … that a run sent.
 
-    The first copy of a record, by partition and offset, is the record, any other a duplicate. In a partition the
-    records, not their duplicates, are to be in order of their sequences.
+    The first copy of a record, by partition and offset, is the record, any other a duplicate. A record is out of order
+    behind a higher sequence of its lane in its partition; duplicates do not count. With *order* this is a flaw.
 
     *expect* is how many the run sent; if it is not known, the highest sequence says. Memory: a bit per record.
     """
 
-    def __init__(self, run: str | None = None, *, expect: int | None = None) -> None:
+    def __init__(self, run: str | None = None, *, expect: int | None = None, order: bool = False) -> None:
         if expect is not None and expect < 0:
             raise ValueError(f"expect = {expect}: a run cannot have sent that many")
         self._run = run
         self._expect = expect
+        self._order = order
         self._seen = Sequences()
         self._highest = -1
-        self._highest_here = -1
+        self._lanes: dict[bytes | None, _Lane] = {}
         self._tallies: list[_Tally] = []
         # Records out of order may be copies themselves: what is sent again after a kill may go to another partition.
         self._late = Sequences()
         self._displaced = Sequences()
-        self._highest_copy_here = -1
         self._behind_copies = 0
 
-    def add(self, partition: int, offset: int, sequence: int | None) -> None:
+    def add(self, partition: int, offset: int, sequence: int | None, lane: bytes | None = None) -> None:
         """Take the next record of the run into account; a *sequence* of None is one that could not be read.
+
+        *lane* is the record's `lane_of`, if several producers or tasks sent the run.
 
         Raises:
             ValueError: it does not come behind the one before.
@@ -64,15 +74,18 @@ class Audit:
         tally = self._tally(partition, offset)
         tally.records += 1
         tally.last_offset = offset
+        here = self._lanes.get(lane)
+        if here is None:
+            here = self._lanes[lane] = _Lane()
         if sequence is None or sequence < 0 or (self._expect is not None and sequence >= self._expect):
             tally.note("unexpected", offset)
         elif not self._seen.add(sequence):
             tally.note("duplicated", offset)
-            self._look_for_displaced(sequence)
-        elif sequence > self._highest_here:
-            self._highest_here = sequence
+            self._look_for_displaced(sequence, here)
+        elif sequence > here.highest:
+            here.highest = sequence
             self._highest = max(self._highest, sequence)
-            self._behind_copies += sequence < self._highest_copy_here
+            self._behind_copies += sequence < here.highest_copy
         else:
             tally.note("out_of_order", offset)
             _ = self._late.add(sequence)
@@ -87,14 +100,15 @@ class Audit:
             lost=expected - len(self._seen),
             first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
             partitions=tuple(tally.audit() for tally in self._tallies),
+            order_required=self._order,
             displaced=max(0, len(self._displaced) - self._behind_copies),
         )
 
-    def _look_for_displaced(self, sequence: int) -> None:
+    def _look_for_displaced(self, sequence: int, here: _Lane) -> None:
         """See whether this copy is in order here, of a record whose first one was not, in a lower partition."""
-        in_order = sequence > self._highest_here and sequence > self._highest_copy_here
+        in_order = sequence > here.highest and sequence > here.highest_copy
         if in_order and sequence in self._late and self._displaced.add(sequence):
-            self._highest_copy_here = sequence
+            here.highest_copy = sequence
 
     def _tally(self, partition: int, offset: int) -> _Tally:
         if self._tallies:
@@ -106,7 +120,7 @@ class Audit:
                     f"partition {partition}, offset {offset} behind partition {last.partition}, offset "
                     f"{last.last_offset}: an audit takes records in order of partition and offset"
                 )
-        self._highest_here = self._highest_copy_here = -1
+        self._lanes.clear()
         tally = _Tally(partition, 0, offset, offset)
         self._tallies.append(tally)
         return tally

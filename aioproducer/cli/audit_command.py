@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
+from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, lane_of, sequence_of
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
@@ -16,20 +16,21 @@ from aioproducer.topic_client import Client
 
 
 async def audit_and_report(
-    config: ProducerConfig, topic: str, run: str, *, expect: int | None, as_json: bool
+    config: ProducerConfig, topic: str, run: str, *, expect: int | None, as_json: bool, order: bool = False
 ) -> bool:
-    """Read a topic, show what became of *run*, and return whether all of it is there once and in order.
+    """Read a topic, show what became of *run*, and return True if each record is there once, and in order with *order*.
 
     Raises: ProducerError if the topic cannot be read.
     """
-    audit = Audit(run, expect=expect)
+    audit = Audit(run, expect=expect, order=order)
     read = 0
     with escaping(Console(stderr=True)).status(f"reading {topic}") as status:
         async with Client(config) as client:
             async for partition, records in client.read(topic, committed=True):
                 for record in records:
-                    if belongs_to(run, record.headers):
-                        audit.add(partition, record.offset, sequence_of(record.headers))
+                    headers = record.headers
+                    if belongs_to(run, headers):
+                        audit.add(partition, record.offset, sequence_of(headers), lane_of(headers))
                 read += len(records)
                 status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
     report = audit.report()
@@ -61,17 +62,22 @@ def _table(report: AuditReport) -> Table:
             str(part.partition),
             f"{part.first_offset:,} - {part.last_offset:,}",
             f"{part.records:,}",
-            *(_cell(part, flaw) for flaw in ("duplicated", "out_of_order", "unexpected")),
+            *(
+                _cell(part, flaw, is_flaw=flaw != "out_of_order" or report.order_required)
+                for flaw in ("duplicated", "out_of_order", "unexpected")
+            ),
         )
     return table
 
 
-def _cell(part: PartitionAudit, flaw: str) -> Text:
+def _cell(part: PartitionAudit, flaw: str, *, is_flaw: bool) -> Text:
     """Return how many, and where to look for the first."""
     count: int = getattr(part, flaw)
     if not count:
         return Text("0")
-    return Text(f"{count:,}\nfrom offset {getattr(part, flaw + '_at'):,}", style="bold red")
+    return Text(
+        f"{count:,}\nfrom offset {getattr(part, flaw + '_at'):,}", style="bold red" if is_flaw else ""
+    )
 
 
 def _verdict(report: AuditReport) -> Text:
@@ -79,9 +85,11 @@ def _verdict(report: AuditReport) -> Text:
         return Text("FAILED, nothing of this run was found: is --run right?", "bold red")
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
-        return Text.assemble(whose, ("each is there once, in order", "bold green"))
+        order = "" if report.out_of_order else ", in order"
+        return Text.assemble(whose, (f"each is there once{order}", "bold green"))
     if report.doubled_only:
-        told = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost, and the order is kept"
+        order = ", and the order is kept" if report.keeps_order else ""
+        told = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost{order}"
         return Text.assemble(whose, (told, "bold yellow"))
     flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in report.flaws.items())
     return Text.assemble(whose, (f"FAILED, {flaws}", "bold red"))
@@ -92,6 +100,10 @@ def _notes(report: AuditReport) -> Text:
     if report.lost:
         more = ", …" if report.lost > len(report.first_lost) else ""
         notes.append(f"Lost: {', '.join(map(str, report.first_lost))}{more}\n")
+    if report.out_of_order and not report.order_required:
+        notes.append(
+            f"{report.out_of_order:,} out of order in their partition; with --order this is a failure.\n"
+        )
     if not report.expected_was_told:
         notes.append("Without --expect, records lost at the end of the run do not show.\n")
     return notes

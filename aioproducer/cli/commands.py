@@ -251,6 +251,7 @@ def completion(shell: str) -> None:
     help="The run's id, in the header aioproducer-run.",
 )
 @click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
+@click.option("--order", is_flag=True, help="Fail if records of a lane are out of order in a partition.")
 @json_option
 def audit(
     bootstrap_servers: str | None,
@@ -259,16 +260,18 @@ def audit(
     topic: str,
     run: str,
     expect: int | None,
+    order: bool,  # noqa: FBT001 - click passes names
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
 
-    It fails if any was lost, duplicated or out of order within its partition.
+    It fails if any was lost or duplicated. A run of several producers or tasks keeps no common order: with --order the
+    records of one lane (header aioproducer-lane) must be in order within each partition.
     """
     from aioproducer.cli.audit_command import audit_and_report
 
     config = configuration(bootstrap_servers, config_file, settings)
-    if not asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json)):
+    if not asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json, order=order)):
         raise click.exceptions.Exit(1)
 
 

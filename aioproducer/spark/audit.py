@@ -8,26 +8,29 @@ It needs a Spark session, not our sink: any topic will do whose records have the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as fn
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from pyspark.sql.window import Window
 
 from aioproducer.audit.audit_report import FIRST_LOST, AuditReport, PartitionAudit
-from aioproducer.audit.stamp import MAX_DIGITS, RUN_HEADER, SEQUENCE_HEADER
+from aioproducer.audit.stamp import LANE_HEADER, MAX_DIGITS, RUN_HEADER, SEQUENCE_HEADER
 
-JSON_COLUMNS: Final = "partition int, offset bigint, sequence bigint, run string, key string"
+JSON_COLUMNS: Final = "partition int, offset bigint, sequence bigint, run string, key string, lane string"
 INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
-def audit(records: DataFrame, *, run: str | None = None, expect: int | None = None) -> AuditReport:
+def audit(
+    records: DataFrame, *, run: str | None = None, expect: int | None = None, order: bool = False
+) -> AuditReport:
     """Find out what `aioproducer.audit.Audit` does, given each record once, in any order.
 
     *records* has the columns `partition`, `offset` and `sequence`, integers, of which only the last may be null.
-    If there is a column `run`, too, and *run* is given, only the rows of that run count. Others are ignored.
+    If there is a column `run`, and *run* is given, only the rows of that run count. If there is a column `lane`, records
+    have an order within each lane of a partition. Other columns are ignored. With *order*, records out of order are a flaw.
 
-    It is one job with two shuffles, the first by sequence, the second by partition; one task sorts a partition.
+    It is one job with two shuffles, the first by sequence, the second by partition and lane; one task sorts a lane.
     Only if something was lost a second job finds the first sequences, so the data should not change meanwhile.
 
     Raises:
@@ -45,6 +48,7 @@ def audit(records: DataFrame, *, run: str | None = None, expect: int | None = No
         fn.col("partition").cast("int").alias("partition"),
         fn.col("offset").cast("bigint").alias("offset"),
         fn.when(is_expected, sequence).alias("sequence"),
+        (fn.col("lane") if "lane" in records.columns else fn.lit(None).cast("binary")).alias("lane"),
     )
     rows = sorted(_by_partition(records).collect(), key=lambda row: row.partition or 0)
     if broken := sum(row.records if row.partition is None else row.broken for row in rows):
@@ -63,18 +67,24 @@ def audit(records: DataFrame, *, run: str | None = None, expect: int | None = No
         lost=expected - found,
         first_lost=_first_lost(records, expected, found),
         partitions=tuple(map(_partition_audit, rows)),
+        order_required=order,
     )
 
 
-def stamp(run: str, sequence: Column | str) -> Column:
+def stamp(run: str, sequence: Column | str, lane: Column | str | None = None) -> Column:
     """Return the headers by which an audit recognises a record, for the column `headers` of what is written.
 
     *sequence* is 0, 1, 2, … over all rows of the run, and belongs to a row whatever Spark does: a column of the data.
     `monotonically_increasing_id()` depends on how Spark cuts the rows into tasks, so a row that is written again
     may have another one.
+
+    *lane* names the task, for an audit of the order: `spark_partition_id()`, in the last step before the write. A string
+    is the name of a column.
     """
     number = fn.col(sequence) if isinstance(sequence, str) else sequence
     headers = {RUN_HEADER: fn.lit(run), SEQUENCE_HEADER: number.cast("bigint")}
+    if lane is not None:
+        headers[LANE_HEADER] = fn.col(lane) if isinstance(lane, str) else lane
     return fn.array(
         *(
             fn.struct(fn.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
@@ -83,14 +93,31 @@ def stamp(run: str, sequence: Column | str) -> Column:
     )
 
 
-def from_kafka(spark: SparkSession, bootstrap_servers: str, topic: str, run: str) -> DataFrame:
+def from_kafka(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic: str,
+    run: str,
+    *,
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
+) -> DataFrame:
     """Return the records of *run* that a topic holds, for `audit`; needs Spark's own Kafka connector.
 
-    For connections with options of their own give `of_run` what Spark's Kafka source reads with `includeHeaders`.
+    By default the records of aborted and open transactions are left out, as `aioproducer audit` does. With
+    *isolation_level* `read_uncommitted` they count.
+
+    For connections with options of their own give `of_run` what Spark's Kafka source reads with `includeHeaders` and
+    `kafka.isolation.level`.
+
+    Raises:
+        ValueError: *isolation_level* is another word.
     """
+    if isolation_level not in {"read_committed", "read_uncommitted"}:
+        raise ValueError(f"isolation_level={isolation_level!r}: expected read_committed or read_uncommitted")
     kafka = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", isolation_level)
         .option("subscribe", topic)
         .option("includeHeaders", "true")
         .load()
@@ -108,6 +135,7 @@ def of_run(records: DataFrame, run: str) -> DataFrame:
         "key",
         fn.lit(run).alias("run"),
         fn.when(is_number, digits).cast("bigint").alias("sequence"),
+        _header(LANE_HEADER).alias("lane"),
     )
 
 
@@ -138,7 +166,7 @@ def _check_columns(records: DataFrame) -> None:
 def _by_partition(records: DataFrame) -> DataFrame:
     """Return a row per partition; a sequence that is not expected is null."""
     copies = Window.partitionBy("sequence").orderBy("partition", "offset")
-    log = Window.partitionBy("partition").orderBy("offset")
+    log = Window.partitionBy("partition", "lane").orderBy("offset")
     earlier = log.rowsBetween(Window.unboundedPreceding, -1)
     offset, sequence, first = fn.col("offset"), fn.col("sequence"), fn.col("first")
     judged = (

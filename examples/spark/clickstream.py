@@ -152,6 +152,7 @@ def rows_of(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFram
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", "read_committed")
     )
     try:
         return kafka.load()
@@ -198,7 +199,7 @@ def row_of(message: Message) -> dict[str, Any]:
 def read_back(spark: SparkSession, bootstrap_servers: str, topic: str, run: str, expect: int) -> Findings:
     """Read *topic* and find out what it has of *run*."""
     rows = rows_of(spark, bootstrap_servers, topic)
-    report = audit(of_run(rows, run), run=run, expect=expect)
+    report = audit(of_run(rows, run), run=run, expect=expect, order=True)
     # Other runs may be in the topic, too.
     of_this_run = fn.struct(fn.lit(RUN_HEADER).alias("key"), fn.lit(run).cast("binary").alias("value"))
     ours = fn.array_contains("headers", of_this_run)

@@ -12,14 +12,20 @@ from aioproducer.audit import Audit
 LOGS = st.lists(st.lists(st.none() | st.integers(-1, 12), max_size=12), max_size=4)
 
 
-@given(LOGS, st.none() | st.integers(0, 14))
-def test_an_audit_is_what_it_says_it_is(logs: list[list[int | None]], expect: int | None) -> None:
+LANES = st.lists(st.sampled_from([None, b"a", b"b"]), min_size=12, max_size=12)
+
+
+@given(LOGS, st.none() | st.integers(0, 14), LANES)
+def test_an_audit_is_what_it_says_it_is(
+    logs: list[list[int | None]], expect: int | None, lanes: list[bytes | None]
+) -> None:
+    """*lanes* are those of the offsets."""
     audit = Audit(expect=expect)
     expected_ones: list[tuple[int, int, int]] = []
     unexpected = 0
     for partition, log in enumerate(logs):
         for offset, sequence in enumerate(log):
-            audit.add(partition, offset, sequence)
+            audit.add(partition, offset, sequence, lanes[offset])
             if sequence is None or sequence < 0 or (expect is not None and sequence >= expect):
                 unexpected += 1
             else:
@@ -32,7 +38,10 @@ def test_an_audit_is_what_it_says_it_is(logs: list[list[int | None]], expect: in
     late = [
         (partition, offset)
         for partition, offset, sequence in firsts
-        if any(where == partition and at < offset and other > sequence for where, at, other in firsts)
+        if any(
+            where == partition and at < offset and lanes[at] == lanes[offset] and other > sequence
+            for where, at, other in firsts
+        )
     ]
     assert report.expected == expected
     assert report.first_lost == tuple(sorted(set(range(expected)) - sequences))
@@ -47,22 +56,27 @@ def test_an_audit_is_what_it_says_it_is(logs: list[list[int | None]], expect: in
         )
 
 
-@given(LOGS)
-def test_without_the_copies_what_is_doubled_only_is_in_order(logs: list[list[int | None]]) -> None:
-    """There is a choice of one copy of each record, so that these are in order in every partition."""
-    audit = Audit()
+@given(LOGS, LANES)
+def test_without_the_copies_what_is_doubled_only_is_in_order(
+    logs: list[list[int | None]], lanes: list[bytes | None]
+) -> None:
+    """There is a choice of one copy of each record, so that these are in order in every lane of a partition."""
+    audit = Audit(order=True)
     copies: dict[int, list[tuple[int, int]]] = {}
     for partition, log in enumerate(logs):
         for offset, sequence in enumerate(log):
-            audit.add(partition, offset, sequence)
+            audit.add(partition, offset, sequence, lanes[offset])
             copies.setdefault(-1 if sequence is None else sequence, []).append((partition, offset))
     if not audit.report().doubled_only or prod(map(len, copies.values())) > 4_096:
         return
     choices = (
-        sorted((*where, sequence) for sequence, where in zip(copies, choice, strict=True))
+        sorted(
+            (where[0], lanes[where[1]] or b"", where[1], sequence)
+            for sequence, where in zip(copies, choice, strict=True)
+        )
         for choice in product(*copies.values())
     )
     assert any(
-        all(former[2] < latter[2] for former, latter in pairwise(choice) if former[0] == latter[0])
+        all(former[3] < latter[3] for former, latter in pairwise(choice) if former[:2] == latter[:2])
         for choice in choices
     )

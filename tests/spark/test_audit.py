@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as fn
 
+from aioproducer import Producer
 from aioproducer.audit import Audit, AuditReport, stamp
 from aioproducer.cli.audit_command import audit_and_report
 from aioproducer.config import ProducerConfig
@@ -86,6 +87,18 @@ def test_it_finds_what_the_audit_in_memory_finds(
     assert found == in_memory(rows, expect)
 
 
+def test_lanes_and_order_agree_with_the_audit_in_memory(spark: SparkSession) -> None:
+    rows = random_logs(4)
+    lanes = [Random(1).choice((None, b"a", b"b")) for _ in rows]
+    counted = Audit("r", order=True)
+    for row, lane in zip(rows, lanes, strict=True):
+        counted.add(*row, lane)
+    with_lanes = [(*row, lane) for row, lane in zip(rows, lanes, strict=True)]
+    found = audit(spark.createDataFrame(with_lanes, f"{COLUMNS}, lane binary"), run="r", order=True)
+    assert found == counted.report()
+    assert found.flaws["out of order"] > 0
+
+
 def test_a_run_through_the_sink_is_read_back_from_kafka(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
@@ -105,6 +118,11 @@ def test_a_run_through_the_sink_is_read_back_from_kafka(
     assert report.ok, str(report)
     assert report.records == 2_000
     assert [part.partition for part in report.partitions] == [0, 1, 2]
+
+    tasks = spark.range(3_000, numPartitions=3).selectExpr(*columns)
+    lane = fn.spark_partition_id()
+    save(tasks.withColumn("headers", stamp_column("tasks", fn.col("id"), lane)), topic)
+    assert audit(from_kafka(spark, kafka.bootstrap_servers, topic, "tasks"), order=True).ok
 
     write(spark.range(1_990, 2_010), "nightly-7")
     report = audit(records, run="nightly-7", expect=2_020)
@@ -127,11 +145,46 @@ async def test_the_command_line_and_spark_say_the_same_of_a_topic(
     columns = "value binary, partition int, headers array<struct<key:string,value:binary>>"
     save(spark.createDataFrame(rows, columns).coalesce(1), topic)
     report = audit(from_kafka(spark, kafka.bootstrap_servers, topic, "r"), run="r")
-    assert report.flaws == {"lost": 1, "duplicated": 1, "out of order": 2, "unexpected": 6}
+    assert report.flaws == {"lost": 1, "duplicated": 1, "unexpected": 6}
+    assert report.out_of_order == 2
     capsys.readouterr()
     config = ProducerConfig(bootstrap_servers=kafka.bootstrap_servers)
     assert not await audit_and_report(config, topic, "r", expect=None, as_json=True)
     assert json.loads(capsys.readouterr().out) == report.to_dict()
+
+
+async def test_transactions_are_read_as_on_the_command_line(
+    spark: SparkSession, topic: str, kafka: ApacheKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Aborted amid and at the end of a partition, and open: two lanes in one partition, and what one sent again."""
+
+    async def send(producer: Producer, *sequences: int) -> None:
+        headers = [stamp("r", number, f"task {number % 2}") for number in sequences]
+        await producer.send_many(topic, [b"v"] * len(sequences), partition=sequences[0] % 3, headers=headers)
+
+    servers = kafka.bootstrap_servers
+    async with Producer(servers, transactional_id=topic) as producer:
+        for number in range(3):
+            await producer.begin_transaction()
+            await send(producer, *range(number, 60, 6))
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+            await send(producer, *range(number + 3, 60, 6), *range(number, 60, 6))
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await send(producer, *range(number, 60, 3))
+            await producer.abort_transaction()
+        await producer.begin_transaction()
+        await send(producer, 0, 3)
+        for order in (False, True):
+            report = audit(from_kafka(spark, servers, topic, "r"), run="r", expect=60, order=order)
+            capsys.readouterr()
+            config = ProducerConfig(bootstrap_servers=servers)
+            assert await audit_and_report(config, topic, "r", expect=60, as_json=True, order=order)
+            assert json.loads(capsys.readouterr().out) == report.to_dict()
+        uncommitted = from_kafka(spark, servers, topic, "r", isolation_level="read_uncommitted")
+        assert audit(uncommitted, run="r", expect=60).flaws == {"duplicated": 92}
+        await producer.abort_transaction()
 
 
 def test_the_examples_of_the_audit_page_run(
@@ -180,11 +233,11 @@ def test_without_a_run_every_row_counts(spark: SparkSession) -> None:
 
 
 def test_records_read_by_others_from_kafka_will_do(spark: SparkSession) -> None:
-    rows = [(0, 5, b"k", [*stamp("r", 0)]), (0, 6, b"k", None), (0, 7, b"k", [*stamp("s", 1)])]
+    rows = [(0, 5, b"k", [*stamp("r", 0, "7")]), (0, 6, b"k", None), (0, 7, b"k", [*stamp("s", 1)])]
     columns = "partition int, offset bigint, key binary, headers array<struct<key:string,value:binary>>"
     found = of_run(spark.createDataFrame(rows, columns), "r")
-    assert found.columns == ["partition", "offset", "key", "run", "sequence"]
-    assert [tuple(row) for row in found.collect()] == [(0, 5, b"k", "r", 0)]
+    assert found.columns == ["partition", "offset", "key", "run", "sequence", "lane"]
+    assert [tuple(row) for row in found.collect()] == [(0, 5, b"k", "r", 0, b"7")]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +261,8 @@ def test_columns_are_checked_before_anything_is_read(spark: SparkSession) -> Non
         audit(spark.createDataFrame([], "partition int, offset bigint, seq bigint"))
     with pytest.raises(TypeError, match="column 'sequence' is of type string, not of integers"):
         audit(spark.createDataFrame([], "partition int, offset bigint, sequence string"))
+    with pytest.raises(ValueError, match="isolation_level='committed': expected read_committed or"):
+        from_kafka(spark, "localhost:1", "orders", "r", isolation_level="committed")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expect = -1"):
         audit(spark.createDataFrame([], COLUMNS), expect=-1)
 

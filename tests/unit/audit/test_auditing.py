@@ -7,7 +7,7 @@ from aioproducer.audit import Audit, AuditReport, PartitionAudit
 
 def audited(*partitions: list[int | None], expect: int | None = None) -> AuditReport:
     """Audit logs that are given as lists of sequences; their offsets count from 100 on."""
-    audit = Audit("nightly-7", expect=expect)
+    audit = Audit("nightly-7", expect=expect, order=True)
     for partition, log in enumerate(partitions):
         for offset, sequence in enumerate(log, 100):
             audit.add(partition, offset, sequence)
@@ -23,6 +23,7 @@ def test_records_that_are_there_once_and_in_order_are_fine() -> None:
         expected_was_told=True,
         lost=0,
         first_lost=(),
+        order_required=True,
         partitions=(
             PartitionAudit(0, records=3, first_offset=100, last_offset=102),
             PartitionAudit(1, records=3, first_offset=100, last_offset=102),
@@ -61,6 +62,25 @@ def test_a_record_behind_a_higher_one_is_out_of_order() -> None:
     assert (first.out_of_order, first.out_of_order_at) == (2, 102)
     assert (second.out_of_order, second.out_of_order_at) == (0, None)
     assert not report.ok
+
+
+def test_order_counts_within_lane_of_partition() -> None:
+    audit = Audit(order=True)
+    for offset, (lane, sequence) in enumerate([(b"a", 5), (b"b", 0), (b"a", 6), (b"b", 1), (None, 2)]):
+        audit.add(0, offset, sequence, lane)
+    audit.add(1, 0, 3, b"a")
+    assert audit.report().out_of_order == 0
+    audit.add(1, 1, 7, b"a")
+    audit.add(1, 2, 4, b"a")
+    (_, part) = audit.report().partitions
+    assert (part.out_of_order, part.out_of_order_at, audit.report().ok) == (1, 2, False)
+
+
+def test_order_is_no_flaw_by_default() -> None:
+    audit = Audit(expect=2)
+    audit.add(0, 0, 1)
+    audit.add(0, 1, 0)
+    assert (audit.report().out_of_order, audit.report().ok) == (1, True)
 
 
 def test_partitions_have_nothing_to_do_with_each_others_order() -> None:

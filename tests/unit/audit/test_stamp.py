@@ -4,12 +4,27 @@ from typing import Any
 
 import pytest
 
-from aioproducer.audit import RUN_HEADER, SEQUENCE_HEADER, belongs_to, sequence_of, stamp
+from aioproducer.audit import (
+    LANE_HEADER,
+    RUN_HEADER,
+    SEQUENCE_HEADER,
+    belongs_to,
+    lane_of,
+    sequence_of,
+    stamp,
+)
 
 
 def test_a_stamp_is_two_headers_in_utf_8() -> None:
     assert stamp("nächtlich", 17) == ((RUN_HEADER, "nächtlich".encode()), (SEQUENCE_HEADER, b"17"))
     assert (RUN_HEADER, SEQUENCE_HEADER) == ("aioproducer-run", "aioproducer-seq")
+
+
+def test_lane_is_a_third_header() -> None:
+    assert stamp("r", 1, "täsk 3") == (*stamp("r", 1), (LANE_HEADER, "täsk 3".encode()))
+    assert lane_of(stamp("r", 1, "täsk 3")) == "täsk 3".encode()
+    assert lane_of(stamp("r", 1)) is None
+    assert LANE_HEADER == "aioproducer-lane"
 
 
 def test_what_is_stamped_is_read_among_other_headers() -> None:

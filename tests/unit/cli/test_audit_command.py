@@ -19,13 +19,16 @@ async def send(cluster: Cluster, *logs: list[int], run: str = "nightly-7") -> No
             await producer.send_many("orders", [b"v"] * len(log), partition=partition, headers=headers)
 
 
-async def audited(cluster: Cluster, *, expect: int | None = None, as_json: bool = False) -> bool:
+async def audited(
+    cluster: Cluster, *, expect: int | None = None, as_json: bool = False, order: bool = False
+) -> bool:
     return await audit_and_report(
         ProducerConfig(bootstrap_servers=cluster.bootstrap_servers),
         "orders",
         "nightly-7",
         expect=expect,
         as_json=as_json,
+        order=order,
     )
 
 
@@ -53,7 +56,7 @@ async def test_records_of_others_are_counted_and_left_alone(capsys: pytest.Captu
 async def test_the_table_says_how_many_and_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         await send(cluster, [0, 2, 1, 0], [7, 2])
-        assert not await audited(cluster, expect=6)
+        assert not await audited(cluster, expect=6, order=True)
     told = capsys.readouterr().out
     rows = [re.split(r"\s{2,}", line.strip()) for line in told.splitlines()]
     assert ["0", "0 - 3", "4", "1", "1", "0"] in rows
@@ -83,6 +86,30 @@ async def test_a_run_that_nobody_has_seen_is_a_failure(capsys: pytest.CaptureFix
     told = capsys.readouterr().out
     assert "Topic orders has 2 records, 0 of run nightly-7" in told
     assert "FAILED, nothing of this run was found: is --run right?" in told
+
+
+async def test_order_fails_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        await send(cluster, [1, 0])
+        assert await audited(cluster, expect=2)
+        told = capsys.readouterr().out
+        assert told.endswith(
+            "Of 2 records expected: each is there once\n"
+            "1 out of order in their partition; with --order this is a failure.\n"
+        )
+        assert not await audited(cluster, expect=2, order=True)
+    assert "FAILED, 1 out of order" in capsys.readouterr().out
+
+
+async def test_lanes_have_an_order_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for sequence in (2, 0, 3, 1):
+                await producer.send(
+                    "orders", b"v", headers=stamp("nightly-7", sequence, f"task {sequence // 2}")
+                )
+        assert await audited(cluster, expect=4, order=True)
+    assert "each is there once, in order" in capsys.readouterr().out
 
 
 async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -217,17 +217,19 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
 ) -> None:
     audits: list[tuple[object, ...]] = []
 
-    async def audit_and_report(config: ProducerConfig, *what: str, expect: int | None, as_json: bool) -> bool:
-        audits.append((config.bootstrap_servers, *what, expect, as_json))
+    async def audit_and_report(
+        config: ProducerConfig, *what: str, expect: int | None, as_json: bool, order: bool
+    ) -> bool:
+        audits.append((config.bootstrap_servers, *what, expect, as_json, order))
         return good
 
     monkeypatch.setattr(audit_command, "audit_and_report", audit_and_report)
     needed = ("--bootstrap-servers", "a:1,b:1", "--topic", "orders", "--run", "nightly-7")
     assert call("audit", *needed).exit_code == code
-    assert call("audit", *needed, "--expect", "0", "--json").exit_code == code
+    assert call("audit", *needed, "--expect", "0", "--json", "--order").exit_code == code
     assert audits == [
-        (("a:1", "b:1"), "orders", "nightly-7", None, False),
-        (("a:1", "b:1"), "orders", "nightly-7", 0, True),
+        (("a:1", "b:1"), "orders", "nightly-7", None, False, False),
+        (("a:1", "b:1"), "orders", "nightly-7", 0, True, True),
     ]
     for missing in ("--bootstrap-servers", "--topic", "--run"):
         at = needed.index(missing)
