@@ -43,6 +43,13 @@ def bytes_in(array: pa.Array) -> int:
     return pc.sum(pc.binary_length(plain(array))).as_py() or 0
 
 
+def bytes_in_headers(array: pa.Array) -> int:
+    """Return the bytes of all names and values in *array*, a column of headers."""
+    if array.null_count == len(array):
+        return 0
+    return sum(bytes_in(part) for part in _as_lists(array).flatten().flatten())
+
+
 def as_bytes(array: pa.Array) -> list[bytes | None]:
     """Return the strings (as UTF-8) or bytes of *array*."""
     array = plain(array)
@@ -104,9 +111,7 @@ def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
     """Return the headers of column *name*, pairs for each record; None if no record has any. Raises: BadValue."""
     if array.null_count == len(array):
         return None
-    if types.is_map(array.type):
-        entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-        array = array.cast(pa.list_(entry))
+    array = _as_lists(array)
     entries = array.flatten()  # of this slice, and without what may lie under a null
     if not len(entries):
         return None
@@ -129,6 +134,14 @@ def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
             return HeaderColumns(list(columns), count)
     pairs = list(zip(map(texts.__getitem__, codes), values, strict=True))
     return [tuple(pairs[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
+
+
+def _as_lists(array: pa.Array) -> pa.Array:
+    """Return *array*, a column of headers, as lists of pairs, without a copy if it has lists."""
+    if types.is_map(array.type):
+        entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+        return array.cast(pa.list_(entry))
+    return array
 
 
 def integers(array: pa.Array) -> list[Any]:

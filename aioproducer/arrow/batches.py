@@ -18,6 +18,7 @@ from aioproducer.arrow.arrow_columns import (
     as_texts,
     as_timestamps_ms,
     bytes_in,
+    bytes_in_headers,
 )
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.result import Outcome, RowFailure
@@ -31,22 +32,30 @@ IN_FLIGHT: Final = 4
 """So many pieces are sent at a time: while one is acknowledged, the next ones are read and appended."""
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""Of keys and values. It bounds the memory beside `buffer_memory`, and how long a piece waits for those before it."""
+"""Of keys, values and headers. It bounds the memory beside `buffer_memory`, and how long a piece waits for those before it."""
 
 
-def pieces(batch: pa.RecordBatch, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """Yield *batch*, which has the *columns*, in pieces that are worth a call each and do not take too much memory."""
+def pieces(
+    batch: pa.RecordBatch, columns: Columns, piece_bytes: int = PIECE_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Yield *batch*, which has the *columns*, in pieces of at most `PIECE_ROWS` rows and *piece_bytes*, or of one row."""
     for start in range(0, batch.num_rows, PIECE_ROWS):
-        yield from _halved(batch.slice(start, PIECE_ROWS), columns)
+        yield from _halved(batch.slice(start, PIECE_ROWS), columns, piece_bytes)
 
 
-def _halved(batch: pa.RecordBatch, columns: Columns) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows == 1 or _bytes_of(batch, columns) <= PIECE_BYTES:
+def _halved(batch: pa.RecordBatch, columns: Columns, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows == 1 or bytes_of(batch, columns) <= piece_bytes:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _halved(batch.slice(0, half), columns)
-    yield from _halved(batch.slice(half), columns)
+    yield from _halved(batch.slice(0, half), columns, piece_bytes)
+    yield from _halved(batch.slice(half), columns, piece_bytes)
+
+
+def bytes_of(batch: pa.RecordBatch, columns: Columns) -> int:
+    """Return the bytes of keys, values and headers in *batch*, which has the *columns*."""
+    headers = 0 if columns.headers is None else bytes_in_headers(batch.column(columns.headers))
+    return _bytes_of(batch, columns) + headers
 
 
 def send_batch(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.arrow.batches import IN_FLIGHT, pieces, send_batch
+from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
@@ -20,6 +20,7 @@ from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.spark.bad_rows import letters_of, misdated, sieve
 from aioproducer.spark.messages import BadRows
+from aioproducer.spark.pace import Pace
 from aioproducer.spark.time_windows import TimeWindow, WindowOf
 from aioproducer.spark.worker import Worker
 from aioproducer.types import TopicPartition
@@ -61,6 +62,7 @@ class Sending:
         columns: Columns,
         dead_letters: str | None,
         window_of: WindowOf = lambda _topic: TimeWindow(),
+        pace: Pace | None = None,
     ) -> None:
         self._producer = producer
         self._settings = producer.config.batching_settings()
@@ -69,6 +71,8 @@ class Sending:
         self._dead_letters = dead_letters
         self._convoy = Convoy()
         self._window = window_of
+        self._pace = pace
+        self._piece_bytes = PIECE_BYTES if pace is None else min(PIECE_BYTES, pace.piece_bytes)
         self._unchecked = ""
         self._in_flight: deque[_Piece] = deque()
         self._outcome = Outcome()
@@ -80,7 +84,9 @@ class Sending:
         Raises: SendTableError: one has failed; those behind it may not even have been read. What reading raises.
         """
         row = 0
-        for piece in chain.from_iterable(pieces(batch, self._columns) for batch in batches):
+        for piece in chain.from_iterable(
+            pieces(batch, self._columns, self._piece_bytes) for batch in batches
+        ):
             while self._in_flight and (
                 len(self._in_flight) >= IN_FLIGHT or self._in_flight[0].sending.done()
             ):
@@ -102,6 +108,9 @@ class Sending:
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked)
 
     def _start(self, piece: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> None:
+        if self._pace is not None:
+            self._pace.wait(bytes_of(piece, columns))
+
         async def send() -> Outcome:
             outcome = await send_batch(self._producer, piece, columns, convoy=self._convoy, numbers=numbers)
             if columns is not self._columns:

@@ -15,6 +15,7 @@ from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.messages import log_source_option
 from aioproducer.spark.named_code import with_named_code
+from aioproducer.spark.pace import OPTIONS as PACE_OPTIONS, RateLimit, rate_limit
 
 PREFIX: Final = "kafka."
 TIMESTAMP_COLUMN: Final = "timestampColumn"
@@ -51,7 +52,8 @@ OF_CONSUMERS: Final = frozenset(
 """What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
 
 SPELT: Final[Mapping[str, str]] = {
-    name.lower(): name for name in ("topic", ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *OF_SPARK, *OF_SOURCE)
+    name.lower(): name
+    for name in ("topic", ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS, *OF_SPARK, *OF_SOURCE)
 }
 """What Spark has made lower case, as its documentation has it."""
 
@@ -100,6 +102,8 @@ class SinkOptions:
     """Where rows go that cannot be sent; None: they fail their task."""
     timestamp_column: str | None = None
     """Column with the times of the records; None: the time of sending."""
+    limit: RateLimit | None = None
+    """Rate limit of the job; None: no limit."""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -118,7 +122,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             of_source.append(SPELT.get(name, name))
         elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
-        elif SPELT.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS):
+        elif SPELT.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS):
             ours[SPELT[name]] = value
         elif name == "topic":
             topic = value
@@ -137,9 +141,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     dead_letters = dead_letter_topic(ours.pop(ON_BAD_ROW, FAIL), topic)
     timestamp_column = ours.pop(TIMESTAMP_COLUMN, None)
     delivery = exactly_once(ours)
+    limit = rate_limit(ours)
     # what is wrong with it is to be said on the driver
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
-    sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column)
+    sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column, limit)
     _say_what_does_nothing(tuple(of_source), sink)
     return sink
 

@@ -107,7 +107,7 @@ class AioProducerSource(datasource.DataSource):
             )
         options = sink_options(self.options)
         columns = record_columns(schema, options.topic, options.timestamp_column)
-        return Task(options.producer, columns, options.delivery, options.dead_letters)
+        return Task(options.producer, columns, options.delivery, options.dead_letters, limit=options.limit)
 
 
 def _not_implemented(message: str) -> PySparkNotImplementedError:

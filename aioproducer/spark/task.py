@@ -18,6 +18,7 @@ from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.delivery import ExactlyOnce
 from aioproducer.spark.messages import TaskReport
+from aioproducer.spark.pace import Pace, RateLimit
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.transactional_task import write_share, write_single
@@ -47,6 +48,8 @@ class Task:
     """Where rows go that cannot be sent; None: they fail the task."""
     planned: Plan | None = None
     """Exactly once for any number of tasks: what planning has found."""
+    limit: RateLimit | None = None
+    """Rate limit of the job; None: no limit."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -111,7 +114,8 @@ class Task:
 
     def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
         window_of = partial(host.time_window, self.settings)
-        sending = Sending(producer, host, self.columns, self.dead_letters, window_of)
+        pace = None if self.limit is None else Pace(self.limit.of_task())
+        sending = Sending(producer, host, self.columns, self.dead_letters, window_of, pace)
         try:
             return sending.run(batches)
         except SendTableError as error:

@@ -15,6 +15,7 @@ from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.clock import wall_ms
 from aioproducer.errors import BrokerError, InvalidRecord, TopicAuthorizationFailed, UnknownTopicOrPartition
 from aioproducer.spark.messages import BadRows
+from aioproducer.spark.pace import Pace
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
@@ -245,3 +246,33 @@ class TestTimes:
         sent = self.run(kafka_cluster, host, "dead", 0, 8 * self.DAY)
         assert (sent.rows, sent.bad) == (2, None)
         assert sent.unchecked.startswith(f"topic='orders' error={error.__name__}: ")
+
+
+@pytest.mark.parametrize("dead_letters", [None, "dead"])
+def test_sending_paces_keys_values_headers_and_letters(
+    kafka_cluster: ThreadedCluster, host: Worker, dead_letters: str | None
+) -> None:
+    columns = Columns(value="value", key="key", headers="headers", topic="orders")
+    rows = pa.RecordBatch.from_pylist(
+        [{"key": "key", "value": "v" * 10, "headers": [{"key": "name", "value": b"abc"}]}] * 100,
+        pa.schema(
+            {
+                "key": pa.string(),
+                "value": pa.string(),
+                "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+            }
+        ),
+    )
+    slept: list[float] = []
+    pace = Pace(1_000.0, clock=lambda: sum(slept), sleep=slept.append)
+    producer = Producer(kafka_cluster.bootstrap_servers)
+    host.submit(producer.start()).result()
+    try:
+        sent = Sending(producer, host, columns, dead_letters, pace=pace).run(
+            [rows.slice(0, 60), rows.slice(60)]
+        )
+    finally:
+        host.submit(producer.close()).result()
+    assert sent.rows == 100
+    assert sum(slept) == pytest.approx(100 * (3 + 10 + 4 + 3) / 1_000)
+    assert max(slept) <= 0.26, "a piece is a quarter of a second"

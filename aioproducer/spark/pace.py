@@ -1,0 +1,95 @@
+"""The rate limit of a job, `maxBytesPerSecond`, and the share of one task."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from aioproducer.errors import ConfigError
+
+MAX_BYTES_PER_SECOND: Final = "maxBytesPerSecond"
+MAX_CONCURRENT_TASKS: Final = "maxConcurrentTasks"
+OPTIONS: Final = (MAX_BYTES_PER_SECOND, MAX_CONCURRENT_TASKS)
+
+CATCH_UP_S: Final = 1.0
+"""Maximum delay that a task makes up for, so a task that was stalled sends at most one second's bytes at once."""
+PIECES_PER_S: Final = 4
+"""Minimum number of pieces in a second's bytes: larger pieces would reach the brokers in bursts."""
+
+
+class RateLimit(NamedTuple):
+    """The rate limit of a job, as it travels to the tasks."""
+
+    bytes_per_s: int
+    tasks: int
+    """Number of tasks that share the limit."""
+    host: str | None = None
+    """The driver's host, if *tasks* is the number of its cores; None: the user has given *tasks*."""
+
+    def of_task(self) -> float:
+        """Return the bytes per second of one task. Raises: ConfigError: Spark runs tasks beside the driver's host."""
+        if self.host is not None and self.host != socket.gethostname():
+            raise ConfigError(
+                f"{MAX_BYTES_PER_SECOND}: this task runs on another host than the driver, so the number of tasks"
+                f" that share the limit is unknown; set {MAX_CONCURRENT_TASKS} to the number of tasks that Spark"
+                " runs at a time: executors × cores of each, or the number of partitions if that is smaller"
+            )
+        return self.bytes_per_s / self.tasks
+
+
+class Pace:
+    """A clock of bytes: delays each append until the bytes fit into the rate.
+
+    A task pays for bytes before it appends them. So *n* bytes take at least *n* / *bytes_per_s* seconds, even in a task
+    that sends a single piece.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._due = clock()
+        self.piece_bytes: Final = max(int(bytes_per_s / PIECES_PER_S), 1)
+        """Maximum size of a piece, unless it is one row."""
+
+    def wait(self, size: int) -> None:
+        """Block the calling thread until *size* bytes may be appended."""
+        self._due = max(self._due, self._clock() - CATCH_UP_S) + size / self._bytes_per_s
+        while (delay_s := self._due - self._clock()) > 0:
+            self._sleep(delay_s)
+
+
+def rate_limit(options: Mapping[str, str]) -> RateLimit | None:
+    """Return the limit that *options* set, by their names; None: no limit. Raises: ConfigError."""
+    numbers = {name: _positive(name, options[name]) for name in OPTIONS if name in options}
+    if MAX_BYTES_PER_SECOND not in numbers:
+        if numbers:
+            raise ConfigError(f"{MAX_CONCURRENT_TASKS} has no use without {MAX_BYTES_PER_SECOND}")
+        return None
+    tasks = numbers.get(MAX_CONCURRENT_TASKS)
+    if tasks is None:
+        return RateLimit(numbers[MAX_BYTES_PER_SECOND], _cores(), socket.gethostname())
+    return RateLimit(numbers[MAX_BYTES_PER_SECOND], tasks)
+
+
+def _positive(name: str, value: str) -> int:
+    text = value.strip()
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text)):
+        raise ConfigError(f"{name} = {value!r}: expected a positive whole number, such as 10000000")
+    return int(text)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use, which is how many tasks `local[*]` runs at a time."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
