@@ -11,7 +11,7 @@ from aioproducer.extras import needs
 try:
     import pyspark.sql.datasource  # noqa: F401 - asked for here, so that its absence is explained
 except ImportError as _missing:
-    raise ImportError(needs("aioproducer.spark", "spark", "pyspark>=4.1")) from _missing
+    raise ImportError(needs("aioproducer.spark", "spark", "pyspark>=4.0")) from _missing
 
 from aioproducer.spark.sink_source import AioProducerSource as AioProducerSource
 

@@ -12,18 +12,24 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.committing import planned
 from aioproducer.spark.sink_options import sink_options
 from aioproducer.spark.sink_schema import record_columns
 from aioproducer.spark.spark_errors import hide_traceback, sparks_errors
 from aioproducer.spark.task import Task
+from aioproducer.spark.writer import BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader
 
-    from aioproducer.spark.writer import BatchWriter, StreamWriter
+    from aioproducer.spark.stream_writer import StreamWriter
 
 ONLY_WRITES: Final = "the format 'aioproducer' only writes; read the topic with Spark's own format 'kafka'"
 NEEDS_COLUMNS: Final = "CREATE TABLE … USING aioproducer needs columns, such as (key STRING, value STRING)"
+NO_STREAMS: Final = (
+    "writeStream.format('aioproducer') needs Spark 4.1 or newer, this is Spark {version}; write each micro-batch:"
+    " writeStream.foreachBatch(lambda rows, batch_id: rows.write.format('aioproducer').mode('append')….save())"
+)
 
 
 class NoStream(DataSourceStreamReader):
@@ -74,7 +80,6 @@ class AioProducerSource(datasource.DataSource):
         Raises:
             PySparkValueError: an option or a column is wrong, or the save mode is Overwrite.
             PySparkTypeError: a column has another type than the sink takes.
-            PySparkRuntimeError: this Spark is too old.
         """
         with sparks_errors():
             if overwrite:
@@ -82,9 +87,6 @@ class AioProducerSource(datasource.DataSource):
                     "Save mode Overwrite not allowed for Kafka. The allowed save mode is Append: mode('append')."
                 )
             task = self._task(schema)
-            from aioproducer.spark.committing import planned  # noqa: PLC0415 - after the check of Spark's version
-            from aioproducer.spark.writer import BatchWriter  # noqa: PLC0415 - likewise
-
             return BatchWriter(planned(task))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - likewise
@@ -92,19 +94,16 @@ class AioProducerSource(datasource.DataSource):
 
         *overwrite* is how Spark tells output mode complete, in which every micro-batch appends the whole result.
 
-        Raises: as `writer`.
+        Raises: as `writer`; PySparkRuntimeError: this is Spark 4.0.
         """
         with sparks_errors():
-            task = self._task(schema)
-            from aioproducer.spark.writer import StreamWriter  # noqa: PLC0415 - as above
+            if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+                raise PySparkRuntimeError(NO_STREAMS.format(version=pyspark.__version__))
+            from aioproducer.spark.stream_writer import StreamWriter  # noqa: PLC0415 - Spark 4.0 cannot import it
 
-            return StreamWriter(task)
+            return StreamWriter(self._task(schema))
 
     def _task(self, schema: StructType) -> Task:
-        if not hasattr(datasource, "DataSourceStreamArrowWriter"):
-            raise PySparkRuntimeError(
-                f"the format 'aioproducer' needs Spark 4.1 or newer; this is Spark {pyspark.__version__}"
-            )
         options = sink_options(self.options)
         columns = record_columns(schema, options.topic, options.timestamp_column)
         return Task(options.producer, columns, options.delivery, options.dead_letters, limit=options.limit)

@@ -1,17 +1,17 @@
-"""The two writers that Spark calls: the same task for a batch and for each micro-batch of a stream."""
+"""The writer of a batch, and the base that it shares with the writer of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.heap import settle_heap
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.spark_errors import sparks_errors
-from aioproducer.spark.task import Task, no_micro_batch
+from aioproducer.spark.task import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,8 @@ class Planned:
                 self._is_planned = True
         return {"_task": self._task}
 
-    def _run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
+    def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
+        """Run the task, and settle the heap."""
         with sparks_errors():
             report = self._task.run(rows, replays=replays)
         settle_heap()
@@ -45,7 +46,7 @@ class BatchWriter(Planned, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition (in a task)."""
-        return self._run(iterator, replays=False)
+        return self.run(iterator, replays=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take notice that all is written, or decide that it is to be seen (on the driver)."""
@@ -57,27 +58,3 @@ class BatchWriter(Planned, DataSourceArrowWriter):
         """Take notice that a task failed for good (on the driver); what others wrote stays, unless in transactions."""
         abort(self._task, messages)
         log_aborted(messages)
-
-
-class StreamWriter(Planned, DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream; on the driver there is a new one for each."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one partition of a micro-batch (in a task)."""
-        return self._run(iterator, replays=True)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver).
-
-        Without micro-batches Spark commits, every second, what its tasks may not even have been given: no task has reported.
-        """
-        with sparks_errors():
-            if None in messages:
-                raise no_micro_batch()
-            commit(self._task, messages, streams=True)
-        log_committed(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise
-        """Take notice that a micro-batch failed or was stopped (on the driver); what is written stays, as above."""
-        abort(self._task, messages)
-        log_aborted(messages, batchId)

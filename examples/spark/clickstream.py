@@ -1,6 +1,6 @@
 """Clicks, joined with who clicked and on what, into a topic; then the topic is read back, audited and drawn.
 
-It needs Java, PySpark >= 4.1, confluent-kafka, jinja2 and matplotlib. If there is no Kafka on localhost:9092,
+It needs Java, PySpark >= 4.0, confluent-kafka, jinja2 and matplotlib. If there is no Kafka on localhost:9092,
 `aioproducer broker --topic clicks:6` does. Then:
 
     python examples/spark/clickstream.py localhost:9092 clicks

@@ -1,6 +1,6 @@
 """Rows of CSV or Parquet files into a topic, with keys and headers.
 
-It needs Java and PySpark >= 4.1; if there is no Kafka on localhost:9092, `aioproducer broker` does. Then, with a file
+It needs Java and PySpark >= 4.0; if there is no Kafka on localhost:9092, `aioproducer broker` does. Then, with a file
 orders.csv whose first line is `order,customer,country,total`:
 
     python examples/spark/csv_to_kafka.py localhost:9092 orders orders.csv --key customer --header country

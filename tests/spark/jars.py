@@ -13,7 +13,7 @@ import pyspark
 
 from tests.kafka.apache.jars import fetched, pin
 
-CONNECTORS: Final = {"4.1": "4.1.3", "4.2": "4.2.0"}
+CONNECTORS: Final = {"4.0": "4.0.3", "4.1": "4.1.3", "4.2": "4.2.0"}
 """Spark's release, and the newest connector for it that the central repository has. 4.3 runs with the last one, too."""
 
 VERSION: Final = CONNECTORS.get(pyspark.__version__.rpartition(".")[0], CONNECTORS["4.2"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,11 +21,16 @@ from aioproducer.spark.decision_protocol import End
 from aioproducer.spark.decision_records import TOPIC, Share
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.task import Task
-from aioproducer.spark.writer import StreamWriter
 from aioproducer.transactional import Transaction
 from aioproducer.transactions.administration import Administration
 from aioproducer.transactions.transaction_requests import TransactionRequests
+from tests.spark.features import HAS_STREAM_SINK
 from tests.spark.probe import VARIABLE, at
+
+if HAS_STREAM_SINK or TYPE_CHECKING:
+    from aioproducer.spark.stream_writer import StreamWriter
+else:
+    StreamWriter = object
 
 
 class ProbedSource(AioProducerSource):

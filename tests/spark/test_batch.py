@@ -21,6 +21,7 @@ from aioproducer.spark.writer import BatchWriter
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import Record, read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
+from tests.spark.features import needs_worker_logs
 from tests.spark.log import SparkLog
 
 ROWS = 1_000_000
@@ -234,6 +235,7 @@ def test_the_driver_says_what_was_written(
     assert line.endswith("bytes=10000 tasks=2")
 
 
+@needs_worker_logs
 def test_spark_can_collect_what_the_driver_says(spark: SparkSession, save: Save, topic: str) -> None:
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:

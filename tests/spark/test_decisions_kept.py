@@ -20,6 +20,7 @@ from aioproducer.spark.decision_records import TOPIC
 from examples.spark.stream import events_from, make_events, records_of
 from tests.kafka.apache.broker import ApacheKafka
 from tests.spark.audited import audited_when_committed
+from tests.spark.features import needs_stream_sink
 from tests.spark.log import SparkLog
 from tests.spark.program import ROOT
 
@@ -120,6 +121,7 @@ def test_job_is_written_once_on_a_topic_whose_decisions_expire(
             save(spark, broker, topic, jobId="nightly 2")
 
 
+@needs_stream_sink
 def test_running_query_changes_guarantee_and_prefix(
     spark: SparkSession, broker: ApacheKafka, tmp_path: Path, spark_log: SparkLog
 ) -> None:

@@ -30,6 +30,7 @@ from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records
 from tests.spark.audited import audited_when_committed
 from tests.spark.exactly_once_stream import RUN, stream
+from tests.spark.features import needs_stream_sink
 from tests.spark.log import SparkLog
 from tests.spark.probe import Act, Probe
 from tests.spark.probed_source import ProbedSource
@@ -139,6 +140,7 @@ def job(
     return job
 
 
+@needs_stream_sink
 @steps((LOG, "between-commits"))
 def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Path) -> None:
     """With its JVM, in the first batch; another one goes on, and cuts it into other tasks."""
@@ -151,6 +153,7 @@ def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Pat
     job.check()
 
 
+@needs_stream_sink
 @in_the_long_form
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
@@ -170,6 +173,7 @@ def test_the_driver_is_killed_again_and_again(job: Job, guarantee: str, tmp_path
     job.check(files * EVENTS_PER_FILE)
 
 
+@needs_stream_sink
 @pytest.mark.parametrize("act", [Act.KILL, Act.FAIL] if ALL else [Act.KILL])
 @steps((SINGLE, "decision-written"), (LOG, "task-flushed"), (LOG, "decision-written"), (LOG, "before-done"))
 def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: Act) -> None:
@@ -183,6 +187,7 @@ def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: 
     job.check()
 
 
+@needs_stream_sink
 @in_the_long_form
 @steps(of=("task-flushed", *OF_DECISIONS))
 def test_a_driver_that_was_replaced_decides_nothing(
@@ -201,6 +206,7 @@ def test_a_driver_that_was_replaced_decides_nothing(
         job.check()
 
 
+@needs_stream_sink
 @in_the_long_form
 @pytest.mark.timeout(300)  # a driver to be killed, and two queries behind it
 @steps(of=OF_TASKS)
@@ -233,6 +239,7 @@ def kill(process: psutil.Process) -> None:
         process.kill()
 
 
+@needs_stream_sink
 @in_the_long_form
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
 def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
@@ -248,6 +255,7 @@ def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
     job.check()
 
 
+@needs_stream_sink
 @in_the_long_form
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
 def test_the_time_of_a_transaction_runs_out(job: Job, step: str, tmp_path: Path) -> None:
@@ -280,6 +288,7 @@ def recover(job: Job, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd=ROOT)
 
 
+@needs_stream_sink
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG] if ALL else [LOG])
 def test_a_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarantee: str) -> None:
     """What the old one has decided is not taken for decisions on its batches."""
@@ -289,6 +298,7 @@ def test_a_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarante
         assert job.committed(number * EVENTS) == number * EVENTS
 
 
+@needs_stream_sink
 def test_a_batch_is_one_task(job: Job) -> None:
     with pytest.raises(PySparkException, match=r"write coalesce\(1\)"):
         job.run(tasks=2)

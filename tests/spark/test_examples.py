@@ -34,6 +34,7 @@ from examples.spark import (
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records, read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
+from tests.spark.features import needs_stream_sink
 from tests.spark.log import SparkLog
 
 EXAMPLES = Path(__file__).parents[2] / "examples/spark"
@@ -114,6 +115,7 @@ def test_files_without_a_row_are_no_error(
 # --- stream
 
 
+@needs_stream_sink
 def test_a_stream_goes_on_from_its_checkpoint_and_the_audit_counts_what_is_written_again(
     run: Run, spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_the_audit_counts_what_is_writt
     assert {number for number, count in again.items() if count == 2} == set(range(1_000, 1_500))
 
 
+@needs_stream_sink
 def test_a_stream_without_events_makes_some(
     run: Run, kafka: ApacheKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +152,7 @@ def test_a_stream_without_events_makes_some(
 # --- dead_letters
 
 
+@needs_stream_sink
 def test_lines_that_cannot_be_sent_are_dead_letters_and_the_others_are_where_they_belong(
     run: Run, kafka: ApacheKafka, new_topic: NewTopic, tmp_path: Path, spark_log: SparkLog
 ) -> None:

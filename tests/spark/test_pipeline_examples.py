@@ -20,6 +20,7 @@ from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import Record, await_records
 from tests.spark.audited import audited
 from tests.spark.conftest import NewTopic, Save
+from tests.spark.features import needs_stream_sink
 from tests.spark.program import ROOT, driver, submit_environment
 
 RUN = "events"
@@ -64,6 +65,7 @@ def write_transactions(kafka: ApacheKafka, topic: str) -> None:
             end(30)
 
 
+@needs_stream_sink
 @pytest.mark.timeout(300)
 def test_from_kafka_to_kafka_each_event_is_there_once_though_the_query_is_killed(
     kafka: ApacheKafka, new_topic: NewTopic, once: Once, tmp_path: Path
@@ -90,6 +92,7 @@ def test_from_kafka_to_kafka_each_event_is_there_once_though_the_query_is_killed
     assert all((value["page"] in {"/1", "/2", "/3"}) == (value["section"] == "shop") for value in values)
 
 
+@needs_stream_sink
 def test_of_an_event_that_came_twice_the_first_is_kept(
     spark: SparkSession, kafka: ApacheKafka, save: Save, new_topic: NewTopic, once: Once
 ) -> None:
@@ -127,6 +130,7 @@ def test_of_an_event_that_came_twice_the_first_is_kept(
     )
 
 
+@needs_stream_sink
 @pytest.mark.skipif(os.environ.get("EXACTLY_ONCE") != "all", reason="takes a minute; EXACTLY_ONCE=all has it")
 @pytest.mark.timeout(300)
 def test_a_stream_that_is_killed_and_started_again_is_on_the_page(

@@ -27,6 +27,9 @@ ORDERS = [
 ]
 
 
+pytestmark = pytest.mark.skipif(not hasattr(fn, "arrow_udf"), reason="fn.arrow_udf came with Spark 4.1")
+
+
 @pytest.fixture
 def fake() -> Iterator[RegistryFake]:
     with registry() as running:

@@ -11,6 +11,7 @@ from examples.spark.stream import events_from, into_topic, make_events, records_
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records, read_with_librdkafka
 from tests.spark.audited import audited
+from tests.spark.features import needs_stream_sink
 from tests.spark.gate import Gate
 from tests.spark.log import SparkLog
 from tests.spark.program import ROOT, driver
@@ -21,6 +22,7 @@ GATE = EVENTS_PER_FILE + 35_000
 GATED_QUERY = ROOT / "tests/spark/gated_stream.py"
 
 
+@needs_stream_sink
 def test_a_driver_killed_amid_a_micro_batch_loses_nothing_and_repeats_only_that_one(
     spark: SparkSession, spark_log: SparkLog, kafka: ApacheKafka, topic: str, gate: Gate, tmp_path: Path
 ) -> None:

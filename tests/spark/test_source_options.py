@@ -14,6 +14,7 @@ from aioproducer.spark.sink_options import OF_CONSUMERS, OF_SOURCE
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
+from tests.spark.features import needs_stream_sink
 from tests.spark.log import SparkLog
 
 EVENT = "spark.source_option.without_effect name="
@@ -72,6 +73,7 @@ def test_a_batch_copies_a_topic(
     assert warned_of(spark_log) == Counter((*NAMES, "endingOffsets")), "one each"
 
 
+@needs_stream_sink
 def test_a_stream_copies_a_topic(
     spark: SparkSession, kafka: ApacheKafka, original: str, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records, read_with_librdkafka
+from tests.spark.features import HAS_STREAM_SINK, needs_stream_sink
 from tests.spark.gate import Gate
 from tests.spark.log import SparkLog
 
@@ -62,6 +63,7 @@ def run_to_the_end(writer: DataStreamWriter) -> StreamingQuery:
     return query
 
 
+@needs_stream_sink
 def test_every_row_of_every_micro_batch_is_there_once(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
@@ -80,6 +82,7 @@ def test_every_row_of_every_micro_batch_is_there_once(
         spark_log.wait_for(f"spark.batch.committed query={query.id} batch={batch} rows={rows} ")
 
 
+@needs_stream_sink
 def test_a_query_may_have_a_name(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
@@ -92,6 +95,7 @@ def test_a_query_may_have_a_name(
     assert "without_effect" not in spark_log.text()
 
 
+@needs_stream_sink
 def test_a_query_stopped_amid_a_batch_ends_and_loses_nothing_when_it_is_started_again(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, gate: Gate
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_query_stopped_amid_a_batch_ends_and_loses_nothing_when_it_is_started_
     assert all(counts[number] == 1 for number in range(1_000)), "the batch before was committed"
 
 
+@needs_stream_sink
 def test_output_mode_complete_appends_the_whole_result_each_time(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
@@ -145,6 +150,7 @@ def test_output_mode_update_goes_through_foreach_batch(
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 97
 
 
+@needs_stream_sink
 def test_of_a_query_without_micro_batches_nothing_is_committed(
     spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
@@ -159,6 +165,7 @@ def test_of_a_query_without_micro_batches_nothing_is_committed(
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
 
 
+@needs_stream_sink
 def test_what_is_wrong_with_a_stream_ends_the_query_and_says_so(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
@@ -166,3 +173,12 @@ def test_what_is_wrong_with_a_stream_ends_the_query_and_says_so(
     query = to_topic(files.stream().drop("value"), kafka, topic, tmp_path).start()
     with pytest.raises(PySparkException, match="Required attribute 'value' not found"):
         query.awaitTermination(60)
+
+
+@pytest.mark.skipif(HAS_STREAM_SINK, reason="Spark 4.0 alone has no Arrow writer for streams")
+def test_spark_4_0_names_foreachbatch_for_a_stream(
+    files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
+) -> None:
+    files.add(1)
+    with pytest.raises(PySparkException, match=r"needs Spark 4\.1 or newer.*writeStream\.foreachBatch\("):
+        run_to_the_end(to_topic(files.stream(), kafka, topic, tmp_path))

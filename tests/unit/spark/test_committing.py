@@ -20,9 +20,10 @@ from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, Exactl
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import Shared, Skipped, log_topic_unchecked
 from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
-from aioproducer.spark.writer import BatchWriter, StreamWriter
+from aioproducer.spark.writer import BatchWriter
 from aioproducer.testing import ThreadedCluster
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 2})

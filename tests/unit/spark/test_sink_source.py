@@ -12,7 +12,8 @@ from pyspark.sql import datasource
 from pyspark.sql.types import StringType, StructField, StructType
 
 from aioproducer.spark import AioProducerSource, committing
-from aioproducer.spark.writer import BatchWriter, StreamWriter
+from aioproducer.spark.stream_writer import StreamWriter
+from aioproducer.spark.writer import BatchWriter
 from pyspark_aioproducer import DefaultSource
 
 OPTIONS = {"kafka.bootstrap.servers": "a:9092", "topic": "orders"}
@@ -55,12 +56,19 @@ def test_a_topic_is_not_overwritten() -> None:
         AioProducerSource(OPTIONS).writer(ROWS, True)
 
 
-def test_a_spark_that_is_too_old_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_4_0_writes_batches_and_names_foreachbatch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
     monkeypatch.setattr("pyspark.__version__", "4.0.5")
-    for make in (AioProducerSource(OPTIONS).writer, AioProducerSource(OPTIONS).streamWriter):
-        with pytest.raises(PySparkRuntimeError, match=r"needs Spark 4\.1 or newer; this is Spark 4\.0\.5"):
-            make(ROWS, False)
+    assert isinstance(AioProducerSource(OPTIONS).writer(ROWS, False), BatchWriter)
+    with pytest.raises(
+        PySparkRuntimeError, match=r"this is Spark 4\.0\.5; .*foreachBatch\(lambda rows, batch_id"
+    ):
+        AioProducerSource(OPTIONS).streamWriter(ROWS, False)
+
+
+def test_spark_4_0_imports_the_package() -> None:
+    program = "from pyspark.sql import datasource; del datasource.DataSourceStreamArrowWriter; import aioproducer.spark"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("kind", [AioProducerSource, DefaultSource])

@@ -8,8 +8,8 @@ from pyspark.errors import PySparkValueError
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.task import Task
-from aioproducer.spark.writer import StreamWriter
 
 WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
 
