@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aioproducer.batching.batch import Batch, Place, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 USED_FOR_S: Final = 1.0
 """A topic counts as in use for so long after a batch is opened: a search in the metadata per batch would cost 1 % of its CPU."""
+
+Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
+"""Serialized record: queue (None: the sticky partition's), value, key, headers, timestamp in milliseconds, size."""
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 
@@ -243,16 +246,13 @@ class Accumulator:
         return waiter
 
     def append_and_locate(
-        self, topic: TopicQueues, queue: PartitionQueue | None, value: bytes | None, key: bytes | None,
-        headers: Headers, timestamp_ms: int, size: int,
-        *, kind: ReceiptKind, called_at: float, waiter: RecordFuture, reserved: int = 0,
+        self, topic: TopicQueues, *ready: *Ready,
+        kind: ReceiptKind, called_at: float, waiter: RecordFuture, reserved: int = 0,
     ) -> Place | None:  # fmt: skip
         """Append the record of a call that has waited since *called_at*, and return its place; None without memory."""
+        queue = ready[0]
         self._admit(topic, queue or topic.sticky, called_at)
-        appended = self.append(
-            topic, queue, value, key, headers, timestamp_ms, size, kind,
-            reserved=reserved, called_at=called_at, waiter=waiter,
-        )  # fmt: skip
+        appended = self.append(topic, *ready, kind, reserved=reserved, called_at=called_at, waiter=waiter)
         target = queue or topic.sticky
         if target is None or (batch := target.open) is None:
             return None

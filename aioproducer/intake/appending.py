@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
-from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.accumulator import Accumulator, Ready
 from aioproducer.batching.append_lock import QueuedCall
 from aioproducer.batching.batch import Place, RecordFuture
 from aioproducer.batching.memory_budget import MemoryBudget
-from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers
-
-Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
-"""Arguments of `Accumulator.append`: queue (None: the sticky partition's), value, key, headers, timestamp, size."""
 
 REFUSALS: Final = (ProducerError, ValueError, asyncio.CancelledError)
 """Exceptions that end a waiting call; every other exception has interrupted it."""
@@ -215,25 +211,20 @@ class PendingAppend(WaitingCall):
         "value",
     )
 
+    topic: str
+    value: Any
+    key: Any
+    partition: int | None
+    headers: Headers
+    timestamp_ms: int
     future: RecordFuture
     """Future of the record; unset before the first attempt."""
 
     def __init__(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: Headers,
-        timestamp_ms: int,
-        ready: Ready | None = None,
+        self, *record: *tuple[str, Any, Any, int | None, Headers, int], ready: Ready | None = None
     ) -> None:
-        self.topic: str = topic
-        self.value: Any = value
-        self.key: Any = key
-        self.partition = partition
-        self.headers: Headers = headers
-        self.timestamp_ms: int = timestamp_ms
+        """*record*: topic, value, key, partition, headers and timestamp in milliseconds, all checked."""
+        self.topic, self.value, self.key, self.partition, self.headers, self.timestamp_ms = record
         self.ready = ready
         """The serialized record with its partition; serialized and chosen once."""
         self.place: Place | None = None

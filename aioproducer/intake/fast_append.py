@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.acceleration import fastest
 from aioproducer.batching.accumulator import Accumulator, W
@@ -26,20 +26,14 @@ _OTHER: Final = 2**62
 _TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
 
 
+Arguments: TypeAlias = tuple[str, Any, Any, int | None, HeadersInput, int | None]
+"""Arguments of a call for one record: topic, value, key, partition, headers, timestamp in milliseconds."""
+
+
 class Append(Protocol):
     """Entry of `send`, `enqueue` and `send_nowait`: one object per state of a producer."""
 
-    def append(
-        self,
-        kind: Kind[W],
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-        /,
-    ) -> W | PendingAppend:
+    def append(self, kind: Kind[W], /, *record: *Arguments) -> W | PendingAppend:
         """Append a record and return its waiter, or return the record as a pending call if the call has to wait."""
         ...
 
@@ -82,7 +76,7 @@ class FastAppend:
         """True if Kafka's default partitioner chooses the partition of a key."""
         return self._partition_of is not None
 
-    def append(
+    def append(  # noqa: C901, PLR0912 - without a call per record
         self,
         kind: Kind[W],
         topic: str,
@@ -114,44 +108,33 @@ class FastAppend:
                 if waiter is not None:
                     return waiter
             else:
-                outcome = self._append_any(kind, queues, value, key, partition, headers, timestamp_ms)
-                if outcome is not None:
-                    return outcome
+                size = RECORD_OVERHEAD
+                pairs: Headers = NO_HEADERS
+                if value is not None:
+                    size += len(value) if type(value) is bytes else _OTHER
+                if key is not None:
+                    size += len(key) if type(key) is bytes else _OTHER
+                if headers is not NO_HEADERS:
+                    pairs, of_headers = measured_headers(headers)
+                    size += of_headers
+                if (
+                    size <= self.largest_record
+                    and (partition is None or _is_within(partition, len(queues.leaders)))
+                    and (timestamp_ms is None or _is_within(timestamp_ms, _TIMESTAMPS))
+                ):
+                    if partition is not None:
+                        queue: PartitionQueue | None = queues.by_partition[partition]
+                    else:
+                        queue = self._queue(queues, key, pairs)
+                    waiter = self._accumulator.append(
+                        queues, queue, value, key, pairs, timestamp_ms, size, kind
+                    )
+                    if waiter is not None:
+                        return waiter
+                    at = self._accumulator.clock.fresh_ms() if timestamp_ms is None else timestamp_ms
+                    ready = (queue, value, key, pairs, at, size)
+                    return PendingAppend(queues.name, value, key, partition, pairs, at, ready=ready)
         return self._general(kind, topic, value, key, partition, headers, timestamp_ms)
-
-    def _append_any(
-        self,
-        kind: Kind[W],
-        queues: TopicQueues,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-    ) -> W | PendingAppend | None:
-        """Append a record with any fields; return None for a record that is passed on."""
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value) if type(value) is bytes else _OTHER
-        if key is not None:
-            size += len(key) if type(key) is bytes else _OTHER
-        if headers is not NO_HEADERS:
-            headers, of_headers = measured_headers(headers)
-            size += of_headers
-        if (
-            size > self.largest_record
-            or not (partition is None or _is_within(partition, len(queues.leaders)))
-            or not (timestamp_ms is None or _is_within(timestamp_ms, _TIMESTAMPS))
-        ):
-            return None
-        queue = queues.by_partition[partition] if partition is not None else self._queue(queues, key, headers)
-        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, kind)
-        if waiter is not None:
-            return waiter
-        if timestamp_ms is None:
-            timestamp_ms = self._accumulator.clock.fresh_ms()
-        ready = (queue, value, key, headers, timestamp_ms, size)
-        return PendingAppend(queues.name, value, key, partition, headers, timestamp_ms, ready)
 
     def _queue(self, queues: TopicQueues, key: bytes | None, headers: Headers) -> PartitionQueue | None:
         """Return the queue that the partitioner chooses; None for the sticky one."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, cast
+from typing import cast
 
-from aioproducer.batching.accumulator import Accumulator, W
+from aioproducer.batching.accumulator import Accumulator, Ready, W
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -26,7 +26,6 @@ from aioproducer.errors import (
 from aioproducer.intake.appending import (
     REFUSALS,
     PendingAppend,
-    Ready,
     earlier_calls,
     has_partition,
     no_memory,
@@ -41,14 +40,14 @@ from aioproducer.intake.checks import (
     exact_str,
     legal_headers,
 )
-from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
+from aioproducer.intake.fast_append import Append, Arguments, FastAppend, accelerated_append
 from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import record_size_bound
 from aioproducer.serializers import Serializer
-from aioproducer.types import Headers, HeadersInput, ProducerRecord
+from aioproducer.types import Headers, ProducerRecord
 
 
 class Intake:
@@ -106,26 +105,13 @@ class Intake:
                 fast, accumulator, loop=self.loop, running_loop=self._running_loop
             )
 
-    def append(
-        self,
-        kind: Kind[W],
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-        /,
-    ) -> W | PendingAppend:
+    def append(self, kind: Kind[W], /, *record: *Arguments) -> W | PendingAppend:
         """Append a record and return its waiter, or return the record as a pending call if the call has to wait.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
         self.check_loop()
-        pending = self.check(topic, value, key, partition, headers, timestamp_ms)
-        return self._append_pending(kind, pending)
-
-    def _append_pending(self, kind: Kind[W], pending: PendingAppend) -> W | PendingAppend:
+        pending = self.check(*record)
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic)
         if queues is None or not queues.leaders:
@@ -149,55 +135,38 @@ class Intake:
         self._accumulator.update_topic(topic, info.leaders, info.topic_id)
         return queues
 
-    def check(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-    ) -> PendingAppend:
+    def check(self, *record: *Arguments) -> PendingAppend:
         """Call the interceptors, check the record and copy mutable parts.
 
         Raises: TypeError, ValueError, with the argument's name; ProducerError if an interceptor returned an invalid record.
         """
         if not self.settings.interceptors:
-            return self._checked(topic, value, key, partition, headers, timestamp_ms)
-        topic = exact_str(topic)
-        record = self.settings.interceptors.on_send(
-            ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
-        )
+            return self._checked(*record)
+        topic = exact_str(record[0])
+        sent = self.settings.interceptors.on_send(ProducerRecord(topic, *record[1:]))
         try:
             return self._checked(
-                record.topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
+                sent.topic, sent.value, sent.key, sent.partition, sent.headers, sent.timestamp_ms
             )
         except (TypeError, ValueError) as error:
             try:
-                self._checked(topic, value, key, partition, headers, timestamp_ms)
+                self._checked(topic, *record[1:])
             except (TypeError, ValueError) as reason:  # invalid before the interceptors
-                self.tell(topic, None, legal_headers(record.headers), reason)
+                self.tell(topic, None, legal_headers(sent.headers), reason)
                 raise
             invalid = ProducerError(f"an interceptor returned an invalid record for {topic!r}: {error}")
-            self.tell(topic, None, legal_headers(record.headers), invalid)
+            self.tell(topic, None, legal_headers(sent.headers), invalid)
             raise invalid from error
 
-    def _checked(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-    ) -> PendingAppend:
+    def _checked(self, *record: *Arguments) -> PendingAppend:
+        topic, value, key, partition, headers, timestamp_ms = record
         return PendingAppend(
-            topic=check_topic(topic),
-            value=value if self.settings.value_serializer is not None else as_bytes("value", value),
-            key=key if self.settings.key_serializer is not None else as_bytes("key", key),
-            partition=None if partition is None else check_partition("partition", partition),
-            headers=as_headers("headers", headers),
-            timestamp_ms=self._accumulator.clock.fresh_ms()
+            check_topic(topic),
+            value if self.settings.value_serializer is not None else as_bytes("value", value),
+            key if self.settings.key_serializer is not None else as_bytes("key", key),
+            None if partition is None else check_partition("partition", partition),
+            as_headers("headers", headers),
+            self._accumulator.clock.fresh_ms()
             if timestamp_ms is None
             else check_timestamp("timestamp_ms", timestamp_ms),
         )

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from aioproducer.batching.accumulator import Ready
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed
-from aioproducer.intake.appending import PendingAppend, Ready, WaitingCall
+from aioproducer.intake.appending import PendingAppend, WaitingCall
 from tests.fakes import topic_info
 from tests.unit.floor_rig import TOPIC, FloorRig
 
