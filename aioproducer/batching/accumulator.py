@@ -347,7 +347,7 @@ class Accumulator:
             queue = queue or sticky
             if queue.open is not None and queue.open.size + size > queue.open.limit:
                 self._grow(topic, queue, queue.open, size, joins_at)
-        return self._open_batch(topic, queue, now) if queue.open is None else queue.open
+        return self._open_batch(topic, queue, size, now) if queue.open is None else queue.open
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, at: float) -> None:
         """Let *batch*, at its limit, go; until then a call *at* a time adds as much again, if that fits (KIP-782)."""
@@ -364,17 +364,17 @@ class Accumulator:
             self.schedule.make_due(batch, queue, now)
             self.wake()
 
-    def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
+    def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, size: int, now: float) -> Batch:
         if self.closed_for is not None:  # user code, such as a serializer, has closed the producer
             raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
-        limit = topic.limits.first_limit(now, is_next=is_busy)
+        # The first record always fits: half of a batch may be smaller.
+        limit = max(topic.limits.first_limit(now, is_next=is_busy), size + BATCH_OVERHEAD)
         lingers = self.settings.linger_s and (is_busy or not is_adaptive) and not self.hurries()
         deadline, joins_until = now + self.settings.delivery_timeout_s, now + self.windows.lasts_s
-        at, order, rate = queue.topic_partition, queue.next_order(), topic.limits.rate
-        columns, due = self._open_records(), not lingers
+        at, order, rate, due = queue.topic_partition, queue.next_order(), topic.limits.rate, not lingers
         batch = Batch(
-            at, order, now, deadline, limit, rate, joins_until=joins_until, due=due, columns=columns
+            at, order, now, deadline, limit, rate, joins_until=joins_until, due=due, columns=self._open_records()
         )  # fmt: skip
         queue.open = batch
         queue.batches.append(batch)

@@ -24,7 +24,7 @@ from aioproducer.partitioning.partitioner import (
 )
 from aioproducer.records.record_batch import open_records
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
-from tests.unit.floor_rig import TOPIC
+from tests.unit.floor_rig import NODE, TOPIC
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
 
 LARGEST = 300
@@ -128,6 +128,23 @@ class TestCommonRecords:
         rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
         assert not rig.append_fast(**fields).done()
         assert [len(batch) for batch in rig.accumulator.unresolved] == [1]
+
+    @pytest.mark.skipif(not accelerated, reason="an append in C only")
+    @pytest.mark.parametrize("fields", [{"partition": 0}, {"key": b"k"}, {}])
+    @pytest.mark.parametrize("size", [60, LARGEST - 80, LARGEST])
+    async def test_record_over_half_a_batch_is_first_in_c_when_busy(self, fields: Any, size: int) -> None:
+        rig = FastRig(records=open_records, linger_is_adaptive=True, batch_bytes=size)
+        _ = rig.accumulator.topics[TOPIC][0]
+        front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
+        on_loop: Any = {"loop": rig.loop, "running_loop": running_loop_of(rig.loop)}
+        rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
+        rig.accumulator.schedule.mark_busy(NODE)
+        for count in range(1, 4):
+            assert not rig.append_fast(b"v" * (LARGEST - 100), **fields).done()
+            assert [len(batch) for batch in rig.accumulator.unresolved] == [1] * count
+            assert rig.accumulator.memory.used == sum(each.held for each in rig.accumulator.unresolved)
+            [*_, last] = rig.accumulator.unresolved
+            rig.accumulator.seal(last, rig.loop.time())
 
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
     async def test_batch_opened_in_c_is_removed_when_its_first_waiter_fails(self) -> None:
