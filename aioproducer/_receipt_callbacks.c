@@ -150,9 +150,18 @@ typedef struct {
     Receipt *receipt; /* NULL at the end */
 } Iterator;
 
+/* One freed iterator, which the next await reuses. A task that awaits many Futures has one iterator at a time. */
+static Iterator *spare;
+
 PyObject *aioproducer_receipt_iterator(PyObject *receipt)
 {
-    Iterator *made = PyObject_GC_New(Iterator, (PyTypeObject *)tool((Receipt *)receipt, ITERATOR_TYPE));
+    PyTypeObject *type = (PyTypeObject *)tool((Receipt *)receipt, ITERATOR_TYPE);
+    Iterator *made = spare;
+    spare = NULL;
+    if (made == NULL)
+        made = PyObject_GC_New(Iterator, type);
+    else
+        (void)PyObject_Init((PyObject *)made, type);
     if (made != NULL) {
         made->receipt = (Receipt *)Py_NewRef(receipt);
         if (!aioproducer_receipt_is_done(made->receipt)) /* else the iterator ends at once and is part of no cycle */
@@ -181,8 +190,22 @@ static void iterator_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     (void)iterator_clear(self);
-    PyObject_GC_Del(self);
+    if (spare == NULL && aioproducer_keeps_spares())
+        spare = (Iterator *)self;
+    else
+        PyObject_GC_Del(self);
     Py_DECREF(type);
+}
+
+/* Free the spare iterator; *type* is the class of iterators, which PyObject_GC_Del reads. */
+void aioproducer_free_spare_iterator(PyObject *type)
+{
+    Iterator *freed = spare;
+    spare = NULL;
+    if (freed != NULL) {
+        Py_SET_TYPE((PyObject *)freed, (PyTypeObject *)type);
+        PyObject_GC_Del(freed);
+    }
 }
 
 static PySendResult iterator_send(PyObject *self, PyObject *value, PyObject **result)

@@ -28,10 +28,16 @@ Receipt *aioproducer_allocate_receipt(PyObject *shared)
     return made;
 }
 
+/* Return 1 if freed objects may be kept. */
+int aioproducer_keeps_spares(void)
+{
+    return MOST_SPARES != 0 && kinds != 0;
+}
+
 /* Free *receipt*, which is untracked and refers to no object. */
 void aioproducer_free_receipt(Receipt *receipt)
 {
-    if (kinds == 0 || spare_count >= MOST_SPARES) {
+    if (!aioproducer_keeps_spares() || spare_count >= MOST_SPARES) {
         PyObject_GC_Del(receipt);
         return;
     }
@@ -40,9 +46,11 @@ void aioproducer_free_receipt(Receipt *receipt)
     spare_count++;
 }
 
-/* Free the spares; *type* is the class of receipts, which PyObject_GC_Del reads. */
-static void free_spares(PyObject *type)
+/* Free the spares. PyObject_GC_Del reads their class. */
+static void free_spares(PyObject *shared)
 {
+    PyObject *type = shared_item(shared, RECEIPT_TYPE);
+    aioproducer_free_spare_iterator(shared_item(shared, ITERATOR_TYPE));
     while (spares != NULL) {
         Receipt *spare = spares;
         spares = (Receipt *)spare->of;
@@ -108,7 +116,7 @@ static void kind_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     if (--kinds == 0)
-        free_spares(shared_item(own->shared, RECEIPT_TYPE));
+        free_spares(own->shared);
     Py_XDECREF(own->shared);
     Py_XDECREF(own->waker);
     PyObject_GC_Del(self);

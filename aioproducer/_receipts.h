@@ -132,6 +132,7 @@ PyObject *aioproducer_receipt_result(PyObject *receipt, PyObject *unused);
 PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *aioproducer_receipt_callbacks(Receipt *receipt);
 PyObject *aioproducer_receipt_iterator(PyObject *receipt);
+void aioproducer_free_spare_iterator(PyObject *type);
 int aioproducer_receipt_take(Receipt *receipt, Due *due);
 int aioproducer_receipt_settle(Receipt *receipt, enum own own, PyObject *value);
 PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback);
@@ -139,6 +140,7 @@ PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback);
 /* _receipt_kind.c */
 Receipt *aioproducer_allocate_receipt(PyObject *shared);
 void aioproducer_free_receipt(Receipt *receipt);
+int aioproducer_keeps_spares(void);
 
 /* _receipt_runs.c */
 void aioproducer_due_clear(Due *due);

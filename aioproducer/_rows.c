@@ -335,31 +335,47 @@ static int may_refer_to_others(PyObject *field)
     return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
 }
 
-/* From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset. */
-static PyObject *allocate_metadata(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+static PyObject *fill(PyObject *metadata, PyObject *const fields[METADATA_FIELDS])
 {
-    PyObject *metadata = Py_Version < 0x030E0000 ? PyType_GenericAlloc(kind, METADATA_FIELDS) : PyTuple_New(METADATA_FIELDS);
     for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++)
         if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
             Py_CLEAR(metadata);
-    if (metadata == NULL || Py_Version < 0x030E0000)
-        return metadata;
+    return metadata;
+}
+
+/* From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset. */
+static PyObject *metadata_with_hash(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+{
     newfunc make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    PyObject *args = PyTuple_Pack(1, metadata), *made = args == NULL ? NULL : make(kind, args, NULL);
+    PyObject *tuple = fill(PyTuple_New(METADATA_FIELDS), fields);
+    PyObject *args = tuple == NULL ? NULL : PyTuple_Pack(1, tuple), *made = args == NULL ? NULL : make(kind, args, NULL);
     Py_XDECREF(args);
-    Py_DECREF(metadata);
+    Py_XDECREF(tuple);
     return made;
+}
+
+/* Before Python 3.14 the items follow the header of a tuple. PyTuple_SetItem would check each item, and expects NULL there. */
+static PyObject *metadata_without_hash(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+{
+    PyVarObject *made = PyObject_GC_NewVar(PyVarObject, kind, METADATA_FIELDS);
+    PyObject **items = (PyObject **)(made + 1);
+    for (Py_ssize_t at = 0; made != NULL && at < METADATA_FIELDS; at++)
+        items[at] = Py_NewRef(fields[at]);
+    return (PyObject *)made;
 }
 
 /* Metadata whose fields cannot lead back to it need no garbage collector. */
 PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
+    const int has_hash = Py_Version >= 0x030E0000;
+    PyObject *metadata = has_hash ? metadata_with_hash(kind, fields) : metadata_without_hash(kind, fields);
     int must_be_tracked = 0;
-    PyObject *metadata = allocate_metadata(kind, fields);
     for (Py_ssize_t at = 0; at < METADATA_FIELDS; at++)
         must_be_tracked = must_be_tracked || may_refer_to_others(fields[at]);
-    if (metadata != NULL && !must_be_tracked)
+    if (metadata != NULL && has_hash && !must_be_tracked)
         PyObject_GC_UnTrack(metadata);
+    if (metadata != NULL && !has_hash && must_be_tracked)
+        PyObject_GC_Track(metadata);
     return metadata;
 }
 

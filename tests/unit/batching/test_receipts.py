@@ -246,6 +246,23 @@ async def test_receipts_reuse_memory_so_no_collection_starts() -> None:
         gc.enable()
 
 
+async def test_iterators_in_reused_memory_have_their_own_receipt(of: Of) -> None:
+    _, stretch, futures = stretch_of(of, 4)
+    stretch.resolve(delivered(1, 2, 3, 4))
+    for _ in range(3):
+        assert offsets_of([each.__await__() for each in futures]) == [43, 42, 41, 40]
+
+
+def offsets_of(awaits: list[Any]) -> list[int]:
+    """End each of *awaits*, the last one first, and return the offsets."""
+    offsets: list[int] = []
+    while awaits:
+        with pytest.raises(StopIteration) as stop:
+            next(awaits.pop())
+        offsets.append(stop.value.value.offset)
+    return offsets
+
+
 def test_receipts_outlive_their_loop_and_kind(of: Of) -> None:
     async def leave() -> list[asyncio.Future[Any]]:
         _, stretch, futures = stretch_of(of, 3)
