@@ -15,6 +15,7 @@ from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.intake.intake import Intake
 from aioproducer.lifecycle import State
+from aioproducer.metrics.counters import Traffic
 from aioproducer.transactional import Transactional
 from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
 
@@ -278,6 +279,10 @@ class Producer(Transactional):
         if self._engine is None or self._state is State.STARTING:
             return {"producer": {}, "topics": {}, "nodes": {}}
         return self._engine.report()
+
+    def _traffic(self) -> Traffic:
+        """Return totals since the start; any thread may call."""
+        return Traffic() if self._engine is None else self._engine.metrics.traffic()
 
     @property
     def client_instance_id(self) -> str | None:

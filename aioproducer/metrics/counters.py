@@ -250,6 +250,23 @@ class CallTally(Tally):
     send_offsets_s: float
 
 
+class Traffic(NamedTuple):
+    """Totals of one producer since its start, or the difference of two."""
+
+    retries: int = 0
+    """Records to be sent again."""
+    throttle_ms: int = 0
+    """Pauses that brokers asked for."""
+    sent_bytes: int = 0
+    """Size of the batches as sent; a batch that is sent again counts again."""
+    plain_bytes: int = 0
+    """Size of these batches before compression."""
+
+    def since(self, earlier: Traffic) -> Traffic:
+        """Return the difference to *earlier*."""
+        return Traffic(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
 class Metrics:
     """All that one producer counts."""
 
@@ -286,6 +303,18 @@ class Metrics:
         with self.lock:
             for node_id in left:
                 self.forgotten_nodes.absorb(self.nodes.pop(node_id))
+
+    def traffic(self) -> Traffic:
+        """Return totals over all topics and nodes; any thread may call."""
+        with self.lock:
+            topics = [*self.topics.copy().values(), self.forgotten_topics]
+            nodes = [*self.nodes.copy().values(), self.forgotten_nodes]
+        return Traffic(
+            sum(each.retried_records for each in topics),
+            sum(each.throttle_ms for each in nodes),
+            sum(each.bytes for each in topics),
+            sum(each.uncompressed for each in topics),
+        )
 
     def refused(self, count: int, error: BaseException) -> None:
         """Count so many records that failed with *error* before they were in a batch; not those of wrong calls."""

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from aioproducer.metrics.counters import Traffic
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.decision_records import Decided, Share
 from aioproducer.spark.delivery import BatchId
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
 log: Final = logging.getLogger("aioproducer.spark")
 
 Messages: TypeAlias = Iterable[WriterCommitMessage | None]
+
+
+LISTED: Final = 100
+"""Maximum number of partitions of a task, and of a log line, whose offsets are listed: 24 bytes each in a report."""
+NAME_CHARS: Final = 100
+OF_CONNECT: Final = "Spark Connect - "
+"""Beginning of the description that Spark Connect gives to a job: the plan, which names nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +48,8 @@ class BadRows:
 class TaskReport(WriterCommitMessage):
     """What one attempt of one task has written: every row of it is acknowledged.
 
-    The driver holds those of all tasks, and Spark fails a job whose results are too large for it, after the rows are
-    written: so this has the same size however many partitions the rows went to.
+    The driver holds those of all tasks, and Spark fails a job whose results are too large for it
+    (`spark.driver.maxResultSize`), after the rows are written: so a report lists the offsets of at most `LISTED` partitions.
     """
 
     query_id: str | None
@@ -49,6 +61,17 @@ class TaskReport(WriterCommitMessage):
     """None: there were none."""
     unchecked: str = field(default="", kw_only=True)
     """Topic, and the reason why its time limits could not be read; empty if they were."""
+    name: str = field(default="", kw_only=True)
+    """Name of the query, or description of the job; empty if it has none."""
+    number: str = field(default="", kw_only=True)
+    """Number of the micro-batch; empty outside a stream."""
+    execution: str = field(default="", kw_only=True)
+    """Id of the query in the SQL tab of Spark's UI; empty if Spark sets none."""
+    traffic: Traffic = field(default=Traffic(), kw_only=True)
+    partitions: int = field(default=0, kw_only=True)
+    """Number of partitions written to, dead letters included."""
+    offsets: Mapping[str, array[int]] = field(default_factory=dict, kw_only=True)
+    """Partition, first and last offset in turn, by topic; empty with more than `LISTED` partitions."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,25 @@ class Skipped(WriterCommitMessage):
     batch: BatchId
 
 
+def origin(context: TaskContext) -> dict[str, Any]:
+    """Return the fields of a `TaskReport` about the query and job of a task: Spark's local properties.
+
+    Spark describes the jobs of a query in lines: the name, if the query has one, `id = …`, `runId = …`, `batch = …`. Its
+    version decides about the separator: a line feed (4.2), or `<br/>`.
+    """
+    described = context.getLocalProperty("spark.job.description") or ""
+    name = described.replace("<br/>", "\n").partition("\n")[0].strip()
+    query = context.getLocalProperty("sql.streaming.queryId")
+    if name.startswith(OF_CONNECT) or (query and name.startswith("id = ")):
+        name = ""
+    return {
+        "query_id": query,
+        "name": name[:NAME_CHARS],
+        "number": context.getLocalProperty("streaming.sql.batchId") or "",
+        "execution": context.getLocalProperty("spark.sql.execution.id") or "",
+    }
+
+
 def log_skipped(batch: BatchId) -> None:
     """Say that Spark has replayed a batch that is committed, and that nothing of it was written again."""
     _be_heard()
@@ -109,11 +151,14 @@ def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) 
     )  # fmt: skip
 
 
-def log_committed(messages: Messages, batch_id: int | None = None) -> None:
-    """Say that all tasks of a batch have written their rows, and how many of these are dead letters."""
+def log_committed(messages: Messages, batch_id: int | None = None, name: str = "") -> None:
+    """Log that all tasks of a batch have written their rows, and the number of dead letters.
+
+    *name* is the option `queryName`, for a batch without a report.
+    """
     _be_heard()
     reports = _reports(messages)
-    log.info("spark.batch.committed %s", _told(reports, batch_id))
+    log.info("spark.batch.committed %s", _told(reports, batch_id, name))
     for reason in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
         _log_unchecked(reason)
     if bad := [each.bad for each in reports if each.bad]:
@@ -130,10 +175,13 @@ def _log_unchecked(reason: str) -> None:
     log.warning("spark.timestamps.unchecked %s", reason)
 
 
-def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
-    """Say that a batch failed, and how much of it is in Kafka all the same; Spark may write that again."""
+def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "") -> None:
+    """Log that a batch failed, and the rows of it that are in Kafka; Spark may write them again.
+
+    *name* is the option `queryName`, for a batch without a report.
+    """
     _be_heard()
-    log.warning("spark.batch.aborted %s", _told(_reports(messages), batch_id))
+    log.warning("spark.batch.aborted %s", _told(_reports(messages), batch_id, name))
 
 
 def log_source_option(name: str) -> None:
@@ -152,15 +200,47 @@ def _reports(messages: Messages) -> list[TaskReport]:
     return [each for each in messages if isinstance(each, TaskReport)]  # None stands for a task that failed
 
 
-def _told(reports: Sequence[TaskReport], batch_id: int | None) -> str:
+def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> str:
     rows = sum(each.rows for each in reports)
     size = sum(each.bytes for each in reports)
-    return f"{_which(reports, batch_id)} rows={rows} bytes={size} tasks={len(reports)}"
+    name = next((each.name for each in reports if each.name), name)
+    execution = next((each.execution for each in reports if each.execution), "-")
+    traffic = [sum(column) for column in zip(Traffic(), *(each.traffic for each in reports), strict=True)]
+    retries, throttle_ms, sent_bytes, plain_bytes = traffic
+    rate = f"{sent_bytes / plain_bytes:.3f}" if plain_bytes else "-"
+    partitions, offsets = _written(reports)
+    return (
+        f"{_which(reports, batch_id)} rows={rows} bytes={size} tasks={len(reports)}"
+        f" name={repr(name) if name else '-'} execution={execution}"
+        f" retries={retries} throttle_ms={throttle_ms} compression_rate={rate}"
+        f" partitions={partitions} offsets={offsets}"
+    )
+
+
+def _written(reports: Sequence[TaskReport]) -> tuple[int, str]:
+    """Return the number of partitions, and their offsets: `orders-0:17-203,…`, or `-` if they are too many.
+
+    The number is a lower limit if a task has written to more than `LISTED` partitions.
+    """
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic, listed in (item for each in reports for item in each.offsets.items()):
+        for partition, first, last in zip(*[iter(listed)] * 3, strict=True):
+            if first >= 0:  # acks=0: the broker returns no offset
+                known = ranges.get((topic, partition), (first, last))
+                ranges[topic, partition] = min(known[0], first), max(known[1], last)
+    partitions = max([len(ranges), *(each.partitions for each in reports)])
+    if not partitions == len(ranges) <= LISTED or not ranges:
+        return partitions, "-"
+    listing = (
+        f"{topic}-{partition}:{first}-{last}" for (topic, partition), (first, last) in sorted(ranges.items())
+    )
+    return partitions, ",".join(listing)
 
 
 def _which(reports: Sequence[TaskReport], batch_id: int | None) -> str:
     query = next((each.query_id for each in reports if each.query_id), "-")
-    return f"query={query} batch={'-' if batch_id is None else batch_id}"
+    number = next((each.number for each in reports if each.number), "-")
+    return f"query={query} batch={number if batch_id is None else batch_id}"
 
 
 def _be_heard() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,9 +18,10 @@ from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.intake.convoy import Convoy
+from aioproducer.metrics.counters import Traffic
 from aioproducer.producer import Producer
 from aioproducer.spark.bad_rows import letters_of, misdated, sieve
-from aioproducer.spark.messages import BadRows
+from aioproducer.spark.messages import LISTED, BadRows
 from aioproducer.spark.pace import Pace
 from aioproducer.spark.time_windows import TimeWindow, WindowOf
 from aioproducer.spark.worker import Worker
@@ -38,6 +40,24 @@ class Sent:
     bad: BadRows | None
     unchecked: str = ""
     """Topic, and the reason why its time limits could not be read."""
+    traffic: Traffic = field(default=Traffic())
+    """Totals of the producer while it sent these rows."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a `TaskReport` about these rows."""
+        offsets: dict[str, array[int]] = {}
+        if len(self.offsets) <= LISTED:
+            for (topic, partition), found in self.offsets.items():
+                offsets.setdefault(topic, array("q")).extend((partition, found.first, found.last))
+        return {
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "bad": self.bad,
+            "unchecked": self.unchecked,
+            "traffic": self.traffic,
+            "partitions": len(self.offsets),
+            "offsets": offsets,
+        }
 
 
 class _Piece(NamedTuple):
@@ -65,6 +85,7 @@ class Sending:
         pace: Pace | None = None,
     ) -> None:
         self._producer = producer
+        self._before = producer._traffic()  # noqa: SLF001 - our own
         self._settings = producer.config.batching_settings()
         self._host = host
         self._columns = columns
@@ -105,7 +126,8 @@ class Sending:
         while self._in_flight:
             self._settle(self._in_flight.popleft())
         result = self._outcome.result()
-        return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked)
+        traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - our own
+        return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
 
     def _start(self, piece: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> None:
         if self._pace is not None:

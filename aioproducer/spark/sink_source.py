@@ -101,7 +101,7 @@ class AioProducerSource(datasource.DataSource):
                 raise PySparkRuntimeError(NO_STREAMS.format(version=pyspark.__version__))
             from aioproducer.spark.stream_writer import StreamWriter  # noqa: PLC0415 - Spark 4.0 cannot import it
 
-            return StreamWriter(self._task(schema))
+            return StreamWriter(self._task(schema), self.options.get("queryName", ""))
 
     def _task(self, schema: StructType) -> Task:
         options = sink_options(self.options)

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from aioproducer.spark.committing import abort, commit
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.spark_errors import sparks_errors
-from aioproducer.spark.task import no_micro_batch
+from aioproducer.spark.task import Task, no_micro_batch
 from aioproducer.spark.writer import Planned
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 class StreamWriter(Planned, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream; on the driver there is a new one for each."""
+
+    def __init__(self, task: Task, name: str = "") -> None:
+        """*name* is the option `queryName`."""
+        super().__init__(task)
+        self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition of a micro-batch (in a task)."""
@@ -33,9 +38,9 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
             if None in messages:
                 raise no_micro_batch()
             commit(self._task, messages, streams=True)
-        log_committed(messages, batchId)
+        log_committed(messages, batchId, self._name)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise
         """Take notice that a micro-batch failed or was stopped (on the driver); what is written stays, as above."""
         abort(self._task, messages)
-        log_aborted(messages, batchId)
+        log_aborted(messages, batchId, self._name)

@@ -17,7 +17,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.delivery import ExactlyOnce
-from aioproducer.spark.messages import TaskReport
+from aioproducer.spark.messages import TaskReport, origin
 from aioproducer.spark.pace import Pace, RateLimit
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
@@ -75,13 +75,7 @@ class Task:
         host = worker()
         with host.producer(self.settings) as producer:
             sent = self._sent(batches, producer, host)
-        return TaskReport(
-            query_id=context.getLocalProperty("sql.streaming.queryId"),
-            rows=sent.rows,
-            bytes=sent.bytes,
-            bad=sent.bad,
-            unchecked=sent.unchecked,
-        )
+        return TaskReport(**origin(context), **sent.fields())
 
     def _exactly_once(
         self, batches: Iterator[pa.RecordBatch], delivery: ExactlyOnce, *, replays: bool

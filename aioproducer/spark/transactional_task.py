@@ -14,7 +14,7 @@ from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan, choose_id
 from aioproducer.spark.decision_records import Share, must_skip
 from aioproducer.spark.delivery import GUARANTEE, BatchId, ExactlyOnce, batch_id
-from aioproducer.spark.messages import Prepared, Shared, Skipped, TaskReport
+from aioproducer.spark.messages import Prepared, Shared, Skipped, TaskReport, origin
 from aioproducer.spark.sending import Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
@@ -48,7 +48,7 @@ def write_single(
     batch = _batch_id(context, delivery, streams=replays)
     first = next((each for each in batches if each.num_rows), None)
     if first is None:  # nothing to decide
-        return TaskReport(context.getLocalProperty("sql.streaming.queryId"), rows=0, bytes=0)
+        return TaskReport(**origin(context), rows=0, bytes=0)
     with host.transactional(settings, delivery.single_id, passes_refusals=passes_refusals) as producer:
         last = host.submit(host.decisions(settings, delivery.prefix)).result().last(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
@@ -58,16 +58,7 @@ def write_single(
         transaction = host.submit(producer.begin_transaction()).result()
         sent = send(chain([first], batches), producer)
         prepared = host.submit(transaction.prepare()).result()
-    return Prepared(
-        context.getLocalProperty("sql.streaming.queryId"),
-        rows=sent.rows,
-        bytes=sent.bytes,
-        batch=batch,
-        transaction=prepared,
-        last=last,
-        bad=sent.bad,
-        unchecked=sent.unchecked,
-    )
+    return Prepared(**origin(context), **sent.fields(), batch=batch, transaction=prepared, last=last)
 
 
 def write_share(
@@ -87,7 +78,6 @@ def write_share(
     """
     context = _context()
     batch = _batch_id(context, delivery, streams=replays)
-    query = context.getLocalProperty("sql.streaming.queryId")
     last = planned.decided.get(batch.name)
     if must_skip(last, batch, delivery.guarantee, replays=replays):
         for _ in batches:  # Spark wants its rows read
@@ -95,7 +85,7 @@ def write_share(
         return Skipped(batch)
     first = next((each for each in batches if each.num_rows), None)
     if first is None:
-        return TaskReport(query, rows=0, bytes=0)
+        return TaskReport(**origin(context), rows=0, bytes=0)
     name = host.ask(
         settings,
         delivery.prefix,
@@ -115,15 +105,12 @@ def write_share(
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)
     return Shared(
-        query,
-        sent.rows,
-        sent.bytes,
-        batch,
-        share,
-        planned._replace(decided={}),
+        **origin(context),
+        **sent.fields(),
+        batch=batch,
+        share=share,
+        planned=planned._replace(decided={}),
         last=last,
-        bad=sent.bad,
-        unchecked=sent.unchecked,
     )
 
 

@@ -227,12 +227,26 @@ def test_the_driver_needs_little_room_for_the_results_of_tasks_that_write_to_man
 
 
 def test_the_driver_says_what_was_written(
-    spark: SparkSession, save: Save, topic: str, spark_log: SparkLog
+    spark: SparkSession, save: Save, topic: str, spark_log: SparkLog, kafka: ApacheKafka
 ) -> None:
-    save(spark.range(1_000).selectExpr("lpad(id, 3, '0') as key", "'1234567' as value"), topic)
+    spark.sparkContext.setJobDescription("nightly")
+    try:
+        rows = spark.range(1_000).selectExpr("lpad(id, 3, '0') as key", "'1234567' as value")
+        save(rows, topic, compression_type="gzip")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
     line = spark_log.wait_for("spark.batch.committed")
     assert re.search(r" INFO aioproducer\.spark: spark\.batch\.committed query=- batch=- rows=1000 ", line)
-    assert line.endswith("bytes=10000 tasks=2")
+    assert " bytes=10000 tasks=2 name='nightly' " in line
+    assert re.search(
+        r" execution=\d+ retries=0 throttle_ms=\d+ compression_rate=0\.\d+ partitions=3 offsets=", line
+    )
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    offsets = [
+        f"{topic}-{partition}:0-{max(each.offset for each in records if each.partition == partition)}"
+        for partition in range(3)
+    ]
+    assert line.endswith(f" offsets={','.join(offsets)}")
 
 
 @needs_worker_logs
@@ -245,7 +259,8 @@ def test_spark_can_collect_what_the_driver_says(spark: SparkSession, save: Save,
         ).collect()
     finally:
         spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
-    assert [each.msg for each in logged] == ["spark.batch.committed query=- batch=- rows=10 bytes=70 tasks=2"]
+    (message,) = [each.msg for each in logged]
+    assert message.startswith("spark.batch.committed query=- batch=- rows=10 bytes=70 tasks=2 name=- ")
 
 
 def test_the_format_may_also_be_registered(

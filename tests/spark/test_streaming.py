@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as fn
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -18,6 +21,7 @@ from tests.spark.features import HAS_STREAM_SINK, needs_stream_sink
 from tests.spark.gate import Gate
 from tests.spark.log import SparkLog
 
+PAGE = Path(__file__).parents[2] / "docs/spark.md"
 SCHEMA = "key string, value string"
 
 
@@ -83,15 +87,39 @@ def test_every_row_of_every_micro_batch_is_there_once(
 
 
 @needs_stream_sink
-def test_a_query_may_have_a_name(
-    files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
+def test_query_has_name_in_log_line_and_listener(
+    spark: SparkSession,
+    files: Files,
+    kafka: ApacheKafka,
+    topic: str,
+    tmp_path: Path,
+    spark_log: SparkLog,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Spark puts it among the options of the sink."""
+    """Spark puts the name among the options of the sink."""
+    (listener,) = (
+        each
+        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+        if "Lineage" in each
+    )
+    added: list[StreamingQueryListener] = []
+    exec(listener, {"spark": SimpleNamespace(streams=SimpleNamespace(addListener=added.append))})
     files.add(10)
-    query = run_to_the_end(to_topic(files.stream(), kafka, topic, tmp_path).queryName("orders"))
+    spark.streams.addListener(added[0])
+    try:
+        query = run_to_the_end(to_topic(files.stream(), kafka, topic, tmp_path).queryName("orders"))
+        said = ""
+        deadline = time.monotonic() + 20
+        while f"query={query.id} batch=0 name='orders' rows=10 source=" not in said:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+            said += capsys.readouterr().out
+    finally:
+        spark.streams.removeListener(added[0])
     assert query.name == "orders"
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 10
-    spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=10 ")
+    line = spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=10 ")
+    assert " name='orders' execution=" in line
     assert "without_effect" not in spark_log.text()
 
 
@@ -130,7 +158,7 @@ def test_output_mode_complete_appends_the_whole_result_each_time(
 
 
 def test_output_mode_update_goes_through_foreach_batch(
-    files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
+    files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
     """Spark refuses the mode for every sink written in Python; the documentation shows this way around."""
     files.add(100)
@@ -142,12 +170,15 @@ def test_output_mode_update_goes_through_foreach_batch(
         writer = rows.write.format("aioproducer").mode("append").option("topic", topic)
         writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).save()
 
-    run_to_the_end(
+    query = run_to_the_end(
         counts.writeStream.outputMode("update")
+        .queryName("counts")
         .foreachBatch(write)
         .option("checkpointLocation", str(tmp_path / "other"))
     )
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 97
+    line = spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=97 ")
+    assert " name='counts' " in line
 
 
 @needs_stream_sink

@@ -6,10 +6,25 @@ import logging
 import re
 import subprocess
 import sys
+from array import array
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark import TaskContext
 
-from aioproducer.spark.messages import BadRows, TaskReport, log_aborted, log_committed, log_source_option
+from aioproducer.metrics.counters import Traffic
+from aioproducer.spark.messages import (
+    LISTED,
+    BadRows,
+    TaskReport,
+    log_aborted,
+    log_committed,
+    log_source_option,
+    origin,
+)
+
+NOTHING = " name=- execution=- retries=0 throttle_ms=0 compression_rate=- partitions=0 offsets=-"
 
 
 def report(query_id: str | None = None) -> TaskReport:
@@ -24,17 +39,17 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def test_a_batch_that_is_written_is_one_line(said: pytest.LogCaptureFixture) -> None:
     log_committed([report(), report()])
-    assert said.messages == ["spark.batch.committed query=- batch=- rows=20 bytes=2000 tasks=2"]
+    assert said.messages == [f"spark.batch.committed query=- batch=- rows=20 bytes=2000 tasks=2{NOTHING}"]
 
 
 def test_a_micro_batch_has_its_query_and_its_number(said: pytest.LogCaptureFixture) -> None:
     log_committed([report("8d9f"), report("8d9f")], 0)
-    assert said.messages == ["spark.batch.committed query=8d9f batch=0 rows=20 bytes=2000 tasks=2"]
+    assert said.messages == ["spark.batch.committed query=8d9f batch=0 rows=20 bytes=2000 tasks=2" + NOTHING]
 
 
 def test_of_a_batch_that_failed_what_is_written_is_said(said: pytest.LogCaptureFixture) -> None:
     log_aborted([None, report("8d9f"), None], 3)
-    assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1"]
+    assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1" + NOTHING]
     assert said.records[0].levelno == logging.WARNING
 
 
@@ -42,10 +57,78 @@ def test_dead_letters_are_a_warning_with_how_many_and_why(said: pytest.LogCaptur
     bad = [TaskReport("8d9f", 10, 1_000, bad=BadRows(rows, "dead", f"reason {rows}")) for rows in (2, 3)]
     log_committed([report("8d9f"), None, *bad], 3)
     assert said.messages == [
-        "spark.batch.committed query=8d9f batch=3 rows=30 bytes=3000 tasks=3",
+        "spark.batch.committed query=8d9f batch=3 rows=30 bytes=3000 tasks=3" + NOTHING,
         "spark.batch.bad_rows query=8d9f batch=3 rows=5 topic='dead' reason='reason 2'",
     ]
     assert said.records[1].levelno == logging.WARNING
+
+
+def written(*partitions: int, first: int = 0, last: int = 9, **more: Any) -> TaskReport:
+    offsets = {"orders": array("q", [number for each in partitions for number in (each, first, last)])}
+    return TaskReport("8d9f", 10, 1_000, partitions=len(partitions), offsets=offsets, **more)
+
+
+def test_numbers_of_tasks_add_up_in_line(said: pytest.LogCaptureFixture) -> None:
+    one = written(0, 2, traffic=Traffic(3, 40, 500, 1_000), name="orders to kafka", execution="12")
+    other = written(2, first=7, last=30, traffic=Traffic(1, 2, 100, 1_000))
+    log_committed([one, other], 4)
+    assert said.messages[0].endswith(
+        " tasks=2 name='orders to kafka' execution=12 retries=4 throttle_ms=42 compression_rate=0.300"
+        " partitions=2 offsets=orders-0:0-9,orders-2:0-30"
+    )
+
+
+def test_unknown_offsets_are_left_out(said: pytest.LogCaptureFixture) -> None:
+    log_committed([written(0, first=-1, last=-1)], 0)
+    assert said.messages[0].endswith(" partitions=1 offsets=-")
+
+
+@pytest.mark.parametrize(
+    ("reports", "partitions", "listed"),
+    [
+        ([written(*range(LISTED))], LISTED, True),
+        ([written(*range(60)), written(*range(40, LISTED))], LISTED, True),
+        ([written(*range(60)), written(*range(60, LISTED + 1))], LISTED + 1, False),
+        ([written(0), TaskReport("8d9f", 10, 1_000, partitions=1_000)], 1_000, False),
+    ],
+)
+def test_offsets_are_listed_up_to_a_bound(
+    said: pytest.LogCaptureFixture, reports: list[TaskReport], partitions: int, listed: bool
+) -> None:
+    log_committed(reports, 0)
+    assert f" partitions={partitions} offsets=" in said.messages[0]
+    assert said.messages[0].endswith("offsets=-") != listed
+    assert len(said.messages[0]) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("description", "query", "name"),
+    [
+        ("orders<br/>id = 8d9f<br/>runId = 1<br/>batch = 0", "8d9f", "orders"),
+        ("orders\nid = 8d9f\nrunId = 1\nbatch = 0", "8d9f", "orders"),
+        ("id = 8d9f\nrunId = 1\nbatch = 0", "8d9f", ""),
+        ("id = 8d9f<br/>runId = 1<br/>batch = 0", "8d9f", ""),
+        (None, "8d9f", ""),
+        (None, None, ""),
+        ("nightly export", None, "nightly export"),
+        ("x" * 1_000, None, "x" * 100),
+        ("Spark Connect - session_id: 1 plan { }", None, ""),
+    ],
+)
+def test_name_is_read_from_description_of_job(description: str | None, query: str | None, name: str) -> None:
+    properties = {
+        "spark.job.description": description,
+        "sql.streaming.queryId": query,
+        "streaming.sql.batchId": "7",
+        "spark.sql.execution.id": "12",
+    }
+    told = origin(cast("TaskContext", SimpleNamespace(getLocalProperty=properties.get)))
+    assert told == {"query_id": query, "name": name, "number": "7", "execution": "12"}
+
+
+def test_batch_in_foreach_batch_has_its_number(said: pytest.LogCaptureFixture) -> None:
+    log_committed([TaskReport("8d9f", 10, 1_000, number="7")])
+    assert said.messages[0].startswith("spark.batch.committed query=8d9f batch=7 ")
 
 
 def test_an_option_that_does_nothing_is_a_warning(said: pytest.LogCaptureFixture) -> None:

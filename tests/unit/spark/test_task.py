@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.errors import ConfigError
 from aioproducer.spark import task as module
-from aioproducer.spark.messages import TaskReport
+from aioproducer.spark.messages import LISTED, TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
@@ -59,7 +60,10 @@ def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
 
 def test_all_rows_are_acknowledged_in_order_when_the_report_is_made(kafka_cluster: ThreadedCluster) -> None:
     report = task(kafka_cluster).run(batches(10_000, 1, 0, 25_000, 10, 10, 10, 10, 10))
-    assert report == TaskReport("8d9f", rows=35_051, bytes=35_051 * 6)
+    assert isinstance(report, TaskReport)
+    assert (report.query_id, report.rows, report.bytes) == ("8d9f", 35_051, 35_051 * 6)
+    assert (report.partitions, report.offsets) == (1, {"orders": array("q", [0, 0, 35_050])})
+    assert report.traffic.sent_bytes > report.bytes
     values = [int(each.value or b"") for each in kafka_cluster.records("orders", 0)]
     assert values == list(range(35_051))
 
@@ -69,21 +73,34 @@ def test_no_rows_are_a_report_too(kafka_cluster: ThreadedCluster) -> None:
 
 
 @pytest.mark.kafka_cluster(topics={"wide": PARTITIONS})
-def test_a_report_is_as_small_however_many_partitions_the_rows_went_to(
-    kafka_cluster: ThreadedCluster,
-) -> None:
+def test_report_lists_offsets_up_to_a_bound(kafka_cluster: ThreadedCluster) -> None:
     """Spark's driver has room for so many bytes of results (spark.driver.maxResultSize), of all tasks together."""
     wide = replace(task(kafka_cluster), columns=Columns(value="value", topic="wide", partition="partition"))
 
-    def size_for(partitions: int) -> int:
+    def report_for(partitions: int) -> TaskReport:
         rows = {
             "value": pa.array([b"v"] * PARTITIONS),
             "partition": pa.array([row % partitions for row in range(PARTITIONS)], pa.int32()),
         }
-        return len(pickle.dumps(wide.run([pa.record_batch(rows)])))
+        report = wide.run([pa.record_batch(rows)])
+        assert isinstance(report, TaskReport)
+        assert report.partitions == partitions
+        return report
 
-    assert size_for(1) == size_for(PARTITIONS) < 200
-    assert all(kafka_cluster.records("wide", partition) for partition in range(PARTITIONS))
+    assert len(pickle.dumps(report_for(PARTITIONS))) < 500
+    assert report_for(PARTITIONS).offsets == report_for(LISTED + 1).offsets == {}
+    assert len(report_for(LISTED).offsets["wide"]) == 3 * LISTED
+    assert len(pickle.dumps(report_for(LISTED))) < 500 + 24 * LISTED
+
+
+def test_traffic_of_earlier_tasks_does_not_count(kafka_cluster: ThreadedCluster) -> None:
+    """A process keeps its producer from task to task."""
+    first, second = (task(kafka_cluster, compression_type="gzip").run(batches(rows)) for rows in (9_000, 9))
+    assert isinstance(first, TaskReport)
+    assert isinstance(second, TaskReport)
+    assert first.traffic.plain_bytes > 9_000 * 6 > second.traffic.plain_bytes > 0
+    assert first.traffic.sent_bytes < first.traffic.plain_bytes / 2
+    assert first.traffic.retries == second.traffic.retries == 0
 
 
 def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster: ThreadedCluster) -> None:

@@ -18,10 +18,16 @@ def test_of_a_micro_batch_each_task_has_reported(caplog: pytest.LogCaptureFixtur
     caplog.set_level("INFO", "aioproducer.spark")
     WRITER.commit([TaskReport("8d9f", 0, 0)], 0)
     WRITER.commit([], 1)
-    assert caplog.messages == [
+    assert [each.partition(" name=")[0] for each in caplog.messages] == [
         "spark.batch.committed query=8d9f batch=0 rows=0 bytes=0 tasks=1",
         "spark.batch.committed query=- batch=1 rows=0 bytes=0 tasks=0",
     ]
+
+
+def test_option_names_query_of_batch_without_report(caplog: pytest.LogCaptureFixture) -> None:
+    writer = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")), "orders")
+    writer.abort([None], 3)
+    assert "batch=3 rows=0 bytes=0 tasks=0 name='orders' " in caplog.text
 
 
 def test_what_no_task_has_reported_is_not_committed() -> None:
