@@ -161,10 +161,7 @@ class Accumulator:
             raise
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
-        """Append a small record with only a *value* to the columns of the sticky partition's open batch.
-
-        Fast path of `append` without the accelerator. Every record that cannot join the open batch is passed on to `append`.
-        """
+        """Append a small record with only a *value* to the open sticky batch's columns, or pass the record on to `append`."""
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
         free = memory.free

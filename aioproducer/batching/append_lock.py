@@ -42,8 +42,7 @@ class QueuedCall:
 class AppendLock(LockFields):
     """A fair lock. A call that releases it makes the attempts of the calls behind it.
 
-    An `asyncio.Lock` wakes one waiter per iteration of the event loop. A few hundred tasks that had to wait once,
-    for metadata at the start, would then queue for good: each comes back before the last one is served.
+    An `asyncio.Lock` wakes one waiter per iteration, so hundreds of tasks that had to wait once would queue for good.
     """
 
     __slots__ = ("_holder", "_line")

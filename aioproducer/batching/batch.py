@@ -362,10 +362,7 @@ class Batch(BatchFields):
         return all(each.is_forsaken for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: Records) -> int:
-        """Withdraw the *records* at *indices* and return the memory that is free now. The first drain removes the records.
-
-        Immediate removal would cost one pass over the batch per expired call.
-        """
+        """Withdraw the *records* at *indices* until the first drain removes them; return the memory that is free now."""
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)
         if not isinstance(records, RecordColumns):
@@ -386,10 +383,7 @@ class Batch(BatchFields):
             self.size = self.columns.size
 
     def extend(self, rows: Sequence[Any], size: int, limit: int, free: int) -> int:
-        """Add *rows* (`Rows.columns`) of at most *size* bytes, up to a limit of *limit*; return the growth of `held`.
-
-        The growth stays within *free* bytes, if possible.
-        """
+        """Add *rows* (`Rows.columns`) of at most *size* bytes, up to *limit*; return the growth of `held`, at most *free*."""
         before, columns = self.held, self.columns
         if isinstance(columns, RecordColumns):
             columns.extend(*rows)

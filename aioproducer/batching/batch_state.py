@@ -1,7 +1,4 @@
-"""The life of a batch: its states, the events that move it, and the table of both.
-
-`docs/design.md` draws its diagram from `TRANSITIONS`; a test keeps the two together.
-"""
+"""The life of a batch: its states, its events, and their table, from which docs/design.md draws its diagram."""
 
 from __future__ import annotations
 
@@ -10,10 +7,7 @@ from enum import IntEnum, auto
 
 
 class BatchState(IntEnum):
-    """Where a batch is in its life.
-
-    Ints are hashed without a call of Python, and every batch moves three times.
-    """
+    """State of a batch. Ints are hashed without a call of Python."""
 
     OPEN = auto()
     """Taking records."""

@@ -1,7 +1,4 @@
-"""A `send_many` call: its rows, and its link to the batches that they went to.
-
-Imported by the first such call.
-"""
+"""A `send_many` call: its rows, and its link to their batches. Imported by the first such call."""
 
 from __future__ import annotations
 

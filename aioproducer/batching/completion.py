@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
-from aioproducer.batching.missing_partitions import failure_of_missing
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import failure_of_missing
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
@@ -44,15 +44,6 @@ class Observer(Protocol):
 
     def split(self, batch: Batch) -> None:
         """Called when *batch* is split because of its size."""
-
-
-class Expiring(Protocol):
-    """Waiters of consecutive records, failed at the deadline of their call."""
-
-    def __len__(self) -> int: ...
-
-    def fail(self, failure: Failure) -> None:
-        """Fail the waiters."""
 
 
 class BatchCompletion:
@@ -144,11 +135,7 @@ class BatchCompletion:
         self._send_again(queue, batch)
 
     def renumber(self, batch: Batch, at: float) -> None:
-        """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
-
-        Only for a batch that is surely not in the log, and after every other batch of the
-        partition that may be has its answer (PartitionSequences).
-        """
+        """Requeue *batch*, refused for its sequence and certainly not in the log, for *at*, under a new identity."""
         queue = self.queue(batch)
         queue.remove(batch)
         batch.renumber()
@@ -160,12 +147,10 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def split(self, batch: Batch) -> None:
-        """Send *batch*, refused for its size, again in parts that share out its own sequences.
+        """Send *batch*, refused for its size, again in two halves, or as many parts as the topic's limits require.
 
-        There are two halves, or as many parts as the topic's limits require. A leader that does not recognise the
-        identity would accept the second part without the first, so each part then gets its sequence after the
-        previous part is answered. If the batch may be in the log, the parts keep its sequences, because only then a
-        leader that has the batch refuses them.
+        A leader that does not recognise the identity would accept the second part alone, so each part then gets its
+        sequence after the previous answer. Parts of a batch that may be in the log keep its sequences.
         """
         queue, sequence = self.queue(batch), batch.sequence
         ranges = self._ranges(batch)
@@ -256,20 +241,22 @@ class BatchCompletion:
                 self.fail(batch, failure)
 
     @as_step
-    def expire_waiters(self, batch: Batch, waiters: Expiring, start: int, failure: Failure) -> None:
-        """Fail *waiters* of *batch* at their call's earlier deadline; their records begin at index *start*.
+    def expire_waiters(
+        self, batch: Batch, fail: Callable[[Failure], None], indices: range, failure: Failure
+    ) -> None:
+        """Call *fail* for the waiters of the records at *indices* of *batch*, at their call's earlier deadline.
 
         Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may
         be in the log. The cost does not depend on the size of the batch.
         """
         if batch.attempts:
-            waiters.fail(self._failing(failure)._replace(possibly_persisted=True))
+            fail(self._failing(failure)._replace(possibly_persisted=True))
             self._accumulator.wake()  # without waiters, a closing producer need not wait for the batch
             return  # the observer receives the record's own outcome
         if batch.state in RESOLVED:
             return
-        failure, indices = self._failing(failure), range(start, start + len(waiters))
-        waiters.fail(failure)
+        failure = self._failing(failure)
+        fail(failure)
         records = batch.columns.take(indices)
         self._observer.failed(batch, records, failure)
         self._accumulator.memory.give_back(batch.withdraw(indices, records))

@@ -30,11 +30,9 @@ MOVED_BACKOFF_S: Final = 0.1
 
 
 class PartitionQueue(QueueFields):
-    """The batches of one partition, in order, wherever they are between append and answer.
+    """The batches of one partition, in order, from append to answer. `retrying` precedes `batches`.
 
-    Order in the log is order of `batches`, because a batch leaves it only when everything before it
-    has a sequence (idempotent) or an answer (plain); what has to be sent again waits in `retrying`
-    and goes before anything new.
+    A batch leaves `batches` only after all earlier batches have a sequence (idempotent) or an answer (plain).
     """
 
     __slots__ = (
@@ -164,8 +162,7 @@ class PartitionQueue(QueueFields):
     def next_batch(self, now: float) -> Batch | TimeoutReason | None:  # noqa: PLR0911 - one per reason
         """Return the batch to send next, or the reason why none may be sent now; None if none is due.
 
-        An event has to happen before a reason can change: the end of a linger or a backoff, a response,
-        an identity. Each of these offers the queue to the schedule again.
+        Every event that ends a reason offers the queue to the schedule again.
         """
         if self.retrying:
             return self._next_retry(now)
@@ -203,10 +200,9 @@ class PartitionQueue(QueueFields):
         return self._to_ask(now) if self.asks_newest else batch
 
     def _to_ask(self, now: float) -> Batch | TimeoutReason:
-        """Return for which batch to ask a leader that denies the oldest in doubt.
+        """Return the batch to send to a leader that denies the oldest batch in doubt: the newest first.
 
-        If it was started again from its snapshot, it knows the last one only. So it is asked from the newest on: one
-        that it has, or takes as the next, proves that it has all before it. If it denies each, it has none.
+        A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.
         """
         oldest = self.retrying[0]
         if self.is_proved(oldest):
@@ -285,10 +281,9 @@ class PartitionQueue(QueueFields):
         self.renumber_retrying()
 
     def renumber_retrying(self) -> None:
-        """Let those of `retrying` that are surely not in the log get new sequences: the ones they have lead nowhere.
+        """Take the sequences of those `retrying` batches that are certainly not in the log: each leaves a gap.
 
-        Sent again under those, a broker that knows nothing of the identity would take them before what has
-        to come first. A sequence that is given up here is a gap as well, for what was sent behind it.
+        Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
         """
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
@@ -322,8 +317,7 @@ class PartitionQueue(QueueFields):
     def recover(self) -> list[Batch]:
         """Complete or undo an append that an exception interrupted; return the batches in question.
 
-        A record with a waiter is appended, even if the call never returned the waiter. Records without a waiter are dropped,
-        and a batch without records is removed. The open batch is sealed.
+        Records without a waiter are dropped, a batch without records is removed, and the open batch is sealed.
         """
         suspects = [each for each in self.batches if each.state is not BatchState.SEALED or not each.due]
         for batch in suspects:

@@ -47,23 +47,6 @@ class FutureKind:
         FutureWaiters([waiter]).fail(failure)
 
 
-class ExpiringReceipt:
-    """Waiter of one record, failed at the deadline of its call."""
-
-    __slots__ = ("_kind", "_waiter")
-
-    def __init__(self, kind: ReceiptKind, waiter: RecordFuture) -> None:
-        self._kind = kind
-        self._waiter = waiter
-
-    def __len__(self) -> int:
-        return 1
-
-    def fail(self, failure: Failure) -> None:
-        """Fail the waiter."""
-        self._kind.expire(self._waiter, failure)
-
-
 def python_receipts(waker: TaskWaker, tools: tuple[Any, ...]) -> ReceiptKind:  # noqa: ARG001 - used by the twin in C
     """Return the kind of the Futures of the event loop of *waker*."""
     return FutureKind(waker.loop)

@@ -1,7 +1,6 @@
-"""The schedule of the sender: partitions that have something to send now, by the node that leads them; deadlines; paces.
+"""The schedule of the sender: ready partitions by leader, deadlines, join windows and paces of nodes.
 
-Whatever may make a partition sendable offers its queue here; nothing here ever looks at a queue that
-has not been offered, so a wake-up of the sender costs what is ready, however many partitions there are.
+Every event that may make a partition ready offers its queue, so a wake-up of the sender looks only at offered queues.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ TICK_S = 0.1
 
 
 class Deadlines(Generic[T]):
-    """A coarse timer wheel without the wheel: one ordered set of items per tick of 100 ms, and a heap of the ticks in use.
+    """Ordered sets of items, one per tick of 100 ms, and a heap of the ticks in use.
 
-    Nearly every batch is delivered long before its deadline, so adding and discarding must be cheap
-    (a heap of batches would keep the delivered ones until their time came, two minutes of them), and
-    looking for what is due must not touch what is not.
+    Nearly every batch is delivered long before its deadline, so `add` and `discard` have to be cheap.
     """
 
     __slots__ = ("_by_tick", "_ticks")
@@ -44,9 +41,7 @@ class Deadlines(Generic[T]):
         tick = math.ceil(deadline / TICK_S)
         items = self._by_tick.get(tick)
         if items is None:
-            heapq.heappush(
-                self._ticks, tick
-            )  # first: an exception between the two leaves a tick without items
+            heapq.heappush(self._ticks, tick)  # first: an exception in between leaves a tick without items
             self._by_tick[tick] = {item: None}
         else:
             items[item] = None
@@ -86,11 +81,7 @@ the deadline of the oldest record, so the youngest record fails at most this lon
 
 
 class JoinWindows:
-    """Partitions with an open batch, ordered by the time of the next check.
-
-    An open batch outlives its window only while it cannot be sent. Each partition is checked once per window, so
-    appends read no clock.
-    """
+    """Partitions with an open batch, ordered by the time of the next check. Appends read no clock."""
 
     __slots__ = ("_number", "_watched", "lasts_s")
 
@@ -151,10 +142,7 @@ class Pace:
         self._unanswered.append((now, len(self._unanswered) + 1))
 
     def answered(self, now: float) -> None:
-        """Note that the first of the requests is answered, or never will be.
-
-        Where the way is long, answers come one right after the other; then it was at this one for its share of the time.
-        """
+        """Note that the oldest request is answered or lost. With a long round trip, it took its share of the time."""
         sent_at, together = self._unanswered.popleft()
         took_s, share_s = now - self._since, (now - sent_at) / together
         self._took_s = took_s if took_s > share_s else share_s  # noqa: FURB136 - max() costs ten comparisons
@@ -223,9 +211,8 @@ class Schedule:
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._waiting: dict[int, float] = {}
         """The nodes that have ready partitions, and since when something has waited to be drained for them."""
-        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = (
-            OrderedDict()
-        )  # one linger for all: first in, first due
+        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
+        """End, queue and leader. One linger for all batches: first in, first due."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
         """The same by the node that led the partition when the linger began."""
         self._busy: set[int] = set()
@@ -395,8 +382,7 @@ class Schedule:
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
         """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
 
-        A partition that has more to send goes to the end of the line, one that did not fit stays at
-        its head: every partition gets its turn. What still lingers goes along, if it fits.
+        A partition with more batches goes to the end of the line. Lingering batches are taken along if they fit.
         """
         batches: list[Batch] = []
         ready = self._ready.get(node_id)
@@ -425,10 +411,7 @@ class Schedule:
         return batches
 
     def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:
-        """Add to *batches* what still lingers for their node, oldest first, of other partitions, while there is *room*.
-
-        Their lingers end together then, and with one request, instead of one after the other.
-        """
+        """Add lingering batches of other partitions of the node to *batches*, oldest first, up to *room* bytes."""
         taken, fitting = set(batches), []
         for batch, queue in self._lingering_for[node_id].items():
             if queue.leader == node_id and queue.batches[0] is batch and taken.isdisjoint(queue.in_flight):

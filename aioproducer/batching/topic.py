@@ -1,4 +1,4 @@
-"""A topic's queues, and how large their batches may become."""
+"""Queues of a topic, the limits of their batches, and evidence of deleted partitions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from aioproducer.append_fields import TopicFields
 from aioproducer.batching.append_lock import AppendLock, QueuedCall
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.batching.missing_partitions import MissingPartitions
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Paces
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import UnknownTopicOrPartition
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.types import TopicPartition
 
 IMPROVING_STEP: Final = 0.005
 """So much better at most the next batch is taken to be compressed, after one that was better than the estimate …"""
@@ -36,10 +38,9 @@ MOST_TIMES: Final = 16
 
 
 class BatchLimits:
-    """At which size a topic's batches are ready to be sent, and how far they grow until they are (KIP-782).
+    """Sizes at which a topic's batches are ready, and full (KIP-782), in bytes before compression.
 
-    In bytes, as they are counted while records are appended: not compressed. The settings are about batches as they are
-    sent; so where there is a codec, what it will make of a batch is estimated from those before it.
+    The settings limit batches as sent, so with a codec the ratio is estimated from earlier batches.
     """
 
     __slots__ = (
@@ -83,11 +84,7 @@ class BatchLimits:
         return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
     def first_limit(self, now: float, *, is_next: bool) -> int:
-        """Return at which size a batch that is opened now may go.
-
-        Half of what makes it ready is enough to be the next (*is_next*) that a busy broker has to do: else that would
-        wait for us while the tasks wait for it whose records are in the batch.
-        """
+        """Return the size at which a batch opened now is ready: half if it is the next of a busy broker (*is_next*)."""
         if self.cap < math.inf and now >= self._next_trial_at and (trial := self._trial(now)) > self.cap:
             self._tried_at, self._next_trial_at = now, now + TRIAL_S
             return int(min(trial, self._settings.batch_max_bytes) / self.rate)
@@ -131,10 +128,7 @@ class BatchLimits:
         return len(batch.encoded or b"") if self._compresses else batch.size
 
     def _trial(self, now: float) -> float:
-        """Return the size of the next trial: half-way to the smallest refused size, or a quarter above it.
-
-        The larger size is tried once per `metadata_max_age_ms`, because the topic's limit may have been raised.
-        """
+        """Return the size of the next trial: half-way to the smallest refused size, or at times a quarter above it."""
         if math.isinf(self._refused):
             return 2 * self.cap
         if now >= self.capped_until:
@@ -156,6 +150,49 @@ class BatchLimits:
     def _set(self) -> None:
         self.ready = int(min(self._settings.batch_bytes, self.cap) / self.rate)
         self.full = int(min(self._settings.batch_max_bytes, self.cap) / self.rate)
+
+
+AGREE_S: Final = 5.0
+"""Least time between two answers without a partition for the partition to count as deleted, in seconds."""
+
+
+class MissingPartitions:
+    """Consecutive metadata responses without the partitions that records wait for.
+
+    One response is no proof, because a broker may lag behind. Proof is two responses with a new topic id, or two
+    responses of different brokers without topic ids, `AGREE_S` apart. Fewer partitions under an unchanged topic id
+    always mean that the broker lags, because a topic never loses partitions.
+    """
+
+    __slots__ = ("_first_node", "_since", "are_deleted", "has_other_id", "has_same_id")
+
+    def __init__(self, *, has_same_id: bool) -> None:
+        self.has_same_id: bool = has_same_id
+        """True if the answers have the topic id that the records were appended under."""
+        self.has_other_id: bool = False
+        """True if the answers have a topic id other than that of the append."""
+        self.are_deleted: bool = False
+        """True once the evidence is sufficient."""
+        self._since: float | None = None
+        self._first_node = -1
+
+    def confirm(self, node_id: int, now: float, *, is_only_broker: bool) -> bool:
+        """Add an answer of *node_id* (below 0: unknown) to the evidence; return `are_deleted`."""
+        if self._since is None:
+            self._since = now
+        agree = self.has_other_id or is_only_broker or 0 <= self._first_node != node_id >= 0
+        if self._first_node < 0:
+            self._first_node = node_id
+        if agree and now >= self._since + AGREE_S and (self.has_other_id or not self.has_same_id):
+            self.are_deleted = True
+        return self.are_deleted
+
+
+def failure_of_missing(where: TopicPartition, partitions: int, *, possibly_persisted: bool) -> Failure:
+    """Return the failure of a batch whose topic has only so many *partitions*."""
+    those = "1 partition, 0" if partitions == 1 else f"{partitions} partitions, 0 to {partitions - 1}"
+    text = f"{where}: no such partition, {where.topic!r} was recreated with {those}"
+    return Failure(UnknownTopicOrPartition, text, possibly_persisted)
 
 
 class _Queues(dict[int, PartitionQueue]):
@@ -327,8 +364,7 @@ class TopicQueues(TopicFields):
     def next_sticky(self, size: int) -> PartitionQueue:
         """Return the queue for a record of *size* for any partition: another one after each batch's worth (KIP-794).
 
-        Bytes count, not batches: those of a slow broker stay open longer, and would draw the records. Its records go
-        elsewhere earlier, with the next batch, if another one would answer much sooner.
+        The next batch of a slow broker's partition goes elsewhere if another broker would answer much sooner.
         """
         sticky = self.sticky
         if sticky is None or (

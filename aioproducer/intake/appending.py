@@ -85,10 +85,7 @@ class WaitingCall(QueuedCall):
         self._accumulator.enter(self, self.queues, records)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Leave the queue, release the lock and return memory. *error* may have interrupted the call at any point.
-
-        May be called repeatedly.
-        """
+        """Leave the queue, release the lock and return memory, after *error* at any point. May be called repeatedly."""
         self.queues.awaiting_partition.pop(self, None)
         self.queues.append_lock.withdraw(self)
         if error is not None:
@@ -132,10 +129,7 @@ class WaitingCall(QueuedCall):
     async def reserve(self, size: int) -> int:
         """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has made the attempt.
 
-        An earlier call may be back in the queue by then, because the topic got the partition of that call. The earlier call
-        appends first.
-
-        Raises: BufferTimeout.
+        An earlier call that is back in the queue by then appends first. Raises: BufferTimeout.
         """
         memory, lock = self._accumulator.memory, self.queues.append_lock
         self._accumulator.wake()  # no batch lingers while a call waits for memory
@@ -258,10 +252,7 @@ class PendingAppend(WaitingCall):
         return True
 
     def append(self, reserved: int = 0) -> bool:
-        """Append the record once, with free or *reserved* memory; return False without memory.
-
-        An exception of a signal handler may interrupt the append; a repeated call continues.
-        """
+        """Append the record once, with free or *reserved* memory; return False without memory. May be repeated."""
         if self.place is None:
             ready, kind = self.prepared(), self._kind
             self.future = kind.waiter()

@@ -12,10 +12,7 @@ from aioproducer.errors import BufferTimeout
 
 
 class Convoy:
-    """Ordered calls: each appends its records after all records of the earlier calls.
-
-    Chunks of calls outside the convoy may come in between. Calls for different topics do not wait for each other.
-    """
+    """Calls of one topic that append one after the other. Chunks of calls outside the convoy may come in between."""
 
     def __init__(self) -> None:
         self._locks: dict[str, AppendLock] = {}
@@ -25,13 +22,21 @@ class Convoy:
         """Wait for the earlier calls, at most until *deadline* (loop clock). Raises: BufferTimeout."""
         lock = self._locks.setdefault(topic, AppendLock())
         try:
-            await self._enter(lock, topic, deadline)
+            began_at = asyncio.get_running_loop().time()
+            try:
+                await lock.acquire(QueuedCall(), deadline)
+            except TimeoutError:
+                waited_s = asyncio.get_running_loop().time() - began_at
+                raise BufferTimeout(
+                    f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
+                    " max_block_ms or the call's timeout_s ran out"
+                ) from None
             try:
                 yield
             finally:
                 lock.release()
         finally:
-            # Another call may have put one of its own in its place, before we noticed that our time was up.
+            # A later call may have created another lock since the deadline of this call.
             if not lock.held and self._locks.get(topic) is lock:
                 del self._locks[topic]
 
@@ -39,15 +44,3 @@ class Convoy:
         """Wait until the present calls for *topic* have appended their records or failed."""
         async with self.in_order(topic, math.inf):
             pass
-
-    @staticmethod
-    async def _enter(lock: AppendLock, topic: str, deadline: float) -> None:
-        began_at = asyncio.get_running_loop().time()
-        try:
-            await lock.acquire(QueuedCall(), deadline)
-        except TimeoutError:
-            waited_s = asyncio.get_running_loop().time() - began_at
-            raise BufferTimeout(
-                f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
-                " max_block_ms or the call's timeout_s ran out"
-            ) from None

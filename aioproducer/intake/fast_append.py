@@ -191,10 +191,7 @@ def _is_within(number: object, stop: int) -> bool:
 
 
 def python_measured_headers(headers: Any) -> tuple[Headers, int]:
-    """Return a snapshot of *headers* as pairs, and their size in a record; `_OTHER` for the general path.
-
-    The pairs are kept as they are, because a tuple of a str and bytes is immutable.
-    """
+    """Return a snapshot of *headers* as pairs, and their size in a record; `_OTHER` for the general path."""
     if type(headers) is dict:
         headers = headers.items()
     elif type(headers) is not list and type(headers) is not tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index
 from typing import cast
 
@@ -11,7 +12,7 @@ from aioproducer.batching.accumulator import Accumulator, Ready, W
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.receipts import ExpiringReceipt, ReceiptKind
+from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer.clock import running_loop_of
@@ -51,10 +52,7 @@ from aioproducer.types import Headers, ProducerRecord
 
 
 class Intake:
-    """Appends the records of `send`, `enqueue` and `send_nowait`.
-
-    `append` never awaits. `append_when_possible` appends a record whose call has to wait.
-    """
+    """Appends the records of `send`, `enqueue` and `send_nowait`: at once, or by `append_when_possible`."""
 
     def __init__(
         self,
@@ -259,7 +257,8 @@ class Intake:
     ) -> None:
         if not future.done():
             failure = self.expired(batch, timeout_s, due_at)
-            self._completion.expire_waiters(batch, ExpiringReceipt(self.receipts, future), place, failure)
+            fail = partial(self.receipts.expire, future)
+            self._completion.expire_waiters(batch, fail, range(place, place + 1), failure)
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless the call runs on the producer's event loop."""

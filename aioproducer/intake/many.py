@@ -53,10 +53,7 @@ class ManyIntake:
         convoy: Convoy | None = None,
         **columns: Any,
     ) -> SendManyResult:
-        """Check the arguments of a `send_many` call and send its records, behind earlier calls of *convoy*.
-
-        Raises: as `Producer.send_many`.
-        """
+        """Check the arguments of `Producer.send_many` and send the records, behind earlier calls of *convoy*."""
         self._intake.check_loop()
         later = (self._settings.value_serializer is not None, self._settings.key_serializer is not None)
         rows = check_rows(topic, values, serialized_later=later, **columns)
@@ -67,10 +64,7 @@ class ManyIntake:
         return result
 
     async def send(self, rows: Rows, timeout_s: float | None, convoy: Convoy | None = None) -> SendManyResult:
-        """Append all of *rows* and wait for their outcomes.
-
-        Cancelling ends the appending and the waiting; appended records are sent.
-        """
+        """Append all of *rows* and wait for their outcomes. Cancelling ends both; appended records are sent."""
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
         deadline = timer = None
@@ -186,9 +180,7 @@ class ManyIntake:
             if batch is not None and batch in batches:
                 try:
                     self._accumulator.seal(batch, now)
-                except (
-                    BaseException
-                ):  # raised by a signal handler between the batch's and the budget's change
+                except BaseException:  # of a signal handler, between the batch's and the budget's change
                     self._accumulator.recount()
                     raise
 
@@ -197,7 +189,8 @@ class ManyIntake:
             batch = waiters.batch  # None if an interceptor ended the wait
             if batch is not None:
                 failure = self._intake.expired(batch, timeout_s, due_at)
-                self._completion.expire_waiters(batch, waiters, waiters.start, failure)
+                indices = range(waiters.start, waiters.start + len(waiters))
+                self._completion.expire_waiters(batch, waiters.fail, indices, failure)
 
 
 class _Sending(WaitingCall):

@@ -50,12 +50,13 @@ def check_rows(
     value_column = _column("values", values)
     count = len(value_column)
     values_later, keys_later = serialized_later
+    key_column = None if keys is None else _column("keys", keys, count)
     now = wall_ms()
     return Rows(
         topic=check_topic(topic),
         positions=range(count),
         values=value_column if values_later else _bytes_column("values", value_column),
-        keys=_keys(keys, count, later=keys_later),
+        keys=key_column if key_column is None or keys_later else _bytes_column("keys", key_column),
         headers=_headers(headers, common_headers, count),
         timestamps_ms=now
         if timestamps_ms is None
@@ -86,13 +87,6 @@ def _integers(
         None if number is None else check(f"{argument}[{index}]", number)
         for index, number in enumerate(column)
     ]
-
-
-def _keys(keys: Iterable[Any] | None, count: int, *, later: bool) -> Sequence[Any] | None:
-    if keys is None:
-        return None
-    column = _column("keys", keys, count)
-    return column if later else _bytes_column("keys", column)
 
 
 def _headers(
@@ -138,10 +132,7 @@ uniform_headers: Final = fastest("uniform_headers", python_uniform_headers)
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs.
-
-    None says nothing of what is wrong with them, if anything is: that is for `as_headers` to find out.
-    """
+    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs."""
     kinds = set(map(type, headers))
     if kinds == {dict}:
         return list(chain.from_iterable(headers)), list(chain.from_iterable(map(dict.values, headers)))

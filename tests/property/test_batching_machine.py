@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.receipts import ExpiringReceipt
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
@@ -139,8 +138,9 @@ class BatchingMachine(RuleBasedStateMachine):
         if cancelled:
             self.inside(future.cancel)
         else:
-            mine, index = ExpiringReceipt(self.world.receipts, future), self.world.index_of[value]
-            self.inside(lambda: self.world.completion.expire_waiters(batch, mine, index, TIMED_OUT))
+            fail, index = partial(self.world.receipts.expire, future), self.world.index_of[value]
+            place = range(index, index + 1)
+            self.inside(lambda: self.world.completion.expire_waiters(batch, fail, place, TIMED_OUT))
             assert future.done()
 
     @precondition(lambda self: self.world.calls)
@@ -151,7 +151,8 @@ class BatchingMachine(RuleBasedStateMachine):
         def expire() -> None:
             for waiters in tuple(call.live):
                 assert waiters.batch is not None
-                self.world.completion.expire_waiters(waiters.batch, waiters, waiters.start, TIMED_OUT)
+                indices = range(waiters.start, waiters.start + len(waiters))
+                self.world.completion.expire_waiters(waiters.batch, waiters.fail, indices, TIMED_OUT)
 
         self.inside(expire)
 

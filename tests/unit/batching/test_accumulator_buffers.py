@@ -169,7 +169,7 @@ async def test_withdrawn_records_are_left_out_at_the_drain(end: str) -> None:
     rig.put(b"d" * 100)
     [batch] = rig.accumulator.unresolved
     bulk = batch.stretches[1]
-    rig.completion.expire_waiters(batch, bulk, 1, LATE)
+    rig.completion.expire_waiters(batch, bulk.fail, range(1, 1 + len(bulk)), LATE)
     rig.check()
     assert len(batch) == 2
     rig.put(b"e")
@@ -185,7 +185,8 @@ async def test_batch_without_records_returns_all_memory() -> None:
     rig = BufferRig()
     rig.put_many(b"b" * 500, b"c" * 500)
     [batch] = rig.accumulator.unresolved
-    rig.completion.expire_waiters(batch, batch.stretches[0], 0, LATE)
+    [stretch] = batch.stretches[:1]
+    rig.completion.expire_waiters(batch, stretch.fail, range(len(stretch)), LATE)
     assert rig.accumulator.memory.used == 0
 
 

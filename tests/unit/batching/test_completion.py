@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import pytest
 
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.receipts import ExpiringReceipt
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.idempotence.sequences import BatchSequence
@@ -352,8 +352,8 @@ class TestOnFailure:
         else:
             future = rig.append()
             [batch] = rig.accumulator.unresolved
-        mine = ExpiringReceipt(rig.receipts, future)
-        rig.completion.expire_waiters(batch, mine, 0, LATE._replace(possibly_persisted=False))
+        fail = partial(rig.receipts.expire, future)
+        rig.completion.expire_waiters(batch, fail, range(1), LATE._replace(possibly_persisted=False))
         error = future.exception()
         assert isinstance(error, DeliveryTimeout)
         assert (error.abortable, error.possibly_persisted) == (True, out)

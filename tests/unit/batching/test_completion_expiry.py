@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
 
 import pytest
@@ -8,8 +9,7 @@ import pytest
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.missing_partitions import AGREE_S
-from aioproducer.batching.receipts import ExpiringReceipt
+from aioproducer.batching.topic import AGREE_S
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError, UnknownTopicOrPartition
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -35,7 +35,9 @@ def bulk(rig: FloorRig, count: int) -> SendManyCall:
 def give_up(rig: FloorRig, batch: Batch, future: RecordFuture, failure: Failure) -> None:
     """Let the call of *future* reach its own deadline."""
     [index] = batch.indices_of(future) or [0]
-    rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, future), index, failure)
+    rig.completion.expire_waiters(
+        batch, partial(rig.receipts.expire, future), range(index, index + 1), failure
+    )
 
 
 @in_virtual_time
@@ -114,7 +116,9 @@ async def test_a_batch_of_which_the_last_record_expires_ends_silently(
     call = bulk(rig, 3)
     [batch] = rig.accumulator.unresolved
     [waiters] = call.live
-    rig.completion.expire_waiters(batch, waiters, waiters.start, LATE)
+    rig.completion.expire_waiters(
+        batch, waiters.fail, range(waiters.start, waiters.start + len(waiters)), LATE
+    )
     await call.wait()
     assert len(call.result.failures) == 3
     assert batch.state is BatchState.FAILED
@@ -178,14 +182,19 @@ async def test_each_call_of_a_batch_may_give_up(drained: bool) -> None:
     [batch] = rig.accumulator.unresolved
     if drained:
         assert rig.drain() == [batch]
+
+    def expire(index: int) -> None:
+        fail = partial(rig.receipts.expire, futures[index])
+        rig.completion.expire_waiters(batch, fail, range(index, index + 1), LATE)
+
     for index in (3, 19, 0, 7):
-        rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, futures[index]), index, LATE)
+        expire(index)
     assert sum(future.done() for future in futures) == 4
     assert len(batch) == (20 if drained else 16)
     for index, future in enumerate(futures):
         if not future.done():
             assert not batch.is_forsaken
-            rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, future), index, LATE)
+            expire(index)
     if drained:
         assert batch.is_forsaken
         rig.completion.complete(batch, 0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioproducer.acceleration import accelerated
-from aioproducer.batching.receipts import ExpiringReceipt, FutureKind, ReceiptKind, receipts_on
+from aioproducer.batching.receipts import FutureKind, ReceiptKind, receipts_on
 from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout, ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -141,14 +141,12 @@ async def test_settled_futures_stay_settled_in_a_part(of: Of) -> None:
 
 
 @in_virtual_time
-async def test_expiring_receipt_fails_its_waiter_alone(of: Of) -> None:
+async def test_kind_expires_a_waiter_alone(of: Of) -> None:
     kind, stretch, [impatient, patient, other] = stretch_of(of, 3)
     heard: list[Any] = []
     impatient.add_done_callback(heard.append)
-    expiring = ExpiringReceipt(kind, impatient)
-    assert len(expiring) == 1
-    expiring.fail(LATE)
-    expiring.fail(CLOSED)
+    kind.expire(impatient, LATE)
+    kind.expire(impatient, CLOSED)
     await asyncio.sleep(0)
     assert heard == [impatient]
     assert kinds([impatient, patient]) == ["DeliveryTimeout", "pending"]

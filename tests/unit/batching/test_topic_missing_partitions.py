@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.batching.missing_partitions import AGREE_S, MissingPartitions, failure_of_missing
+from aioproducer.batching.topic import AGREE_S, MissingPartitions, failure_of_missing
 from aioproducer.errors import UnknownTopicOrPartition
 from aioproducer.types import TopicPartition
 
