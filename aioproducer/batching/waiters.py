@@ -259,7 +259,7 @@ class TaskWaker:
         held, self._held = self._held, None
         if not held:
             return False
-        if asyncio.current_task(self.loop) is not None:
+        if asyncio.current_task(self._loop()) is not None:  # `loop` without its two frames
             for resolved in held:
                 self.wake(resolved)
             return False
