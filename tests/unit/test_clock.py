@@ -88,11 +88,11 @@ def test_it_is_due_when_so_much_was_appended_since(rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_turn_is_due_after_so_many_records(rate: float) -> None:
-    size, free = 100, TURN_AFTER_BYTES
+    size, free, many = 100, 50 * TURN_AFTER_BYTES, int(TURN_AFTER_RECORDS / rate)
     turns = LoopTurns()
-    for records, due in ((0, False), (TURN_AFTER_RECORDS - 1, False), (TURN_AFTER_RECORDS, True)):
+    for records, due in ((0, False), (many - 1, False), (many, True)):
         turns.look(7.0, free - records * size, rate, size)
-        assert turns.due is due, "compression leaves the number of records as it is"
+        assert turns.due is due
 
 
 def test_memory_that_was_given_back_is_not_taken() -> None:
