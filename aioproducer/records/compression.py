@@ -42,6 +42,8 @@ LEVELS = {
 
 _LZ4_DEFAULT = 9
 _ZSTD_DEFAULT = 3
+_ZSTD_BLOCK_BYTES = 128 * 1024
+"""Largest block of a zstd frame. Tables for this input size stay in the L2 cache of most CPUs."""
 _ISAL_LEVELS = (1, 2)
 """Gzip levels that isal compresses if installed: faster than zlib, and no larger on the measured data."""
 _GZIP_FORMAT = 31  # zlib's number for its largest window within gzip's header and trailer
@@ -57,11 +59,12 @@ def codec(name: str) -> Codec:
     raise ConfigError(f"compression type {name!r} is unknown; known types are: {known}")
 
 
-def compressor(codec: Codec, level: int | None) -> Compress:
+def compressor(codec: Codec, level: int | None, *, small_records: bool = False) -> Compress:
     """Return a function that compresses; it may be called from several threads at once.
 
     A *level* of None is the codec's default. Levels mean what they mean to the JVM producer: for lz4, the default
-    of 9 is the fast mode, and all others are of the slower high-compression mode.
+    of 9 is the fast mode, and all others are of the slower high-compression mode. With *small_records*, zstd up to its
+    default level finds repetitions in the last 128 KiB only.
 
     Raises: ConfigError if there is no such level, or the codec's package is not installed.
     """
@@ -74,7 +77,7 @@ def compressor(codec: Codec, level: int | None) -> Compress:
     if codec is Codec.LZ4:
         return _lz4_compressor(_LZ4_DEFAULT if level is None else level)
     if codec is Codec.ZSTD:
-        return _ZstdCompressor(_ZSTD_DEFAULT if level is None else level)
+        return _ZstdCompressor(_ZSTD_DEFAULT if level is None else level, small_records=small_records)
     return bytes
 
 
@@ -191,21 +194,27 @@ def _lz4_decompress(data: bytes, limit: int) -> bytes:
 class _ZstdCompressor:
     """Zstandard compressor with one context per thread.
 
-    A context serves one thread at a time. Without reuse, compressing 16 KiB takes 1.5 times as long.
+    A context serves one thread at a time. Without reuse, compressing 16 KiB takes 1.5 times as long. JSON of 1 KiB in batches
+    of 1 MiB needs 16 % less CPU with parameters for 128 KiB. A repeated document of 200 KiB would be five times larger.
     """
 
-    __slots__ = ("_level", "_local", "_zstandard")
+    __slots__ = ("_local", "_options", "_zstandard")
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, level: int, *, small_records: bool) -> None:
         self._zstandard = _package(Codec.ZSTD)
-        self._level = level
+        self._options: dict[str, Any] = {"level": level}
+        if small_records and level <= _ZSTD_DEFAULT:
+            parameters = self._zstandard.ZstdCompressionParameters
+            self._options = {
+                "compression_params": parameters.from_level(level, source_size=_ZSTD_BLOCK_BYTES)
+            }
         self._local = threading.local()
 
     def __call__(self, data: bytes | bytearray | memoryview) -> bytes:
         try:
             context = self._local.context
         except AttributeError:
-            context = self._local.context = self._zstandard.ZstdCompressor(level=self._level)
+            context = self._local.context = self._zstandard.ZstdCompressor(**self._options)
         compressed: bytes = context.compress(data)
         return compressed
 

@@ -41,6 +41,9 @@ takes about 3 ms for 1 MiB, and a trip there and back about 0.1 ms."""
 COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
 """How many requests are compressed at once; in threads of our own, so that nobody else's work holds us up."""
 
+SMALL_RECORD_BYTES = 8 * 1024
+"""Mean size below which records count as small for `compressor`: at least 16 of them fit in its window of 128 KiB."""
+
 COMPRESSED_REQUEST_BYTES = 256 * 1024
 """How large a request is at most, as it is sent, that is compressed for a broker which has one to answer: it gets the
 first of them while we are at those behind it. With two to answer it is twice as much, and so on: where the way is long,
@@ -109,9 +112,10 @@ class Encoder:
         self._request_fields = settings.transactional_id, settings.acks, timeout_ms
         self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
         self._threads = WorkerThreads(COMPRESSION_THREADS, "aioproducer compresses")
-        self._compress = (
-            None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
-        )
+        self._compress = self._compress_small = None
+        if settings.codec is not Codec.NONE:
+            self._compress = compressor(settings.codec, settings.compression_level)
+            self._compress_small = compressor(settings.codec, settings.compression_level, small_records=True)
 
     def leaves_loop(self, batches: Sequence[Batch]) -> bool:
         """Whether encoding *batches* would hold up the event loop for long."""
@@ -147,8 +151,10 @@ class Encoder:
         sequence = batch.sequence
         (producer_id, epoch), base_sequence = _NO_SEQUENCE if sequence is None else sequence
         if batch.encoded is None:
+            is_small = batch.size < SMALL_RECORD_BYTES * len(batch.columns)
+            compress = self._compress_small if is_small else self._compress
             encoded = encode_batch(
-                batch.columns, self._attributes, self._compress, producer_id, epoch, base_sequence
+                batch.columns, self._attributes, compress, producer_id, epoch, base_sequence
             )
             batch.keep_encoded(encoded)
         elif sequence != batch.encoded_sequence:

@@ -184,6 +184,16 @@ def test_one_compressor_serves_many_threads_at_once(each: Codec, level: int | No
         assert all(pool.map(work, range(4)))
 
 
+@pytest.mark.parametrize(("level", "is_near"), [(None, True), (1, True), (3, True), (6, False)])
+def test_zstd_of_small_records_searches_128_kib(level: int | None, is_near: bool) -> None:
+    part = random.Random(1).randbytes(300_000)
+    small, plain = (compressor(Codec.ZSTD, level, small_records=each)(part + part) for each in (True, False))
+    assert decompress(Codec.ZSTD, small, limit=2 * len(part)) == part + part
+    assert decompress(Codec.ZSTD, plain, limit=2 * len(part)) == part + part
+    assert len(plain) < 1.5 * len(part)
+    assert (len(small) > 1.5 * len(part)) is is_near
+
+
 def test_zstd_makes_one_context_per_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     make = zstandard.ZstdCompressor

@@ -23,7 +23,7 @@ from aioproducer.protocol.produce import (
 )
 from aioproducer.protocol.schema import ApiVersionTable, encode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
-from aioproducer.records.compression import Codec
+from aioproducer.records.compression import Codec, Compress
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.sender import requests
 from aioproducer.sender.requests import (
@@ -75,10 +75,32 @@ class TestEncode:
         assert [record.value for record in read.records] == [b"a" * 1000, b"b" * 1000]
 
     async def test_the_level_is_as_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[tuple[Codec, int | None]] = []
-        monkeypatch.setattr(requests, "compressor", lambda *codec_and_level: asked.append(codec_and_level))
+        asked: list[tuple[Codec, int | None, bool]] = []
+
+        def noted(codec: Codec, level: int | None, *, small_records: bool = False) -> None:
+            asked.append((codec, level, small_records))
+
+        monkeypatch.setattr(requests, "compressor", noted)
         Encoder(sender_settings(codec=Codec.GZIP, compression_level=3))
-        assert asked == [(Codec.GZIP, 3)]
+        assert asked == [(Codec.GZIP, 3, False), (Codec.GZIP, 3, True)]
+
+    @pytest.mark.parametrize(("size", "small"), [(1_000, True), (10_000, False)])
+    async def test_batches_of_small_records_have_their_compressor(
+        self, monkeypatch: pytest.MonkeyPatch, size: int, small: bool
+    ) -> None:
+        used: list[bool] = []
+
+        def made(_codec: Codec, _level: int | None, *, small_records: bool = False) -> Compress:
+            def compress(data: bytes | bytearray | memoryview) -> bytes:
+                used.append(small_records)
+                return bytes(data)
+
+            return compress
+
+        monkeypatch.setattr(requests, "compressor", made)
+        batch, _ = FloorRig(batch_bytes=1 << 16).sent(bytes(size), bytes(size))
+        Encoder(sender_settings(codec=Codec.ZSTD)).encode(batch)
+        assert used == [small]
 
     async def test_sent_again_it_is_the_same_bytes(self) -> None:
         batch, _ = FloorRig().sent(b"a")
