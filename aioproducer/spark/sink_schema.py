@@ -41,7 +41,7 @@ def record_columns(schema: StructType, topic: str | None, timestamp_column: str 
     if topic is None and "topic" not in counts:
         raise PySparkValueError(
             "topic option required when no 'topic' attribute is present. "
-            "Use the topic option for setting a topic; in SQL: INSERT INTO … WITH ('topic' = '…')."
+            "Use the topic option for setting a topic. In SQL: INSERT INTO … WITH ('topic' = '…')."
         )
     if "value" not in counts:
         raise PySparkValueError("Required attribute 'value' not found")

@@ -15,6 +15,7 @@ from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.result import SendTableError
 from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
+from aioproducer.spark.arrival import check_options
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.delivery import ExactlyOnce
 from aioproducer.spark.messages import TaskReport, origin
@@ -70,6 +71,7 @@ class Task:
         assert context is not None, "Spark calls this in a task"
         if context.getLocalProperty(CONTINUOUS) == "true":
             raise no_micro_batch()
+        check_options(self.settings)
         if self.delivery is not None:
             return self._exactly_once(iter(batches), self.delivery, replays=replays)
         host = worker()

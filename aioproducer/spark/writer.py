@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from aioproducer.spark.arrival import reduced
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.heap import settle_heap
 from aioproducer.spark.messages import log_aborted, log_committed
@@ -32,6 +33,10 @@ class Planned:
                 self._task = planned(self._task)
                 self._is_planned = True
         return {"_task": self._task}
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, bytes]]:
+        """Return what an executor unpickles, with a check of its aioproducer."""
+        return reduced(type(self), self.__getstate__())
 
     def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
         """Run the task, and settle the heap."""

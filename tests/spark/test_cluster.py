@@ -20,6 +20,7 @@ from tests.spark.program import ROOT, driver
 EVENTS = 80_000
 JOB = ROOT / "tests/spark/cluster_job.py"
 GATED_BATCH = ROOT / "tests/spark/gated_batch.py"
+LACKING = ROOT / "tests/spark/lacking_job.py"
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +72,29 @@ def test_a_speculative_attempt_writes_beside_the_first_and_nothing_is_lost(
     report = audited(read_with_librdkafka(kafka.bootstrap_servers, topic), "speculated", expect=EVENTS)
     assert (report.lost, report.unexpected) == (0, 0), str(report)
     assert 0 < report.duplicated <= EVENTS // 2, "of the first task's events, and no others"
+
+
+@pytest.mark.parametrize(
+    ("package", "sentence"),
+    [
+        ("aioproducer", "PySparkRuntimeError: executor on "),
+        ("cramjam", "PySparkValueError: executor on "),
+    ],
+)
+def test_executors_without_a_package_are_named(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, package: str, sentence: str
+) -> None:
+    (tmp_path / "hidden").mkdir()
+    hide = f"import sys; sys.modules[{package!r}] = None\n"
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(hide, encoding="utf-8")
+    settings = SETTINGS | {
+        "spark.executorEnv.PYTHONPATH": str(tmp_path / "hidden"),
+        "spark.task.maxFailures": "1",
+    }
+    given = (kafka.bootstrap_servers, topic)
+    with driver(LACKING, *given, directory=tmp_path / "driver", master=master, more=settings) as job:
+        job.wait()
+        line = job.log.wait_for("REFUSED ")
+    assert sentence in line
+    assert package in line
+    assert "all executors" in line

@@ -12,6 +12,7 @@ from tests.kafka.readback import read_with_librdkafka
 from tests.spark.program import LOCAL, Program
 from tests.spark.session import environment, settings
 
+pytest.importorskip("pyspark.pipelines", reason="declarative pipelines came with Spark 4.1")
 pytest.importorskip("grpc", reason="declarative pipelines need pyspark[pipelines]")
 
 DEFINITIONS = Path(__file__).with_name("pipeline.py")

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.errors import TopicAuthorizationFailed, UnsupportedVersion
 from aioproducer.spark import committing, task as task_module, transactional_task
+from aioproducer.spark.arrival import dumps
 from aioproducer.spark.committing import abort, commit, planned, run_name
 from aioproducer.spark.decision_protocol import missing
 from aioproducer.spark.decision_records import TOPIC, Decided
@@ -246,7 +248,7 @@ def test_messages_of_different_plans_are_refused(here: Here) -> None:
 def test_a_writer_plans_when_it_is_pickled_and_only_once(here: Here) -> None:
     task = replace(here.task(), planned=None)
     for writer in (BatchWriter(task), StreamWriter(task)):
-        first, second = (pickle.loads(pickle.dumps(writer))._task for _ in range(2))
+        first, second = (cloudpickle.loads(dumps(writer))._task for _ in range(2))
         assert first.planned is not None
         assert first == second
     assert BatchWriter(task)._task.planned is None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import PySparkNotImplementedError, PySparkRuntimeError, PySparkValueError
 from pyspark.sql import datasource
 from pyspark.sql.types import StringType, StructField, StructType
 
 from aioproducer.spark import AioProducerSource, committing
+from aioproducer.spark.arrival import dumps
 from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.writer import BatchWriter
 from pyspark_aioproducer import DefaultSource
@@ -32,8 +33,8 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("source", [AioProducerSource, DefaultSource])
 def test_the_writers_can_travel_to_the_tasks(source: type[datasource.DataSource]) -> None:
     assert source.name() == "aioproducer"
-    assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).writer(ROWS, False))), BatchWriter)
-    assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
+    assert isinstance(cloudpickle.loads(dumps(source(OPTIONS).writer(ROWS, False))), BatchWriter)
+    assert isinstance(cloudpickle.loads(dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
 
 
 def test_a_batch_is_checked_by_its_writer_and_a_stream_as_it_travels(checked: list[tuple[str, ...]]) -> None:
@@ -42,7 +43,7 @@ def test_a_batch_is_checked_by_its_writer_and_a_stream_as_it_travels(checked: li
     assert checked == [("orders", "dead")]
     writer = AioProducerSource(OPTIONS).streamWriter(ROWS, False)
     assert checked == [("orders", "dead")]
-    pickle.dumps(writer)
+    dumps(writer)
     assert checked[1:] == [("orders",)]
 
 
