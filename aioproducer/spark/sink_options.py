@@ -13,6 +13,7 @@ from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
 from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
+from aioproducer.spark.memory_limit import buffer_bytes
 from aioproducer.spark.messages import log_source_option
 from aioproducer.spark.named_code import with_named_code
 from aioproducer.spark.pace import OPTIONS as PACE_OPTIONS, RateLimit, rate_limit
@@ -23,6 +24,9 @@ TIMESTAMP_COLUMN: Final = "timestampColumn"
 BATCH_BYTES: Final = 256 * 1024
 """Unless `kafka.batch.size` says otherwise. Rows come by the thousands, and wait for no batch to fill: so it costs nothing
 that batches may be larger than Kafka's default of 16 KiB, and each that is saved saves work, here and on the broker."""
+
+BUFFER_NAMES: Final = frozenset(("buffer.memory", "buffer_memory", "queue.buffering.max.kbytes"))
+"""Names of the buffer's size. Without them, a limit of the process's memory bounds the buffer."""
 
 OF_SPARK: Final = ("checkpointLocation", "includeHeaders", "queryName")
 """What Spark itself takes, and puts among the options of a sink, to which it means nothing."""
@@ -185,6 +189,17 @@ def _say_what_does_nothing(names: tuple[str, ...], _sink: SinkOptions) -> None:
 @lru_cache(maxsize=16)  # likewise
 def _config(settings: ProducerSettings) -> ProducerConfig:
     try:
-        return ProducerConfig.from_mapping(with_named_code(dict(settings.items)))
+        given = with_named_code(dict(settings.items))
+        return _within_limit(ProducerConfig.from_mapping(given), given)
     except ConfigError as error:
         raise ConfigError(f"among the options that begin with 'kafka.': {error}") from None
+
+
+def _within_limit(config: ProducerConfig, given: Mapping[str, object]) -> ProducerConfig:
+    """Return *config*, made from *given*, with a smaller buffer if this process has a limit of its memory."""
+    if BUFFER_NAMES & given.keys():
+        return config
+    bounded = buffer_bytes(config.buffer_memory, max(config.max_request_size, config.batch_size))
+    if bounded == config.buffer_memory:
+        return config
+    return ProducerConfig.from_mapping({**given, "buffer.memory": bounded})

@@ -49,6 +49,8 @@ def write_single(
     first = next((each for each in batches if each.num_rows), None)
     if first is None:  # nothing to decide
         return TaskReport(**origin(context), rows=0, bytes=0)
+    rows = chain([first], batches)
+    del first  # a batch is up to gigabytes: it must be free once its rows are sent
     with host.transactional(settings, delivery.single_id, passes_refusals=passes_refusals) as producer:
         last = host.submit(host.decisions(settings, delivery.prefix)).result().last(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
@@ -56,7 +58,7 @@ def write_single(
                 pass
             return Skipped(batch)
         transaction = host.submit(producer.begin_transaction()).result()
-        sent = send(chain([first], batches), producer)
+        sent = send(rows, producer)
         prepared = host.submit(transaction.prepare()).result()
     return Prepared(**origin(context), **sent.fields(), batch=batch, transaction=prepared, last=last)
 
@@ -98,9 +100,11 @@ def write_share(
             attempt=context.attemptNumber(),
         ),
     )
+    rows = chain([first], batches)
+    del first  # a batch is up to gigabytes: it must be free once its rows are sent
     with host.transactional(settings, name, passes_refusals=passes_refusals) as producer:
         transaction = host.submit(producer.begin_transaction()).result()
-        sent = send(chain([first], batches), producer)
+        sent = send(rows, producer)
         prepared = host.submit(transaction.prepare()).result()
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)

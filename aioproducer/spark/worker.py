@@ -26,6 +26,7 @@ from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.decision_topic import check_kept, read_on
 from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.memory_limit import sparing_address_space
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
 from aioproducer.topic_client import Client
@@ -78,7 +79,8 @@ class Worker:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer-spark", daemon=True)
-        self._thread.start()
+        with sparing_address_space():
+            self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
         self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from aioproducer.spark.arrival import reduced
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.heap import settle_heap
+from aioproducer.spark.memory_limit import out_of_memory
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.spark_errors import sparks_errors
 from aioproducer.spark.task import Task
@@ -41,7 +42,10 @@ class Planned:
     def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
         """Run the task, and settle the heap."""
         with sparks_errors():
-            report = self._task.run(rows, replays=replays)
+            try:
+                report = self._task.run(rows, replays=replays)
+            except MemoryError:
+                raise out_of_memory() from None
         settle_heap()
         return report
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PySparkValueError
+from pyspark.errors import PySparkRuntimeError, PySparkValueError
 
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.task import Task
+from aioproducer.spark.writer import BatchWriter
 
 WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
 
@@ -35,3 +36,16 @@ def test_what_no_task_has_reported_is_not_committed() -> None:
     with pytest.raises(PySparkValueError, match=r"trigger\(continuous=…\) has no micro-batches"):
         WRITER.commit([None, None], 0)
     WRITER.abort([None, None], 0)
+
+
+def test_task_without_memory_fails_in_one_sentence() -> None:
+    class Greedy:
+        def run(self, _rows: object, *, replays: bool) -> None:
+            raise MemoryError
+
+    writer = BatchWriter(Greedy())  # type: ignore[arg-type]
+    with pytest.raises(
+        PySparkRuntimeError, match=r"^TaskOutOfMemory: the task: .*; lower spark\.sql"
+    ) as raised:
+        writer.write(iter(()))
+    assert raised.value.__cause__ is None

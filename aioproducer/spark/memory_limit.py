@@ -1,0 +1,86 @@
+"""The limit of a task's address space, `spark.executor.pyspark.memory`, and ways to need less of it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from aioproducer.errors import ProducerError
+
+try:
+    import resource
+except ImportError:  # Windows has no limits
+    resource = None  # type: ignore[assignment]
+
+BUFFER_SHARE: Final = 32
+"""Part of the limit for the producer's buffer: 15 MiB of 500 MiB, and Kafka's default of 32 MiB from 1 GiB."""
+STACK_BYTES: Final = 2 * 1024 * 1024
+"""Stack of the thread of the event loop, in place of 8 MiB."""
+M_MMAP_THRESHOLD: Final = -3
+M_ARENA_MAX: Final = -8
+"""Both of glibc's malloc.h."""
+LARGE_BYTES: Final = 1024 * 1024
+"""Blocks from this size on go back to the operating system at once."""
+
+
+class TaskOutOfMemory(ProducerError):
+    """A task has no memory left for its rows."""
+
+
+def limit_bytes() -> int | None:
+    """Return the limit of the address space of this process; None: no limit."""
+    if resource is None:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def buffer_bytes(default: int, largest_request: int) -> int:
+    """Return the buffer memory of a producer in this process: *default*, or less under a limit.
+
+    It holds the largest request at least, so no row becomes too large by the limit.
+    """
+    limit = limit_bytes()
+    return default if limit is None else min(default, max(limit // BUFFER_SHARE, largest_request))
+
+
+def out_of_memory() -> TaskOutOfMemory:
+    """Return the error of a task after a MemoryError."""
+    limit = limit_bytes()
+    bound = (
+        "this process"
+        if limit is None
+        else f"spark.executor.pyspark.memory ({limit >> 20} MiB for this process)"
+    )
+    return TaskOutOfMemory(
+        f"the task: two of Spark's Arrow batches, the rows in flight and Python do not fit into {bound}; lower"
+        " spark.sql.execution.arrow.maxRecordsPerBatch (10000 rows by default) or"
+        " spark.sql.execution.arrow.maxBytesPerBatch, or raise the limit"
+    )
+
+
+@contextmanager
+def sparing_address_space() -> Iterator[None]:
+    """Under a limit, have this process use little address space, and the threads that start inside small stacks.
+
+    A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap of its own (128 MiB at first). Arrow's own pool
+    keeps tens of MiB, where the system's pool frees them.
+    """
+    if limit_bytes() is None:
+        yield
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+    pa.set_memory_pool(pa.system_memory_pool())
+    before = threading.stack_size(STACK_BYTES)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)

@@ -1,0 +1,102 @@
+"""The limit of a task's address space, in processes that have one."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from aioproducer.spark import memory_limit
+from aioproducer.spark.memory_limit import buffer_bytes, limit_bytes, out_of_memory
+from aioproducer.spark.sink_options import ProducerSettings, sink_options
+
+MIB = 1024 * 1024
+GROWTH = """
+import resource, sys, threading
+import pyarrow as pa
+from aioproducer.spark.memory_limit import sparing_address_space
+
+def size():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+if sys.argv[1] == "limited":
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+before, started, end = size(), threading.Event(), threading.Event()
+
+def work():
+    block = bytearray(1000)  # from the heap of the thread
+    started.set()
+    end.wait()
+
+with sparing_address_space():
+    thread = threading.Thread(target=work)
+    thread.start()
+started.wait()
+print(size() - before, pa.default_memory_pool().backend_name, threading.stack_size())
+end.set()
+"""
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (limit, limit))
+
+
+def test_limit_is_none_by_default() -> None:
+    assert limit_bytes() is None
+    assert buffer_bytes(32 * MIB, MIB) == 32 * MIB
+
+
+def test_limit_is_none_without_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_limit, "resource", None)
+    assert limit_bytes() is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "request_bytes", "expected"),
+    [(512 * MIB, MIB, 16 * MIB), (4096 * MIB, MIB, 32 * MIB), (512 * MIB, 20 * MIB, 20 * MIB)],
+)
+def test_buffer_is_a_share_of_the_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: int, request_bytes: int, expected: int
+) -> None:
+    limited(monkeypatch, limit)
+    assert buffer_bytes(32 * MIB, request_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 16 * MIB),
+        ({"kafka.buffer.memory": "50000000"}, 50_000_000),
+        ({"kafka.buffer_memory": "50000000"}, 50_000_000),
+        ({"kafka.max.request.size": "20000000"}, 20_000_000),
+    ],
+)
+def test_buffer_of_the_sink_follows_the_limit_unless_given(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: int
+) -> None:
+    limited(monkeypatch, 512 * MIB)
+    # a setting of its own: the configuration is made once per process
+    options = {"kafka.bootstrap.servers": "a:9092", "kafka.client.id": f"limited-{expected}-{len(given)}"}
+    settings: ProducerSettings = sink_options({**options, **given}).producer
+    assert settings.config().buffer_memory == expected
+
+
+def test_error_names_the_limit_and_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "do not fit into this process; lower" in str(out_of_memory())
+    limited(monkeypatch, 500 * MIB)
+    message = str(out_of_memory())
+    assert "spark.executor.pyspark.memory (500 MiB for this process)" in message
+    assert "lower spark.sql.execution.arrow.maxRecordsPerBatch" in message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps, as /proc shows them")
+@pytest.mark.parametrize(("limit", "least", "most"), [("limited", 0, 40), ("free", 60, 1 << 20)])
+def test_thread_spares_address_space_under_a_limit(limit: str, least: int, most: int) -> None:
+    program = [sys.executable, "-c", GROWTH, limit]
+    grown, pool, stack = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()
+    assert least * MIB <= int(grown) <= most * MIB
+    assert (pool == "system") == (limit == "limited")
+    assert stack == "0", "other threads keep their stacks"
