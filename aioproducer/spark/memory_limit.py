@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,8 @@ import pyarrow as pa
 
 from aioproducer.errors import ProducerError
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows has no limits
-    resource = None  # type: ignore[assignment]
 
 BUFFER_SHARE: Final = 32
 """Part of the limit for the producer's buffer: 15 MiB of 500 MiB, and Kafka's default of 32 MiB from 1 GiB."""
@@ -34,7 +33,7 @@ class TaskOutOfMemory(ProducerError):
 
 def limit_bytes() -> int | None:
     """Return the limit of the address space of this process; None: no limit."""
-    if resource is None:
+    if sys.platform == "win32":  # it has no such limit
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft

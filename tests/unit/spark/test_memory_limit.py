@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from aioproducer.spark import memory_limit
 from aioproducer.spark.memory_limit import buffer_bytes, limit_bytes, out_of_memory
 from aioproducer.spark.sink_options import ProducerSettings, sink_options
 
@@ -47,11 +46,6 @@ def limited(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 def test_limit_is_none_by_default() -> None:
     assert limit_bytes() is None
     assert buffer_bytes(32 * MIB, MIB) == 32 * MIB
-
-
-def test_limit_is_none_without_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_limit, "resource", None)
-    assert limit_bytes() is None
 
 
 @pytest.mark.parametrize(
