@@ -129,6 +129,9 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
     if not decided:
         registrar = await kafka.take_over(delivery.beginning_id)
         await kafka.write(registrar, begun(delivery.prefix, await kafka.removed()))
+        await kafka.take_over(
+            delivery.beginning_id
+        )  # the broker answers after the commit marker is in the log
 
 
 async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
@@ -241,6 +244,7 @@ async def missing(
                 found[name] = last.number, ends
     if driver is not None:
         await kafka.write(driver, begun(delivery.prefix, await kafka.removed()))
+        await kafka.take_over(delivery.driver_id)  # as in `begin`: the next planning reads the record
     return found
 
 

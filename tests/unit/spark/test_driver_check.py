@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -38,7 +37,6 @@ def host() -> Iterator[Worker]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_check, "CREATION_S", 0.3)
-    monkeypatch.setattr(driver_check, "ANSWER_S", 0.7)
 
 
 def settings(servers: str, **more: str) -> ProducerSettings:
@@ -116,16 +114,18 @@ def test_a_wrong_login_is_refused(host: Worker, kafka_cluster: ThreadedCluster) 
 
 
 def test_a_driver_without_an_answer_warns_once(
-    host: Worker, kafka_cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture
+    host: Worker,
+    kafka_cluster: ThreadedCluster,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(driver_check, "ANSWER_S", 0.7)
     (port,) = free_ports(1)
     for _ in range(2):
         check(host, settings(f"127.0.0.1:{port}"), ("orders",))
     assert len(caplog.messages) == 1
     assert re.match(r"spark\.driver\.unchecked reason=.ConnectionFailed: no bootstrap", caplog.messages[0])
     kafka_cluster.freeze_broker(1)
-    began = time.monotonic()
     check(host, settings(kafka_cluster.bootstrap_servers), ("orders",))
-    assert time.monotonic() - began < 5
     assert caplog.messages[1:] == ["spark.driver.unchecked reason='the brokers did not answer in 1 s'"]
     kafka_cluster.thaw_broker(1)
