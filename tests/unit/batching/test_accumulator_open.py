@@ -223,7 +223,7 @@ async def test_half_a_batch_is_enough_to_be_the_next_of_a_busy_node() -> None:
         limits.append(unresolved(rig)[0].limit)
         assert rig.accumulator.schedule.is_ready(NODE) == (count > 1)
     half, ready = room_for(1, 4) // 2, room_for(1, 4)
-    assert limits == [half, *[ready] * 3, *[2 * ready] * 4, room_for(1, 9)]
+    assert limits == [half, *[ready] * 3, *[room_for(1, 9)] * 5]
 
 
 @in_virtual_time

@@ -141,12 +141,13 @@ def test_half_a_batch_is_enough_for_the_next_and_grows_to_a_whole_one() -> None:
     made = limits()
     assert (made.first_limit(7.0, is_next=False), made.first_limit(7.0, is_next=True)) == (1_000, 500)
     batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0, limit=500)
+    assert made.next_limit(batch, 1_000, 7.0) == batch.size + 1_000
     batch.size += 400
     assert made.next_limit(batch, 100, 7.0) == 1_000
     assert made.next_limit(batch, 1_000 - batch.size, 7.0) == 1_000
-    assert made.next_limit(batch, 1_001 - batch.size, 7.0) == batch.size + 1_000
+    assert made.next_limit(batch, 1_001 - batch.size, 7.0) == 4 * batch.size
     batch.grow(1_000)
-    assert made.next_limit(batch, 100, 7.0) == batch.size + 1_000
+    assert made.next_limit(batch, 100, 7.0) == 4 * batch.size
 
 
 def encoded(size: int, sent: int) -> Batch:
