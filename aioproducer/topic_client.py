@@ -26,7 +26,7 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from aioproducer.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from aioproducer.protocol.describe_configs import TOPIC, DescribeConfigsRequest, DescribeConfigsResource
 from aioproducer.protocol.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -55,6 +55,8 @@ CONSUMER: Final = -1
 EARLIEST: Final = -2
 LATEST: Final = -1
 BROKERS_DEFAULT: Final = -1
+AUTHORIZED_OPERATIONS_FROM: Final = 8
+"""First version of Metadata with the authorized operations (KIP-430)."""
 
 
 class Client:
@@ -97,12 +99,14 @@ class Client:
         *for_writing*: as a producer asks, so that brokers may create a topic; with the authorized operations (KIP-430).
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        connection = await self._any_broker()
         request = MetadataRequest(
             topics=asked,
             allow_auto_topic_creation=for_writing,
-            include_topic_authorized_operations=for_writing,
+            include_topic_authorized_operations=for_writing
+            and connection.versions.pick(MetadataRequest) >= AUTHORIZED_OPERATIONS_FROM,
         )
-        return await (await self._any_broker()).request(request)
+        return await connection.request(request)
 
     async def topic_id(self, topic: str) -> bytes | None:
         """Return the id of *topic*, zeros if its brokers have no ids; None: the cluster has no such topic."""
@@ -229,7 +233,9 @@ class Client:
         _check(result.error_code, f"topic {name} was not created", result.error_message)
 
     async def _topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
-        asked = DescribeConfigsResource(resource_name=topic, configuration_keys=list(names))
+        asked = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=topic, configuration_keys=list(names)
+        )
         answer = await (await self._any_broker()).request(DescribeConfigsRequest(resources=[asked]))
         told = _only(answer.results)
         _check(told.error_code, f"the settings of topic {topic}", told.error_message)

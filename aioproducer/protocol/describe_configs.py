@@ -31,7 +31,7 @@ class DescribeConfigsSynonym:
 
 
 @struct
-class DescribeConfigsEntry:
+class DescribeConfigsResourceResult:
     """One setting."""
 
     name: str = field(STRING)
@@ -43,7 +43,7 @@ class DescribeConfigsEntry:
         array_of(DescribeConfigsSynonym), ignorable=True, factory=list
     )
     config_type: int = field(INT8, since=3, ignorable=True, default=0)
-    documentation: str | None = field(NULLABLE_TEXT, since=3, ignorable=True, default=None)
+    documentation: str | None = field(NULLABLE_TEXT, since=3, ignorable=True, default="")
 
 
 @struct
@@ -51,10 +51,12 @@ class DescribeConfigsResult:
     """Settings of one resource."""
 
     error_code: int = field(INT16, default=0)
-    error_message: str | None = field(NULLABLE_TEXT, default=None)
-    resource_type: int = field(INT8, default=TOPIC)
+    error_message: str | None = field(NULLABLE_TEXT, default="")
+    resource_type: int = field(INT8, default=0)
     resource_name: str = field(STRING)
-    configs: list[DescribeConfigsEntry] = field(array_of(DescribeConfigsEntry), factory=list)
+    configs: list[DescribeConfigsResourceResult] = field(
+        array_of(DescribeConfigsResourceResult), factory=list
+    )
 
 
 @message(api_key=32, versions=(1, 4), flexible_from=4, client_pauses_from=2, large=True)
@@ -69,9 +71,9 @@ class DescribeConfigsResponse(Message):
 class DescribeConfigsResource:
     """Resource with the names of the requested settings; None requests all."""
 
-    resource_type: int = field(INT8, default=TOPIC)
+    resource_type: int = field(INT8)
     resource_name: str = field(STRING)
-    configuration_keys: list[str] | None = field(nullable_array_of(STRING), default=None)
+    configuration_keys: list[str] | None = field(nullable_array_of(STRING))
 
 
 @message(api_key=32, versions=(1, 4), flexible_from=4)
@@ -80,4 +82,4 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
 
     resources: list[DescribeConfigsResource] = field(array_of(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL, default=False)
-    include_documentation: bool = field(BOOL, since=3, ignorable=True, default=False)
+    include_documentation: bool = field(BOOL, since=3, default=False)

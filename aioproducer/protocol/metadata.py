@@ -105,4 +105,4 @@ class MetadataRequest(Request[MetadataResponse]):
     topics: list[MetadataRequestTopic] | None = field(nullable_array_of(MetadataRequestTopic))
     allow_auto_topic_creation: bool = field(BOOL, default=True)
     include_cluster_authorized_operations: bool = field(BOOL, since=8, until=10, default=False)
-    include_topic_authorized_operations: bool = field(BOOL, since=8, ignorable=True, default=False)
+    include_topic_authorized_operations: bool = field(BOOL, since=8, default=False)

@@ -19,9 +19,10 @@ from aioproducer.protocol.create_topics import (
     CreateTopicsResponse,
 )
 from aioproducer.protocol.describe_configs import (
-    DescribeConfigsEntry,
+    TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
@@ -199,7 +200,7 @@ def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResu
             config = call.state.topic(name).config
     except Refused as refused:
         return DescribeConfigsResult(
-            error_code=refused.code, error_message=refused.message, resource_name=name
+            error_code=refused.code, error_message=refused.message, resource_type=TOPIC, resource_name=name
         )
     largest = call.state.message_max_bytes if config.message_max_bytes is None else config.message_max_bytes
     settings = {
@@ -211,6 +212,10 @@ def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResu
     }
     keys = settings if asked.configuration_keys is None else asked.configuration_keys
     return DescribeConfigsResult(
+        error_message=None,
+        resource_type=TOPIC,
         resource_name=name,
-        configs=[DescribeConfigsEntry(name=key, value=settings[key]) for key in keys if key in settings],
+        configs=[
+            DescribeConfigsResourceResult(name=key, value=settings[key]) for key in keys if key in settings
+        ],
     )

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.protocol.describe_configs import (
-    DescribeConfigsEntry,
+    TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
@@ -13,17 +14,20 @@ from tests.unit.protocol.golden import check
 
 REQUEST = DescribeConfigsRequest(
     resources=[
-        DescribeConfigsResource(resource_name="o", configuration_keys=["k"]),
-        DescribeConfigsResource(resource_name="p"),
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="o", configuration_keys=["k"]),
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="p", configuration_keys=None),
     ]
 )
 RESPONSE = DescribeConfigsResponse(
     throttle_time_ms=7,
     results=[
         DescribeConfigsResult(
-            resource_name="o", configs=[DescribeConfigsEntry(name="k", value="v", config_source=5)]
+            error_message=None,
+            resource_type=TOPIC,
+            resource_name="o",
+            configs=[DescribeConfigsResourceResult(name="k", value="v", config_source=5, documentation=None)],
         ),
-        DescribeConfigsResult(error_code=29, error_message="no", resource_name="p"),
+        DescribeConfigsResult(error_code=29, error_message="no", resource_type=TOPIC, resource_name="p"),
     ],
 )
 
