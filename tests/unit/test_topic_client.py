@@ -22,9 +22,10 @@ from aioproducer.errors import (
 )
 from aioproducer.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from aioproducer.protocol.list_offsets import ListOffsetsResponse
-from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from aioproducer.protocol.schema import Message, encode_response
 from aioproducer.testing import Cluster, in_virtual_time
+from aioproducer.testing.handlers import connect
 from aioproducer.topic_client import EARLIEST, PATIENCE_S, Client
 
 RECORDS = [b"%d" % number for number in range(60)]
@@ -326,6 +327,15 @@ async def test_a_cluster_is_described_with_the_topics_asked_for() -> None:
             for asked in (None, ["refunds"], [])
         ]
     assert (every, some, none) == ({"orders": 3, "refunds": 1}, {"refunds": 1}, {})
+
+
+@in_virtual_time
+async def test_old_brokers_are_asked_without_authorized_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    before_2_3 = {**connect.OFFERED, MetadataRequest.API_KEY: (4, 7)}
+    monkeypatch.setattr(connect, "OFFERED", before_2_3)
+    async with orders() as (_, client):
+        [topic] = (await client.describe(["orders"], for_writing=True)).topics
+    assert len(topic.partitions) == 3
 
 
 async def test_if_nobody_is_there_each_is_told() -> None:
