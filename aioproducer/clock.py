@@ -25,7 +25,7 @@ TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
 TURN_AFTER_RECORDS: Final = 5_000
 """Records that `enqueue` calls may append before they yield: 600 KB of values of 100 bytes, which take 2 ms.
 
-Compressed records count less, by their ratio: an earlier turn would cost worker threads more waits for the interpreter's lock."""
+Compressed records are multiplied by their compression ratio: an earlier turn costs worker threads more waits for the GIL."""
 ITERATIONS: Final = 3
 """Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
 
@@ -219,8 +219,8 @@ def python_running_loop_without_getpid(
 ) -> Callable[[], AbstractEventLoop]:
     """Return a function that returns *loop* if *loop* runs in this thread, and otherwise calls *ask*.
 
-    A fork replaces the one item of *process*. The twin in C compares asyncio's own value of the thread, for each kind of
-    event loop that runs here now.
+    A fork replaces the one item of *process*. The twin in C compares the loop that asyncio keeps for the
+    thread, of any kind of event loop.
     """
     present = process[0]
     if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop

@@ -96,7 +96,7 @@ class Client:
     async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
         """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again.
 
-        *for_writing*: as a producer asks, so that brokers may create a topic; with the authorized operations (KIP-430).
+        *for_writing*: brokers may create the topics, as for a producer, and return the authorized operations (KIP-430).
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self._any_broker()

@@ -32,7 +32,9 @@ IN_FLIGHT: Final = 4
 """So many pieces are sent at a time: while one is acknowledged, the next ones are read and appended."""
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""Of keys, values and headers. It bounds the memory beside `buffer_memory`, and how long a piece waits for those before it."""
+"""Maximum size of the keys, values and headers of a piece, in bytes.
+
+It bounds the memory beside `buffer_memory`, and the time that a piece waits for earlier pieces."""
 
 
 def pieces(

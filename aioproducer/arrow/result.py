@@ -13,7 +13,7 @@ from aioproducer.errors.send_many import OffsetRange
 from aioproducer.types import TopicPartition
 
 _KEPT: Final = 100
-"""Failures of an error, those of the first rows."""
+"""Maximum number of failures that an error keeps: those of the first rows."""
 _row_of: Final = attrgetter("row")
 
 
@@ -82,7 +82,7 @@ class Outcome:
     """Of their keys and values."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
-    """By row."""
+    """Failures in the order of their rows."""
     failed: int = 0
     """How many failed."""
     possibly_persisted: bool = False
@@ -122,7 +122,7 @@ class Outcome:
         result = TableResult(self.rows, self.bytes, dict(self.offsets))
         if not self.failures:
             return result
-        # A transaction fails all rows of a batch that a broker refused for some of them: the refused ones are the reason.
+        # If a broker refuses some rows of a batch, a transaction fails all rows: the refused rows have the reason.
         refused = (each for each in self.failures if getattr(each.error, "_is_of_record", False))
         first = next(refused, self.failures[0])
         others = f"; {self.failed - 1:,} more rows failed" if self.failed > 1 else ""

@@ -22,7 +22,7 @@ class PartitionAudit:
     """Copies of records that come earlier in this partition, or are in a lower one."""
     duplicated_at: int | None = None
     out_of_order: int = 0
-    """Records, other than copies, behind one of a higher sequence in their lane."""
+    """Records, other than copies, behind a record of a higher sequence in their lane."""
     out_of_order_at: int | None = None
     unexpected: int = 0
     """Records of which the sequence is missing, or not one of 0 to `expected` - 1."""
@@ -62,7 +62,7 @@ class AuditReport:
 
     @property
     def out_of_order(self) -> int:
-        """Number of records, other than copies, behind one of a higher sequence in their partition and lane."""
+        """Number of records, other than copies, behind a record of a higher sequence in their partition and lane."""
         return sum(part.out_of_order for part in self.partitions)
 
     @property
@@ -72,7 +72,7 @@ class AuditReport:
 
     @property
     def flaws(self) -> dict[str, int]:
-        """What is wrong, and with how many records; empty is good. "out of order" only if order is required."""
+        """Number of records by flaw; empty without a flaw. "out of order" is a flaw only if order is required."""
         counts = {
             "lost": self.lost,
             "duplicated": self.duplicated,
@@ -83,15 +83,15 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """True if the audit found no flaw; a run without any record is one, unless `expect` was 0."""
+        """True if the audit found no flaw; a run without any record is a flaw, unless `expect` was 0."""
         return not self.flaws and (self.records > 0 or self.expected_was_told)
 
     @property
     def doubled_only(self) -> bool:
         """True if copies are the only flaw: nothing is lost, and, if order is required, one copy of each record is in order.
 
-        A sender that was killed and continued from its checkpoint leaves such a run. Without keys its copies may be in
-        another partition, behind higher sequences.
+        A sender that was killed and continued from its checkpoint leaves such a run. Without keys, copies may be in
+        another partition than the record, behind higher sequences.
         """
         harmless = self.lost == self.unexpected == 0 and (self.keeps_order or not self.order_required)
         return harmless and self.duplicated > 0

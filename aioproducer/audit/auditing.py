@@ -43,7 +43,7 @@ class Audit:
     """Finds out what was lost, duplicated or out of order of the records 0, 1, 2, … that a run sent.
 
     The first copy of a record, by partition and offset, is the record, any other a duplicate. A record is out of order
-    behind a higher sequence of its lane in its partition; duplicates do not count. With *order* this is a flaw.
+    behind a higher sequence of its lane in its partition; duplicates do not count. With *order*, a record out of order is a flaw.
 
     *expect* is how many the run sent; if it is not known, the highest sequence says. Memory: a bit per record.
     """

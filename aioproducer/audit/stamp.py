@@ -19,7 +19,7 @@ MAX_DIGITS: Final = 18
 def stamp(run: str, sequence: int, lane: str | None = None) -> tuple[tuple[str, bytes], ...]:
     """Return the headers of a record: a run numbers its records 0, 1, 2, … in the order in which it sends them.
 
-    If several producers or tasks send for one run, *lane* names the one of this record: the audit checks the order
+    If several producers or tasks send for one run, *lane* names the sender of this record: the audit checks the order
     within a lane. None: records without a lane form one lane.
 
     Raises: TypeError, ValueError: the run's id is empty, or the sequence below 0 or of more than 18 digits.

@@ -147,7 +147,7 @@ class Accumulator:
     def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
         """Open a batch of *queue*, or of the sticky partition, for a record of *size* and a waiter of *kind*, appended next.
 
-        Returns the record's timestamp in milliseconds; None as `append`, and for columns.
+        Returns the record's timestamp in milliseconds; None without free memory, while calls wait for memory, and for columns.
         """
         memory = self.memory
         if not self._is_buffered or memory.waiters or memory.free < size + BATCH_OVERHEAD:

@@ -180,7 +180,7 @@ class BatchCompletion:
     def reject_records(
         self, batch: Batch, failures: Mapping[int, Failure], others: Failure | None = None
     ) -> None:
-        """The broker refused *batch* because of the records in *failures*: fail those, send the other records again.
+        """The broker refused *batch* because of the records in *failures*: fail these records, send the other records again.
 
         The other records get new sequences, after the drain that `renumber` describes. Without sequences, they precede
         later batches that are to be sent again. In a transaction that fails, they fail as *others*.
@@ -302,7 +302,7 @@ class BatchCompletion:
 
     @staticmethod
     def _release_sequence(queue: PartitionQueue, batch: Batch, *, passes: bool) -> None:
-        """Let the next batch have the sequence of *batch* if the transaction *passes* the refusal; else use no more."""
+        """Give the sequence of *batch* to the next batch if the transaction *passes* the refusal; else request an epoch bump."""
         if passes and batch.sequence is not None and not (queue.in_flight or queue.retrying):
             queue.sequences.take_back(batch.sequence)
         else:

@@ -142,7 +142,7 @@ class Pace:
         self._unanswered.append((now, len(self._unanswered) + 1))
 
     def answered(self, now: float) -> None:
-        """Note that the oldest request is answered or lost. With a long round trip, it took its share of the time."""
+        """Note that the oldest request is answered or lost. With a long round trip, the request took its share of the time."""
         sent_at, together = self._unanswered.popleft()
         took_s, share_s = now - self._since, (now - sent_at) / together
         self._took_s = took_s if took_s > share_s else share_s  # noqa: FURB136 - max() costs ten comparisons

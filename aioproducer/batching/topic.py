@@ -91,7 +91,7 @@ class BatchLimits:
         return self.ready // 2 if is_next else self.ready
 
     def next_limit(self, batch: Batch, size: int, joins_at: float) -> int:
-        """Return the limit of *batch*, at its limit, with *size* bytes more: at least a batch's worth more, up to four times.
+        """Return the new limit of *batch*, which is full for *size* bytes more: four times its size, at least `ready` more.
 
         Each step is a call in Python: steps of four times take 13 % fewer instructions for values of 1 KiB than doubling.
         """
@@ -156,7 +156,7 @@ class BatchLimits:
 
 
 AGREE_S: Final = 5.0
-"""Least time between two answers without a partition for the partition to count as deleted, in seconds."""
+"""Minimum time between two answers without a partition that prove the deletion of the partition, in seconds."""
 
 
 class MissingPartitions:

@@ -265,7 +265,7 @@ def audit(
 ) -> None:
     """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
 
-    It fails if any was lost or duplicated. A run of several producers or tasks keeps no common order: with --order the
+    It fails if any record was lost or duplicated. A run of several producers or tasks keeps no common order: with --order the
     records of one lane (header aioproducer-lane) must be in order within each partition.
     """
     from aioproducer.cli.audit_command import audit_and_report

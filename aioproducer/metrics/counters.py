@@ -251,16 +251,16 @@ class CallTally(Tally):
 
 
 class Traffic(NamedTuple):
-    """Totals of one producer since its start, or the difference of two."""
+    """Totals of one producer since its start, or the difference of two totals."""
 
     retries: int = 0
-    """Records to be sent again."""
+    """Number of records that were sent again."""
     throttle_ms: int = 0
-    """Pauses that brokers asked for."""
+    """Sum of the pauses that brokers requested, in milliseconds."""
     sent_bytes: int = 0
-    """Size of the batches as sent; a batch that is sent again counts again."""
+    """Size of the batches as sent, in bytes; a batch that is sent again counts again."""
     plain_bytes: int = 0
-    """Size of these batches before compression."""
+    """Size of the sent batches before compression, in bytes."""
 
     def since(self, earlier: Traffic) -> Traffic:
         """Return the difference to *earlier*."""

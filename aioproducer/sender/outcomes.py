@@ -84,7 +84,7 @@ class Standing(NamedTuple):
     transactional: bool = False
     """It is part of a transaction, which has one epoch, and comes about whole or not at all."""
     passes_refusals: bool = False
-    """The transaction goes on without records that the broker refuses for their content."""
+    """True if the transaction continues without records that the broker refuses for their content."""
 
 
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioproducer.spark.sink_options import ProducerSettings
 
 dumps: Final[Callable[[object], bytes]] = cloudpickle.dumps
-"""Spark's own way to pickle."""
+"""Spark's own pickle function."""
 
 
 def check_options(settings: ProducerSettings) -> None:

@@ -63,10 +63,10 @@ def planned(task: Task) -> Task:
 
 
 def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
-    """Let all of a batch be seen; *streams*: its query writes with this sink alone, not in foreachBatch.
+    """Commit all rows of a batch; *streams*: the query writes with this sink alone, not in foreachBatch.
 
-    Raises: BatchLost: part of it is lost. DeliveryError: it cannot be seen, is committed already, or nobody knows; who
-        starts the query again finds out.
+    Raises: BatchLost: a part of the batch is lost. DeliveryError: the batch cannot be committed, is committed already, or
+        its outcome is unknown; the next start of the query finds the outcome.
     """
     delivery = task.delivery
     if delivery is None:
@@ -145,9 +145,9 @@ async def _begin_single(kafka: KafkaPort, delivery: ExactlyOnce) -> None:
 def _check_not_moved(
     settings: ProducerSettings, delivery: ExactlyOnce, batch: BatchId, last: Decided | None, *, streams: bool
 ) -> None:
-    """Check, at the first batch of a query's run, that no other guarantee or prefix has written it.
+    """Check, at the first batch of a query's run, that the batch was not written under another guarantee or prefix.
 
-    Raises: DeliveryError: another prefix has committed it.
+    Raises: DeliveryError: the batch is committed under another prefix.
     """
     if delivery.job is not None or (last is not None and batch.run and last.run == batch.run):
         return

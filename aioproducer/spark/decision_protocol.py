@@ -112,9 +112,9 @@ class Kafka(Protocol):
 
 
 async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
-    """Note the first use of a prefix in the log, before any other id of the prefix is taken.
+    """Write the first use of a prefix to the log, before any other transactional id of the prefix is used.
 
-    So ids that a coordinator knows, under a prefix that the log does not have, are a proof of a lost log.
+    So if a coordinator has an id of the prefix, and the log has no record of the prefix, the log was lost.
 
     Raises: DeliveryError: records of the log were removed.
     """
@@ -135,7 +135,7 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
 
 async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
-    """Return the last decision on each query or job; `begin` came before.
+    """Return the last decision on each query or job. Call `begin` before.
 
     Raises: DeliveryError: decisions can have been lost.
     """
@@ -154,8 +154,8 @@ async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
 async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
     """Come into office: finish what is decided, and let what is not be aborted.
 
-    Raises: BatchLost: something that is decided is lost. DeliveryError: another driver has come since, or the log has
-        lost decisions.
+    Raises: BatchLost: a part of a decided batch is lost. DeliveryError: another driver has replaced this one, or the log
+        has lost decisions.
     """
     await begin(kafka, delivery)
     driver = await kafka.take_over(delivery.driver_id)
@@ -230,8 +230,8 @@ async def missing(
 ) -> dict[str, tuple[int, dict[Share, End]]]:
     """Commit what is decided, and return what is not committed, by query or job, with the number of the batch.
 
-    With *confirm* it is noted as done with, as the operator says, and so are records that the log has lost; the driver
-    that was in office is replaced.
+    With *confirm* the log notes these batches, and the records that the log has lost, as accepted by the operator. The
+    present driver is replaced.
     """
     driver = await kafka.take_over(delivery.driver_id) if confirm else None
     found = {}

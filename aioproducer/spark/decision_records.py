@@ -32,7 +32,7 @@ DONE: Final = "done"
 BEGUN: Final = "begun"
 """Name of the record that each prefix has in the log from its first use on; no query or job has this name."""
 OF_QUERY: Final = "query "
-"""Beginning of the names of streaming queries, whose ids no other query has."""
+"""Beginning of the name of each streaming query; the unique id of the query follows."""
 COMMIT: Final = 1
 """The type in the key of a control record."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 5.0
 """Maximum time for a first answer: tasks wait longer for slow brokers, so a late answer is no error."""
 CREATION_S: Final = 3.0
-"""Maximum time for brokers to create a topic (`auto.create.topics.enable`), or to learn of one created a moment ago."""
+"""Maximum time for brokers to create a topic (`auto.create.topics.enable`), or to list a topic created a moment ago."""
 MAY_WRITE: Final = 1 << 4
 """The bit of AclOperation.WRITE among the authorized operations of a topic (KIP-430)."""
 
@@ -34,9 +34,9 @@ MAY_WRITE: Final = 1 << 4
     maxsize=16
 )  # once per process: Spark plans each micro-batch twice, and ends a process after an idle minute
 def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> None:
-    """Check that brokers accept the login, and have *topics* and let the login write to them.
+    """Check that brokers accept the login, have *topics*, and authorize the login to write to *topics*.
 
-    Without an answer the driver logs a WARNING, and the tasks find out: executors may reach brokers that it does not.
+    Without an answer the driver logs a WARNING, and the tasks start: executors may reach brokers that the driver does not.
 
     Raises: AuthenticationFailed, TopicAuthorizationFailed, UnknownTopicOrPartition; ProducerError: another refusal.
     """

@@ -1,4 +1,4 @@
-"""The limit of a task's address space, `spark.executor.pyspark.memory`, and ways to need less of it."""
+"""The limit of a task's address space, `spark.executor.pyspark.memory`, and ways to reduce the address space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STACK_BYTES: Final = 2 * 1024 * 1024
 """Stack of the thread of the event loop, in place of 8 MiB."""
 M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
-"""Both of glibc's malloc.h."""
+"""Parameters of `mallopt` in glibc's malloc.h."""
 LARGE_BYTES: Final = 1024 * 1024
 """Blocks from this size on go back to the operating system at once."""
 
@@ -42,7 +42,7 @@ def limit_bytes() -> int | None:
 def buffer_bytes(default: int, largest_request: int) -> int:
     """Return the buffer memory of a producer in this process: *default*, or less under a limit.
 
-    It holds the largest request at least, so no row becomes too large by the limit.
+    The buffer holds at least the largest request, so no row becomes too large by the limit.
     """
     limit = limit_bytes()
     return default if limit is None else min(default, max(limit // BUFFER_SHARE, largest_request))
@@ -65,10 +65,10 @@ def out_of_memory() -> TaskOutOfMemory:
 
 @contextmanager
 def sparing_address_space() -> Iterator[None]:
-    """Under a limit, have this process use little address space, and the threads that start inside small stacks.
+    """Under a limit, reduce the address space of this process and the stacks of threads that start inside.
 
-    A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap of its own (128 MiB at first). Arrow's own pool
-    keeps tens of MiB, where the system's pool frees them.
+    A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap per thread (128 MiB at first). Arrow's own pool keeps
+    tens of MiB that the system's pool frees.
     """
     if limit_bytes() is None:
         yield

@@ -30,7 +30,7 @@ LISTED: Final = 100
 """Maximum number of partitions of a task, and of a log line, whose offsets are listed: 24 bytes each in a report."""
 NAME_CHARS: Final = 100
 OF_CONNECT: Final = "Spark Connect - "
-"""Beginning of the description that Spark Connect gives to a job: the plan, which names nothing."""
+"""Beginning of the description that Spark Connect gives to a job; the plan follows, and no name."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class TaskReport(WriterCommitMessage):
     bad: BadRows | None = field(default=None, kw_only=True)
     """None: there were none."""
     unchecked: str = field(default="", kw_only=True)
-    """Topic, and the reason why its time limits could not be read; empty if they were."""
+    """Topic, and the reason why its time limits could not be read; empty if the limits were read."""
     name: str = field(default="", kw_only=True)
-    """Name of the query, or description of the job; empty if it has none."""
+    """Name of the query, or description of the job; empty without a name."""
     number: str = field(default="", kw_only=True)
     """Number of the micro-batch; empty outside a stream."""
     execution: str = field(default="", kw_only=True)
@@ -106,8 +106,8 @@ class Skipped(WriterCommitMessage):
 def origin(context: TaskContext) -> dict[str, Any]:
     """Return the fields of a `TaskReport` about the query and job of a task: Spark's local properties.
 
-    Spark describes the jobs of a query in lines: the name, if the query has one, `id = …`, `runId = …`, `batch = …`. Its
-    version decides about the separator: a line feed (4.2), or `<br/>`.
+    Spark describes the jobs of a query in lines: the name, if the query has one, `id = …`, `runId = …`, `batch = …`. The
+    separator depends on Spark's version: a line feed (4.2), or `<br/>`.
     """
     described = context.getLocalProperty("spark.job.description") or ""
     name = described.replace("<br/>", "\n").partition("\n")[0].strip()
@@ -176,7 +176,7 @@ def _log_unchecked(reason: str) -> None:
 
 
 def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "") -> None:
-    """Log that a batch failed, and the rows of it that are in Kafka; Spark may write them again.
+    """Log that a batch failed, and its rows that are in Kafka; Spark may write these rows again.
 
     *name* is the option `queryName`, for a batch without a report.
     """
@@ -191,7 +191,7 @@ def log_source_option(name: str) -> None:
 
 
 def log_unchecked(reason: str) -> None:
-    """Log that the driver had no answer about the login and the topics of a write; the tasks find out."""
+    """Log that the driver had no answer about the login and the topics of a write; the tasks start unchecked."""
     _be_heard()
     log.warning("spark.driver.unchecked reason=%r", reason)
 
@@ -218,7 +218,7 @@ def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> str
 
 
 def _written(reports: Sequence[TaskReport]) -> tuple[int, str]:
-    """Return the number of partitions, and their offsets: `orders-0:17-203,…`, or `-` if they are too many.
+    """Return the number of partitions, and their offsets: `orders-0:17-203,…`, or `-` for too many partitions.
 
     The number is a lower limit if a task has written to more than `LISTED` partitions.
     """

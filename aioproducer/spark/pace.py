@@ -89,7 +89,7 @@ def _positive(name: str, value: str) -> int:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use, which is how many tasks `local[*]` runs at a time."""
+    """Return the number of cores that this process may use: the number of tasks that `local[*]` runs at a time."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -61,7 +61,7 @@ class Sent:
 
 
 class _Piece(NamedTuple):
-    """Rows on their way."""
+    """Rows in flight."""
 
     rows: pa.RecordBatch
     columns: Columns
@@ -142,7 +142,7 @@ class Sending:
         self._in_flight.append(_Piece(piece, columns, numbers, self._host.submit(send())))
 
     def _settle(self, piece: _Piece) -> None:
-        """Add the outcome of *piece*; rows that a broker refused for their content become letters, if there are any."""
+        """Add the outcome of *piece*. With a topic of dead letters, rows that a broker refused for their content become letters."""
         outcome = piece.sending.result()
         dead_letters = self._dead_letters if piece.columns is self._columns else None
         if outcome.failed and dead_letters is not None and all(map(_is_refused, outcome.failures)):
@@ -177,7 +177,7 @@ class Sending:
     def _start_letters(
         self, letters: pa.RecordBatch, numbers: Sequence[int], topic: str, reason: str
     ) -> None:
-        """Start sending *letters* of the rows with *numbers*; *reason* is why the first cannot be sent."""
+        """Start sending *letters* of the rows with *numbers*; *reason* is the reason for the first letter."""
         known = self._bad or BadRows(0, topic, reason)
         self._bad = BadRows(known.rows + letters.num_rows, known.topic, known.reason)
         columns = Columns(value="value", key="key", headers="headers", topic=topic)

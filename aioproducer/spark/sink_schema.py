@@ -24,13 +24,13 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 """The columns of a record, and the types that each may have. Other columns of a DataFrame are left out."""
 
 TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
-"""The types of the column that the option `timestampColumn` names."""
+"""Types that the column of the option `timestampColumn` may have."""
 
 
 def record_columns(schema: StructType, topic: str | None, timestamp_column: str | None = None) -> Columns:
     """Return the columns of *schema* that make records; the option *topic* wins over a column of that name.
 
-    *timestamp_column* names the column with the times of the records. Without it no column has them, as in Spark's sink.
+    *timestamp_column* names the column with the times of the records. Without this name, no column has times, as in Spark's sink.
 
     Raises:
         PySparkValueError: there is no column `value`, no *timestamp_column*, no topic, or a column twice.

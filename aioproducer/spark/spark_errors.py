@@ -1,4 +1,4 @@
-"""PySpark's exceptions in place of ours: Spark shows their text to the user, and the traceback unless it is hidden."""
+"""Conversion of this package's errors to PySpark's errors, of which Spark shows the text and no traceback."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
 class PlanningError(PySparkRuntimeError, PicklingError):
-    """An error while Spark pickles a writer. PySpark wraps all exceptions but a PickleError, and prints them as well."""
+    """An error while Spark pickles a writer. PySpark wraps and prints every exception except PickleError."""
 
 
 @contextmanager
 def sparks_errors(*, pickling: bool = False) -> Iterator[None]:
-    """Raise each error of ours as PySpark's, in one line that names the class; an option's error is the line alone.
+    """Raise each error of this package as PySpark's, in one line that begins with the error's class.
 
-    Other exceptions are faults of this package: they pass, with their traceback.
+    The line of a ConfigError has no class.
+
+    Other exceptions are faults of this package: these exceptions pass, with their traceback.
     """
     try:
         yield
@@ -48,7 +50,7 @@ def _line(error: ProducerError | PySparkException) -> str:
 
 
 def hide_traceback() -> None:
-    """Have Spark show the error alone, if this is one of Spark's processes: it ends with the error."""
+    """Hide the traceback of the next error if this is one of Spark's processes, which ends with the error."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("pyspark."):
         os.environ[HIDE_TRACEBACK] = "1"

@@ -54,7 +54,7 @@ class Task:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are known before a row is read, without those of a column."""
+        """Topics known before a row is read: the option `topic` and the topic of dead letters."""
         return tuple(topic for topic in (self.columns.topic, self.dead_letters) if topic is not None)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, replays: bool = True) -> WriterCommitMessage:

@@ -40,7 +40,7 @@ CLOSE_S: Final = 10.0
 """How long the abort of what has failed may take; else the next one who has the transactional id does it."""
 
 WINDOWS: Final = 1_000
-"""Topics whose windows are kept."""
+"""Maximum number of topics whose windows are kept."""
 UNCHECKED: Final = (
     TopicAuthorizationFailed,
     ClusterAuthorizationFailed,
@@ -172,7 +172,7 @@ class Worker:
             self.submit(oldest.close()).result()
 
     def time_window(self, settings: ProducerSettings, topic: str) -> TimeWindow:
-        """Return the window of times that *topic* keeps; asked again after `KEPT_S`.
+        """Return the window of times that *topic* keeps; requested again after `KEPT_S`.
 
         Without the right to describe the topic's settings, and for a topic that does not exist, there is no limit.
 
