@@ -34,7 +34,7 @@ PARTITION: Final = "dead-letter.partition"
 BYTES: Final = "dead-letter.bytes"
 
 KEPT_BYTES: Final = 1024
-"""What a dead letter keeps of a key, and of a value, of a row that is too large."""
+"""Bytes of a key and of a value, and characters of each header, that the dead letter of a large row keeps."""
 
 LETTERS: Final = pa.schema(
     {
@@ -131,8 +131,8 @@ def letters_of(
     letters = [_letter(piece, columns, *each, cut=each[0] in large) for each in reasons.items()]
     made = pa.RecordBatch.from_pylist(letters, LETTERS)
     positions = list(reasons)
-    grown = [positions[place] for place in _too_large(made, LETTER_COLUMNS, settings)]
-    return letters_of(piece, columns, reasons, {*large, *grown}, settings) if grown else made
+    grown = {positions[place] for place in _too_large(made, LETTER_COLUMNS, settings)}.difference(large)
+    return letters_of(piece, columns, reasons, grown.union(large), settings) if grown else made
 
 
 def misdated(piece: pa.RecordBatch, columns: Columns, window_of: WindowOf) -> dict[int, str]:
@@ -256,6 +256,7 @@ def _letter(
     if cut:
         told[BYTES] = str(len(key or b"") + len(value or b""))
         key, value, headers = key and key[:KEPT_BYTES], value and value[:KEPT_BYTES], []
+        told = {name: text[:KEPT_BYTES] for name, text in told.items()}
     headers += [{"key": name, "value": text.encode()} for name, text in told.items() if text]
     return {"key": key, "value": value, "headers": headers}
 

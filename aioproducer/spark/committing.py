@@ -85,6 +85,10 @@ def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
         return
     first = shared[0] if shared else prepared[0]
     batch = first.batch
+    if (
+        delivery.job is not None
+    ):  # a topic recreated since planning would have this job alone, and no other job
+        worker().ask(task.settings, delivery.prefix, lambda kafka: kept(kafka, delivery))
     _check_not_moved(task.settings, delivery, batch, first.last, streams=streams)
     try:
         if shared:

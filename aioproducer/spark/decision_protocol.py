@@ -118,11 +118,7 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
     Raises: DeliveryError: records of the log were removed.
     """
-    try:
-        known = await kafka.describe([delivery.driver_id, delivery.single_id])
-    except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
-        known = {}
-    if any(known.values()):
+    if await _is_known(kafka, delivery):
         return
     decided = await kafka.decisions()
     await _check_nothing_removed(kafka, delivery, decided)
@@ -149,6 +145,14 @@ async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
         )
     decided.pop(BEGUN, None)
     return decided
+
+
+async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
+    """Check the log as planning does, and write nothing. Raises: DeliveryError: decisions can have been lost."""
+    if await _is_known(kafka, delivery):
+        await kept(kafka, delivery)
+    else:
+        await _check_nothing_removed(kafka, delivery, await kafka.decisions())
 
 
 async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
@@ -246,6 +250,15 @@ async def missing(
         await kafka.write(driver, begun(delivery.prefix, await kafka.removed()))
         await kafka.take_over(delivery.driver_id)  # as in `begin`: the next planning reads the record
     return found
+
+
+async def _is_known(kafka: Kafka, delivery: ExactlyOnce) -> bool:
+    """Return True if brokers know an id of the prefix, which was used before."""
+    try:
+        known = await kafka.describe([delivery.driver_id, delivery.single_id])
+    except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
+        return False
+    return any(known.values())
 
 
 async def _check_nothing_removed(kafka: Kafka, delivery: ExactlyOnce, decided: Mapping[str, Decided]) -> None:

@@ -30,13 +30,15 @@ async def read_on(view: DecisionView, client: Client) -> None:
 
     Raises: DeliveryError: the log has lost its end. ProducerError: it cannot be read.
     """
-    topic_id = await _existing(client)
+    found_id = await _existing(client)
+    topic_id = view.topic_id if found_id == NO_TOPIC_ID else found_id
+    is_other = view.topic_id not in {NO_TOPIC_ID, topic_id}
     end = await client.end_offset(TOPIC, PARTITION)
     first = await client.first_offset(TOPIC, PARTITION)
-    if view.offset and (end < view.offset or first > view.offset or topic_id != view.topic_id):
+    if view.offset and (end < view.offset or first > view.offset or is_other):
         raise DeliveryError(
             f"{TOPIC}: decisions are lost, as the topic was read up to offset {view.offset} and"
-            f" {'has' if topic_id == view.topic_id else 'was recreated, with'} offsets {first} to {end} now;"
+            f" {'was recreated, with' if is_other else 'has'} offsets {first} to {end} now;"
             " start the query again, which checks the topic"
         )
     view.topic_id, view.first_offset = topic_id, first

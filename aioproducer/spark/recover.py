@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer.spark.decision_protocol import End, missing
-from aioproducer.spark.delivery import ExactlyOnce, Guarantee
+from aioproducer.spark.decision_protocol import End, check_log, missing
+from aioproducer.spark.decision_records import Share
+from aioproducer.spark.delivery import DeliveryError, ExactlyOnce, Guarantee
+from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import worker
 
@@ -16,17 +18,17 @@ HOW: Mapping[End, str] = {End.LOST: "lost", End.UNTOLD: "perhaps lost, nobody ca
 
 
 def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
-    """Return what is to be told of the queries and jobs under *prefix*, and whether they may go on.
+    """Return the losses of the queries and jobs under *prefix*, and whether they may go on.
 
     Raises: ConfigError, DeliveryError, ProducerError.
     """
     settings = ProducerSettings(tuple(sorted(options.items())))
     settings.config()  # what is wrong with it is said first
     delivery = ExactlyOnce(Guarantee.LOG, prefix, None)
-    found = worker().ask(settings, prefix, lambda kafka: missing(kafka, delivery, confirm=confirm))
-    if not found:
+    reason, found = worker().ask(settings, prefix, lambda kafka: _losses(kafka, delivery, confirm=confirm))
+    if not found and not reason:
         return "nothing is lost", True
-    lines = []
+    lines = [reason] if reason else []
     for name, (number, ends) in found.items():
         lines.append(f"batch {number} of {name}: {len(ends)} transactions are not committed")
         lines += [
@@ -38,3 +40,15 @@ def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[
         "confirmed: the query goes on behind it" if confirm else "--confirm lets the query go on behind it"
     )
     return "\n".join(lines), confirm
+
+
+async def _losses(
+    kafka: KafkaPort, delivery: ExactlyOnce, *, confirm: bool
+) -> tuple[str, Mapping[str, tuple[int, Mapping[Share, End]]]]:
+    """Return the reason why decisions can be lost, if they can, and the transactions that are not committed."""
+    reason = ""
+    try:
+        await check_log(kafka, delivery)
+    except DeliveryError as error:
+        reason = str(error)
+    return reason, await missing(kafka, delivery, confirm=confirm)

@@ -11,6 +11,7 @@ from typing import Final
 from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from aioproducer.intake.checks import check_topic
 from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.memory_limit import buffer_bytes
@@ -129,7 +130,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         elif SPELT.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS):
             ours[SPELT[name]] = value
         elif name == "topic":
-            topic = value
+            topic = _legal(value)
         elif name == "path":
             raise ConfigError(f"rows go to a topic, not to the path {value!r}: use the topic option")
         elif name not in SPELT:
@@ -151,6 +152,13 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column, limit)
     _say_what_does_nothing(tuple(of_source), sink)
     return sink
+
+
+def _legal(topic: str) -> str:
+    try:
+        return check_topic(topic)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _is_of_source(name: str) -> bool:

@@ -185,3 +185,10 @@ def test_letter_that_its_headers_make_too_large_is_cut() -> None:
     first, second = letters(sieved([fits, {"topic": "orders", "value": b"v", "partition": 9}]))
     assert (first["value"], second["value"]) == (b"v" * KEPT_BYTES, b"v")
     assert told(first)["dead-letter.bytes"] == b"%d" % (LARGEST - 110)
+
+
+def test_letter_of_a_long_illegal_topic_is_cut() -> None:
+    (letter,) = letters(sieved([{"topic": "t" * 2 * LARGEST, "value": b"v"}]))
+    named = told(letter)
+    assert named["dead-letter.topic"] == b"t" * KEPT_BYTES
+    assert named["dead-letter.reason"].startswith(b"topic 'ttt")

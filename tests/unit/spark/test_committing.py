@@ -332,6 +332,25 @@ def test_prefix_without_a_decision_is_planned_again(here: Here, guarantee: Guara
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_job_is_not_committed_on_a_topic_recreated_meanwhile(here: Here, guarantee: Guarantee) -> None:
+    here.guarantee, here.number = guarantee, None
+    rows = [pa.record_batch({"value": pa.array([b"1"])})]
+    first = here.task(job="first")
+    commit(first, [first.run(rows, replays=False)])
+    second = here.task(job="second")
+    report = second.run(rows, replays=False)
+    here.cluster.delete_topic(TOPIC)
+    here.cluster.create_topic(TOPIC, 1, compacted=True)
+    here.restart("run2")  # Spark may commit in another process
+    with pytest.raises(DeliveryError, match="deleted or recreated"):
+        commit(second, [report])
+    abort(second, [report])
+    assert here.seen() == [1]
+    with pytest.raises(DeliveryError, match="deleted or recreated"):
+        here.task(job="first")
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_removed_records_are_refused_until_confirmed(
     here: Here, guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
 ) -> None:

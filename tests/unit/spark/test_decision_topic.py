@@ -15,6 +15,7 @@ from aioproducer.errors import (
     TopicAlreadyExists,
     TopicAuthorizationFailed,
 )
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.spark import decision_topic
 from aioproducer.spark.decision_records import PARTITION, TOPIC, TOPIC_CONFIG, DecisionView, Entry
 from aioproducer.spark.decision_topic import check_kept, commit_with, read_on
@@ -31,12 +32,13 @@ class Log:
 
     def __init__(self, first: int = 0, end: int = 0, *, is_there: bool = True) -> None:
         self._first, self._end, self._is_there = first, end, is_there
+        self.topic_id_now = TOPIC_ID
         self.described: dict[str, str] | ProducerError = {}
         self.created: list[tuple[str, int, Mapping[str, str]]] = []
         self.read: list[tuple[str, int, int, int]] = []
 
     async def topic_id(self, topic: str) -> bytes | None:
-        return TOPIC_ID if self._is_there else None
+        return self.topic_id_now if self._is_there else None
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         self.created.append((name, partitions, config))
@@ -136,6 +138,14 @@ async def test_log_that_lost_unread_records_is_refused(first: int, end: int, top
     view.offset, view.topic_id = 5, topic_id
     with pytest.raises(DeliveryError, match="decisions are lost, as the topic was read up to offset 5"):
         await read_on(view, Log(first, end))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("known", "told"), [(NO_TOPIC_ID, TOPIC_ID), (TOPIC_ID, NO_TOPIC_ID)])
+async def test_topic_without_an_id_is_no_other_topic(known: bytes, told: bytes) -> None:
+    view, log = DecisionView("p"), Log(0, 9)
+    view.offset, view.topic_id, log.topic_id_now = 5, known, told
+    await read_on(view, log)  # type: ignore[arg-type]
+    assert view.topic_id == TOPIC_ID
 
 
 def settings(policy: str, ms: str = "-1", size: str = "-1") -> dict[str, str]:

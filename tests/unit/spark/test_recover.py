@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.decision_protocol import End
-from aioproducer.spark.decision_records import Share, decision
+from aioproducer.spark.decision_records import TOPIC, Share, decision
 from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.recover import recover
@@ -75,6 +75,23 @@ def test_what_nobody_can_tell_any_more_is_shown_and_may_be_confirmed(
     assert not ok
     assert "p.t.r.0.0: perhaps lost, nobody can tell any more: orders-0" in told
     assert call(kafka_cluster, confirm=True)[1]
+    assert call(kafka_cluster) == ("nothing is lost", True)
+
+
+def test_lost_decisions_are_shown_until_they_are_confirmed(kafka_cluster: ThreadedCluster) -> None:
+    asyncio.run(decide(kafka_cluster, lose=False))
+    kafka_cluster.delete_topic(TOPIC)
+    for _ in range(2):
+        told, ok = call(kafka_cluster)
+        assert not ok
+        assert "so it was deleted or recreated" in told
+    told, ok = call(kafka_cluster, confirm=True)
+    assert ok
+    assert told.endswith("confirmed: the query goes on behind it")
+    assert call(kafka_cluster) == ("nothing is lost", True)
+
+
+def test_prefix_that_was_never_used_has_lost_nothing(kafka_cluster: ThreadedCluster) -> None:
     assert call(kafka_cluster) == ("nothing is lost", True)
 
 

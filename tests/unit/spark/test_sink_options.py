@@ -122,6 +122,7 @@ def test_the_page_lists_what_does_nothing() -> None:
         ({**SERVERS, "kafka.group.idd": "g"}, r"unknown option 'group\.idd'"),
         ({**SERVERS, "kafka.auto.offset.reset": "earliest"}, r"unknown option 'auto\.offset\.reset'; it has no"),
         ({**SERVERS, "nothing.like.it": "x"}, r"unknown option 'nothing\.like\.it'$"),
+        ({**SERVERS, "topic": "my topic"}, "^topic .my topic. is not a legal name"),
         ({**SERVERS, "path": "/data"}, "rows go to a topic, not to the path '/data'"),
     ],
 )  # fmt: skip

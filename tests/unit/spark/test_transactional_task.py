@@ -13,7 +13,7 @@ from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.errors import ConfigError
 from aioproducer.spark import committing, task as task_module, transactional_task
-from aioproducer.spark.committing import abort, commit
+from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.decision_records import TOPIC
 from aioproducer.spark.delivery import BatchId, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.spark.messages import Prepared, Skipped, TaskReport
@@ -188,7 +188,7 @@ def test_a_second_task_is_refused(kafka_cluster: ThreadedCluster, here: Here) ->
 
 def test_a_job_is_written_once_whenever_it_runs(kafka_cluster: ThreadedCluster, here: Here) -> None:
     here.properties.clear()
-    task = single(kafka_cluster, job="nightly-7")
+    task = planned(single(kafka_cluster, job="nightly-7"))
     for _ in range(2):
         commit(task, [task.run(rows(1), replays=False)])
     other = single(kafka_cluster, job="nightly-8")
