@@ -68,14 +68,14 @@ def headlines(results: Results) -> Iterator[Headline]:
 
 
 def reached(results: Results) -> str:
-    """Return in a sentence how much of what there was to reach was reached."""
+    """Return a sentence with the number of targets by verdict."""
     counts = Counter(judged.verdict for _, judged in judged_rows(results))
     told = (
-        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets: {counts[Verdict.GOAL]} reached the goal,"
-        f" {counts[Verdict.MUST]} only what must be, {counts[Verdict.MISSED]} not even that"
+        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets: {counts[Verdict.GOAL]} met the goal,"
+        f" {counts[Verdict.MUST]} met only the minimum, {counts[Verdict.MISSED]} missed the minimum"
     )
     if counts[Verdict.SHORT]:
-        told += f"; {counts[Verdict.SHORT]} have nothing but a goal, and missed it"
+        told += f"; {counts[Verdict.SHORT]} without a minimum missed the goal"
     return f"{told}."
 
 

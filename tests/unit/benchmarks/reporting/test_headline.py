@@ -53,13 +53,13 @@ def test_what_is_behind_is_said() -> None:
     assert bulk == ["-", "`produce_batch`: 2.00× at 0.50× the CPU", "0.50×, **behind**, at 2.00× the CPU"]
     assert "- defaults: value-1k, throughput next to confluent-kafka produce: 0.50×" in markdown(these)
     assert "must be ≥ 0.73×" in markdown(these)
-    assert reached(these) == ("Of 4 targets: 0 reached the goal, 1 only what must be, 3 not even that.")
+    assert reached(these) == ("Of 4 targets: 0 met the goal, 1 met only the minimum, 3 missed the minimum.")
 
 
 def test_a_goal_where_nothing_must_be_is_told_of_when_it_is_missed() -> None:
     these = results()
     these.tables = {Tuning.EQUAL: {"fire": played(aioproducer=100.0, confluent_aio=100.0)}}
-    assert reached(these).endswith("0 not even that; 1 have nothing but a goal, and missed it.")
+    assert reached(these).endswith("0 missed the minimum; 1 without a minimum missed the goal.")
 
 
 def test_rows_that_were_changed_have_no_verdict() -> None:
