@@ -127,7 +127,7 @@ struct Runner {
     PyObject_HEAD
     Runner **last;    /* of the event loop; valid as long as `shared` */
     PyObject *shared; /* of a receipt */
-    PyObject *ready;  /* the loop's queue of handles, until the callbacks run */
+    PyObject *ready;  /* the loop's queue of handles, until the last callback has run */
     PyObject *handle; /* borrowed from the queue; only compared */
     Due *dues;
     Py_ssize_t next, count, size;
@@ -167,7 +167,6 @@ static void close_runner(Runner *own)
 {
     if (own->last != NULL && *own->last == own)
         *own->last = NULL;
-    Py_CLEAR(own->ready);
 }
 
 /* Schedule *callback* with *receipt*, which may be NULL, in *context*, or in a copy of the current context. */
@@ -193,6 +192,48 @@ static PyObject *call_soon(PyObject *shared, PyObject *callback, PyObject *recei
     return handle;
 }
 
+/* Return 1 if *handle* is at the place *at* of the queue *ready*. */
+static int is_at(PyObject *ready, Py_ssize_t at, PyObject *handle)
+{
+    PyObject *found = PySequence_GetItem(ready, at);
+    int is_same = found != NULL && found == handle;
+    if (found == NULL)
+        PyErr_Clear();
+    Py_XDECREF(found);
+    return is_same;
+}
+
+/* Return a handle for the callbacks behind the first one, at the front of the queue: a callback may run the event loop again, and
+   an interrupt leaves them to the event loop. NULL without an exception: there is at most one callback. */
+static PyObject *schedule_rest(Runner *own)
+{
+    PyObject *handle = own->count - own->next < 2 ? NULL : call_soon(own->shared, (PyObject *)own, NULL, NULL);
+    if (handle != NULL && own->ready != NULL && is_at(own->ready, -1, handle)) {
+        PyObject *moved = PyObject_CallMethod(own->ready, "rotate", NULL);
+        if (moved == NULL)
+            Py_CLEAR(handle);
+        Py_XDECREF(moved);
+    }
+    return handle;
+}
+
+/* Take the handle of `schedule_rest` back, because all callbacks have run. */
+static void take_back_rest(Runner *own, PyObject *handle)
+{
+    PyObject *type, *error, *traceback, *done = NULL, *ready = own->ready;
+    own->ready = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (handle != NULL && ready != NULL && is_at(ready, 0, handle))
+        done = PyObject_CallMethod(ready, "popleft", NULL);
+    else if (handle != NULL)
+        done = PyObject_CallMethod(handle, "cancel", NULL);
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+    Py_XDECREF(done);
+    Py_XDECREF(ready);
+}
+
 static PyObject *runner_call(PyObject *self, PyObject *args, PyObject *names)
 {
     Runner *own = (Runner *)self;
@@ -200,17 +241,19 @@ static PyObject *runner_call(PyObject *self, PyObject *args, PyObject *names)
     (void)args;
     (void)names;
     close_runner(own);
-    if (aioproducer_run_callbacks(runner_take, self) == 0)
-        Py_RETURN_NONE;
-    if (own->next < own->count) { /* the event loop runs the rest after the interrupt */
+    PyObject *rest = schedule_rest(own);
+    int failed = PyErr_Occurred() != NULL || aioproducer_run_callbacks(runner_take, self) < 0;
+    if (own->next >= own->count)
+        take_back_rest(own, rest);
+    else if (rest == NULL) { /* `schedule_rest` was interrupted */
         PyErr_Fetch(&type, &error, &traceback);
-        PyObject *handle = call_soon(own->shared, self, NULL, NULL);
-        if (handle == NULL)
+        rest = call_soon(own->shared, self, NULL, NULL);
+        if (rest == NULL)
             PyErr_Clear();
-        Py_XDECREF(handle);
         PyErr_Restore(type, error, traceback);
     }
-    return NULL;
+    Py_XDECREF(rest);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 static int runner_traverse(PyObject *self, visitproc visit, void *arg)
@@ -232,6 +275,7 @@ static int runner_clear(PyObject *self)
     Runner *own = (Runner *)self;
     Due due;
     close_runner(own);
+    Py_CLEAR(own->ready);
     while (runner_take(self, &due))
         aioproducer_due_clear(&due);
     return 0;
@@ -289,12 +333,7 @@ static Runner **last_of(Receipt *receipt)
 /* Return 1 if no handle is behind that of *runner*, so a callback may join it. */
 static int is_last(Runner *runner)
 {
-    PyObject *handle = PySequence_GetItem(runner->ready, -1);
-    int is_same = handle != NULL && handle == runner->handle;
-    if (handle == NULL)
-        PyErr_Clear();
-    Py_XDECREF(handle);
-    return is_same;
+    return is_at(runner->ready, -1, runner->handle);
 }
 
 /* Return the queue of handles, None if the loop shows none or is in debug mode, or NULL with an exception. */
