@@ -162,6 +162,7 @@ class Accumulator:
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
         """Append a small record with only a *value* to the open sticky batch's columns, or pass the record on to `append`."""
+        waiter, clock = kind.waiter(), self.clock  # first: an allocation may run finalizers, which may append
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
         free = memory.free
@@ -172,14 +173,15 @@ class Accumulator:
             or (grown := batch.size + size) > batch.limit
             or size > free
             or memory.waiters
+            or not clock.known_ms
         ):
-            return self.append(topic, None, value, None, (), None, size, kind)
+            return self.append(topic, None, value, None, (), None, size, kind, waiter=waiter)
         try:
             memory.free = free - size
             batch.size = batch.held = grown
-            columns, clock, waiter = batch.columns, self.clock, kind.waiter()
+            columns = batch.columns
             columns.values.append(value)
-            columns.timestamps.append(clock.known_ms or clock.now_ms())
+            columns.timestamps.append(clock.known_ms)
             batch.last.append(waiter)
         except BaseException:
             self.recover(topic)
@@ -199,9 +201,11 @@ class Accumulator:
         as *reserved*: enough for the record and a batch (`settings.room_for`), even if a split has overdrawn the budget since.
         """
         memory = self.memory
-        free = memory.free + reserved
         if memory.waiters and not reserved:
             return None
+        if waiter is None:  # first: an allocation may run finalizers, which may append
+            waiter = kind.waiter()
+        free = memory.free + reserved
         try:
             memory.free = free
             target = queue or topic.sticky
@@ -216,6 +220,8 @@ class Accumulator:
             if timestamp_ms is None:  # the first record of a batch is usually alone in its iteration
                 clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
                 timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
+            if batch.kind is not kind:
+                batch.begin_stretch(kind)
             columns = batch.columns
             if self._is_buffered:
                 batch.size = columns.append(value, key, headers, timestamp_ms, batch.limit, memory.free)
@@ -230,10 +236,6 @@ class Accumulator:
                 else:
                     columns.append(value, key, headers, timestamp_ms)
                     batch.plain_kind = None
-            if batch.kind is not kind:
-                batch.begin_stretch(kind)
-            if waiter is None:
-                waiter = kind.waiter()
             batch.last.append(waiter)
         except BaseException:
             self.recover(topic)
@@ -310,7 +312,8 @@ class Accumulator:
                     break
                 part, size = rows.slice(start, stop), ends[stop] - ends[start]
                 waiters = call.waiters(part.positions, batch)
-                memory.free -= batch.extend(part.columns, size, limit, memory.free)
+                grown = batch.extend(part.columns, size, limit, memory.free)
+                memory.free -= grown
                 batch.add_waiters(waiters)
                 call.partitions.add(batch.topic_partition.partition)
                 if batch.size > batch.limit:

@@ -384,13 +384,13 @@ class Batch(BatchFields):
 
     def extend(self, rows: Sequence[Any], size: int, limit: int, free: int) -> int:
         """Add *rows* (`Rows.columns`) of at most *size* bytes, up to *limit*; return the growth of `held`, at most *free*."""
-        before, columns = self.held, self.columns
+        columns = self.columns
         if isinstance(columns, RecordColumns):
             columns.extend(*rows)
             self.size = self.held = self.size + size
-        else:
-            self.size = columns.extend(*rows, limit, free)
-            self.held = columns.held
+            return size
+        self.size = columns.extend(*rows, limit, free)
+        before, self.held = self.held, columns.held  # a finalizer may have appended meanwhile
         return self.held - before
 
     def trim(self) -> int:
