@@ -313,6 +313,7 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         in_doubt=False,
         proved=False,
         half_of_possibly_persisted=False,
+        denied_in_vain=False,
         last_attempt=False,
     )
     retried, persisted, _, _ = ERRORS[kind]

@@ -170,6 +170,7 @@ class BatchCompletion:
             for number, part in enumerate(ranges)
         ]
         self._observer.split(batch)
+        queue.note_gone(batch)
         self._replace(batch, parts)
         for part in parts:
             put(part)

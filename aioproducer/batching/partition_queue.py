@@ -74,7 +74,7 @@ class PartitionQueue(QueueFields):
         self.sealed_bytes: int = 0
         """How large all records were together that batches were sealed with."""
         self.gone_in_doubt: Order = ()
-        """Place of the newest batch that failed for good while it may be in the log."""
+        """Place of the newest batch that may be in the log and is sent no more: it failed, or was split."""
         self.sequences: Final = PartitionSequences()
         self.numbered: int = 0
         """How many batches got a sequence."""
@@ -126,10 +126,24 @@ class PartitionQueue(QueueFields):
             return False
         return self.retrying[0].persistence.in_doubt
 
+    @property
+    def before_gone(self) -> list[Batch]:
+        """The batches to be sent again that precede the newest batch that is gone in doubt."""
+        return [each for each in self.retrying if each.order < self.gone_in_doubt]
+
     def is_newest(self, batch: Batch) -> bool:
         """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
-        if self.is_proved(batch) or self.gone_in_doubt > batch.order:
+        return not self.is_proved(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
+
+    def is_denied_in_vain(self, batch: Batch) -> bool:
+        """True if the leader denies *batch*, the oldest, and all behind it, and may know only a batch that is gone in doubt."""
+        persistence = batch.persistence
+        if not persistence.in_doubt or persistence.denials < DENIALS_BELIEVED:
             return False
+        return self.gone_in_doubt > batch.order and self._asked_behind(batch)
+
+    def _asked_behind(self, batch: Batch) -> bool:
+        """True if no batch behind *batch* remains to be asked for."""
         behind = (
             each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
         )
@@ -272,10 +286,14 @@ class PartitionQueue(QueueFields):
         """Put *batch* where it belongs among `retrying`."""
         insort(self.retrying, batch, key=_by_order)
 
-    def request_epoch_bump(self, batch: Batch) -> None:
-        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+    def note_gone(self, batch: Batch) -> None:
+        """Record that *batch* is sent no more, so that the leader cannot be asked for it."""
         if batch.persistence.possible:
             self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
+
+    def request_epoch_bump(self, batch: Batch) -> None:
+        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        self.note_gone(batch)
         self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
         self._identities.request_epoch_bump()
         self.renumber_retrying()
@@ -285,6 +303,8 @@ class PartitionQueue(QueueFields):
 
         Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
         """
+        if self.sequences.behind_gap(self.gone_in_doubt):
+            self.gone_in_doubt = ()
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
             if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):

@@ -135,6 +135,7 @@ class AnswerHandler:
             in_doubt=batch.persistence.in_doubt,
             proved=batch.persistence.in_doubt and queue.is_proved(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
+            denied_in_vain=oldest and queue.is_denied_in_vain(batch),
             last_attempt=self._may_not_retry(batch),
             transactional=self._settings.transactional_id is not None,
             passes_refusals=self._completion.passes_refusals,
@@ -188,8 +189,10 @@ class AnswerHandler:
                     },
                     failure_at(batch, connection, error) if others_fail else None,
                 )
-            case outcomes.Fail(error, of_record):
-                completion.fail(batch, failure_at(batch, connection, error)._replace(of_record=of_record))
+            case outcomes.Fail(error, of_record, before_gone):
+                others = completion.queue(batch).before_gone if before_gone else ()
+                for each in (batch, *others):
+                    completion.fail(each, failure_at(each, connection, error)._replace(of_record=of_record))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""

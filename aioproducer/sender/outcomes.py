@@ -20,6 +20,10 @@ PROBABLY_IN_THE_LOG: Final = (
     "an earlier, unanswered attempt seems to have stored the batch: it has become too large since, and was"
     " resent in parts, none of which the broker accepts"
 )
+OUTCOME_UNKNOWN: Final = (
+    "the leader denies an earlier, unanswered attempt, but a later batch failed without an answer, and the leader may know"
+    " only that batch"
+)
 
 
 class Complete(NamedTuple):
@@ -61,6 +65,8 @@ class Fail(NamedTuple):
     error: BrokerError
     of_record: bool = False
     """True if each record is refused for its own content."""
+    before_gone: bool = False
+    """True if all batches that precede a batch gone in doubt fail with it."""
 
 
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
@@ -79,6 +85,8 @@ class Standing(NamedTuple):
     """It is in the log: one behind it is."""
     half_of_possibly_persisted: bool
     """A part of a batch that may be in the log whole."""
+    denied_in_vain: bool
+    """The leader denies it and all behind it, and may know only a later batch that is gone."""
     last_attempt: bool
     """`retries` is used up."""
     transactional: bool = False
@@ -102,8 +110,11 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
             return Split(error)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.proved:
             return Complete(base_offset=-1, log_append_time_ms=-1)
-        case OutOfOrderSequenceNumber() if standing.half_of_possibly_persisted and standing.oldest:
-            return Fail(OutOfOrderSequenceNumber(f"{error} ({PROBABLY_IN_THE_LOG})"))
+        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if (
+            standing.denied_in_vain or (standing.half_of_possibly_persisted and standing.oldest)
+        ):
+            why = OUTCOME_UNKNOWN if standing.denied_in_vain else PROBABLY_IN_THE_LOG
+            return Fail(type(error)(f"{error} ({why})"), before_gone=standing.denied_in_vain)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:

@@ -27,7 +27,6 @@ from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
-    OutOfOrderSequenceNumber,
     ProducerClosed,
     ProducerError,
 )
@@ -181,7 +180,8 @@ class World:
             out = batch.persistence.attempt_is_out
             assert out or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
         half = batch.persistence.half_of_possibly_persisted
-        if self.heals and not (half and failure.kind is OutOfOrderSequenceNumber):
+        unknowable = half or self.accumulator.queue(batch).gone_in_doubt > batch.order
+        if self.heals and not (unknowable and failure.possibly_persisted):
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
 
     def retried(self, batch: Batch) -> None:
@@ -247,6 +247,14 @@ class World:
                     self.cluster.strays.append(written)
             error = connection.closed_for or ConnectionFailed("lost", written=sent)
             self._take(connection, batches, error)
+
+    def restart(self, arrived: int) -> None:
+        """Lose every connection, and let the brokers remember what their snapshots have."""
+        for node_id in NODES:
+            self.lose(node_id, arrived=arrived, unsent=0)
+        self.cluster.strays.clear()
+        for partition in self.cluster.partitions:
+            partition.restart()
 
     # The sender.
 

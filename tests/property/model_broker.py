@@ -103,6 +103,13 @@ class ModelPartition:
         state.recent.append(Remembered(sequence.base_sequence, count, offset))
         return offset, False
 
+    def restart(self) -> None:
+        """Remember the last batch of each producer only, as a broker that reads its snapshot."""
+        for state in self._producers.values():
+            last = state.recent[-1]
+            state.recent.clear()
+            state.recent.append(last)
+
     def lacks_what_is_before(self, sequence: BatchSequence) -> bool:
         """Whether *sequence*, which it has not, is not the next that it takes of that identity."""
         producer_id, epoch = sequence.identity

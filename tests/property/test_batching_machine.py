@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
@@ -209,6 +210,11 @@ class BatchingMachine(RuleBasedStateMachine):
         index = self.pick(data, range(len(self.world.cluster.strays)))
         self.inside(lambda: self.world.cluster.stray_arrives(index))
 
+    @precondition(lambda self: self.idempotent)
+    @rule(arrived=st.integers(0, 3))
+    def the_brokers_are_started_again(self, arrived: int) -> None:
+        self.inside(lambda: self.world.restart(arrived))
+
     @rule(
         moved=st.sets(partitions, min_size=1),
         leader=st.sampled_from([*NODES, NO_LEADER]),
@@ -281,7 +287,10 @@ class BatchingMachine(RuleBasedStateMachine):
         return [
             batch
             for queue in self.world.queues
-            if not any(self.cannot_be_recognised(each) for each in checks.everywhere(queue))
+            if not any(
+                self.cannot_be_recognised(each) or self.precedes_one_gone(queue, each)
+                for each in checks.everywhere(queue)
+            )
             for batch in checks.everywhere(queue)
             if batch.deadline > soon and batch.state is not BatchState.ABANDONED
         ]
@@ -293,6 +302,10 @@ class BatchingMachine(RuleBasedStateMachine):
         if not half and len(batch) <= partition.max_records:
             return False
         return self.world.has(batch) or (batch.persistence.possible and self.follows_a_gap(batch))
+
+    def precedes_one_gone(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether *batch* may be in the log, and a leader that denies it may have a batch behind it that is gone."""
+        return batch.persistence.possible and queue.gone_in_doubt > batch.order
 
     def follows_a_gap(self, batch: Batch) -> bool:
         """Whether one before *batch* has failed, and is not in the log."""

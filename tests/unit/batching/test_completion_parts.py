@@ -122,6 +122,24 @@ async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_
     assert rig.drain() == []  # it goes first and alone
 
 
+@pytest.mark.parametrize("in_doubt", [False, True])
+@in_virtual_time
+async def test_split_batch_is_gone_when_it_may_be_in_the_log(*, in_doubt: bool) -> None:
+    """No leader that has it recognises the parts, so its denial of an earlier batch proves nothing."""
+    rig = FloorRig()
+    rig.recognise(1)
+    earlier, _ = rig.sent(b"earlier")
+    batch, _ = rig.sent(b"a", b"b")
+    if in_doubt:
+        doubt(batch)
+    else:
+        batch.persistence.answered()
+    rig.completion.split(batch)
+    queue = rig.accumulator.queue(earlier)
+    assert (queue.gone_in_doubt > earlier.order) is in_doubt
+    assert all(part.order > queue.gone_in_doubt for part in batch.successors)
+
+
 @in_virtual_time
 async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> None:
     rig = FloorRig()

@@ -202,3 +202,48 @@ def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
     later.persistence.ruled_out()
     queue.request_epoch_bump(later)
     assert queue.is_newest(denied)
+
+
+class TestDeniedInVain:
+    """The leader may know only a batch that is gone, so its denials never rule out the batches before that one."""
+
+    @staticmethod
+    def queue_before_gone(count: int) -> tuple[PartitionQueue, list[Batch]]:
+        queue, [*batches, gone] = doubted(count + 1)
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        return queue, batches
+
+    @pytest.mark.parametrize("denials", range(DENIALS_BELIEVED + 1))
+    def test_oldest_is_denied_in_vain_after_several_denials(self, denials: int) -> None:
+        queue, [oldest] = self.queue_before_gone(1)
+        deny(oldest, times=denials)
+        assert queue.is_denied_in_vain(oldest) is (denials == DENIALS_BELIEVED)
+
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_batch_behind_the_oldest_is_asked_for_before(self, asked: bool) -> None:
+        queue, [oldest, behind] = self.queue_before_gone(2)
+        deny(oldest)
+        deny(behind, times=asked)
+        assert queue.is_denied_in_vain(oldest) is asked
+
+    def test_batch_is_not_denied_in_vain_when_no_later_batch_is_gone(self) -> None:
+        queue, [earlier, oldest] = doubted(2)
+        queue.remove(earlier)
+        queue.request_epoch_bump(earlier)
+        deny(oldest)
+        assert not queue.is_denied_in_vain(oldest)
+
+    def test_batches_before_a_gone_one_are_those_to_be_sent_again(self) -> None:
+        queue, [first, second, gone, _] = doubted(4)
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        assert queue.before_gone == [first, second]
+
+    def test_gone_batch_is_forgotten_behind_a_gap(self) -> None:
+        queue, [first, second] = self.queue_before_gone(2)
+        queue.remove(first)
+        first.persistence.ruled_out()
+        queue.request_epoch_bump(first)
+        assert queue.gone_in_doubt == ()
+        assert list(queue.batches) == [second]

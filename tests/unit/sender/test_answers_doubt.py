@@ -11,6 +11,7 @@ from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
+    ProducerError,
     TopicAuthorizationFailed,
 )
 from aioproducer.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
@@ -165,6 +166,32 @@ class TestSeveralInDoubt:
             assert batch.sequence.identity.epoch == 1
             rig.take([batch], accepted(offset))
         assert [future.result().offset for future in futures] == [11, 12, 13]
+
+    @in_virtual_time
+    async def test_batches_before_one_gone_in_doubt_fail_together(self) -> None:
+        rig = Rig()
+        [first, second, gone, last], futures = await self.denied(rig, 4)
+        assert await resent(rig) is last
+        rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is gone
+        rig.refuse(gone, TopicAuthorizationFailed)
+        assert await resent(rig) is second
+        rig.refuse(second, OutOfOrderSequenceNumber)
+        assert await resent(rig) is first
+        rig.refuse(first, OutOfOrderSequenceNumber)
+        for future in futures[:3]:
+            error = future.exception()
+            assert isinstance(error, ProducerError)
+            assert error.possibly_persisted
+        for _ in range(DENIALS_BELIEVED - 1):
+            assert await resent(rig) is last
+            assert not futures[3].done()
+            rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is last
+        assert last.sequence is not None
+        assert last.sequence.identity.epoch == 1
+        rig.take([last], accepted(11))
+        assert futures[3].result().offset == 11
 
     @in_virtual_time
     async def test_one_that_has_no_room_before_it_for_them_proves_nothing(self) -> None:

@@ -20,6 +20,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.sender.outcomes import (
+    OUTCOME_UNKNOWN,
     Complete,
     Fail,
     FailRecords,
@@ -59,6 +60,7 @@ def standing(
     in_doubt: bool = False,
     proved: bool = False,
     half_of_possibly_persisted: bool = False,
+    denied_in_vain: bool = False,
     last_attempt: bool = False,
 ) -> Standing:
     return Standing(
@@ -68,6 +70,7 @@ def standing(
         in_doubt=in_doubt,
         proved=proved,
         half_of_possibly_persisted=half_of_possibly_persisted,
+        denied_in_vain=denied_in_vain,
         last_attempt=last_attempt,
     )
 
@@ -119,11 +122,12 @@ class TestTooLarge:
         assert verdict(MessageTooLarge, standing(records=1)) is Fail
 
     @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
-    def test_half_of_a_batch_that_is_in_the_log_fails_once_nothing_else_can_be_why_it_is_out_of_order(
-        self, oldest: bool, expected: type[Verdict]
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_half_of_a_batch_that_is_in_the_log_fails_once_nothing_else_can_be_why_it_is_refused(
+        self, kind: type[BrokerError], oldest: bool, expected: type[Verdict]
     ) -> None:
         outcome = judge(
-            OutOfOrderSequenceNumber("no"),
+            kind("no"),
             standing(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
             {},
         )
@@ -139,6 +143,14 @@ class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, standing(in_doubt=True)) is Retry
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_batch_denied_in_vain_fails_with_those_before_gone(self, kind: type[BrokerError]) -> None:
+        outcome = judge(kind("no"), standing(in_doubt=True, denied_in_vain=True), {})
+        assert isinstance(outcome, Fail)
+        assert outcome.before_gone
+        assert isinstance(outcome.error, kind)
+        assert OUTCOME_UNKNOWN in str(outcome.error)
 
     @pytest.mark.parametrize("half", [False, True])
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
