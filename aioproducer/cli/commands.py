@@ -19,7 +19,10 @@ from aioproducer.cli.parameters import (
     check_run,
     check_topic_name,
     complete_compression,
+    config_prefix,
+    config_providers,
     configuration,
+    file_options,
     json_option,
     new_topics,
     producer_options,
@@ -160,6 +163,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 @program.command(short_help="List the options, or check a .properties file.")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
+@file_options
 @allowed_options
 def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
     """List every option, or check a .properties FILE, show what it changes and what does nothing here.
@@ -171,7 +175,7 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
     if file is None:
         show_options(as_json=as_json)
     else:
-        show_file(file, as_json=as_json)
+        show_file(file, prefix=config_prefix(), config_providers=config_providers(), as_json=as_json)
 
 
 @program.command(short_help="Show the brokers of a cluster, and its topics.")

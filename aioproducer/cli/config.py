@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from rich.text import Text
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table, told_once
 from aioproducer.config import ProducerConfig
-from aioproducer.config.names import WITHOUT_EFFECT, applied_options
+from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
 from aioproducer.config.properties import read_properties
-from aioproducer.errors import ConfigError
 from aioproducer.escaping import escaped
 from aioproducer.security.secret import Secret
 
@@ -35,6 +34,8 @@ class Checked:
     adjusted_from: dict[str, Any]
     """What was asked for, where something else applies so that options fit each other."""
     without_effect: list[str]
+    of_others: list[str]
+    """Names of other clients, which a producer does not use."""
 
 
 def show_options(*, as_json: bool = False) -> None:
@@ -49,25 +50,27 @@ def show_options(*, as_json: bool = False) -> None:
         console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
 
 
-def show_file(path: Path, *, as_json: bool = False) -> None:
-    """Check a `.properties` file, and print what it changes and which of its names do nothing.
+def show_file(
+    path: Path, *, prefix: str = "", config_providers: Sequence[str] = (), as_json: bool = False
+) -> None:
+    """Check a `.properties` file; print its changes and its names without effect.
 
-    Raises: ConfigError: what is wrong with it, all at once where one thing does not depend on another.
+    Raises: ConfigError: all mistakes.
     """
+    prefixes = (prefix,) if prefix else ()
     with told_once("aioproducer.config"):
-        checked = _checked(read_properties(path))
+        checked = _checked(read_properties(path), prefixes, config_providers)
     if as_json:
         echo(json.dumps(_to_dict(checked), indent=2))
     else:
         _print(path, checked)
 
 
-def _checked(given: Mapping[str, str]) -> Checked:
-    if complaints := [*_complaints(given)]:
-        raise ConfigError("\n".join(complaints))
-    config = ProducerConfig.from_mapping(given)
+def _checked(given: Mapping[str, str], prefix: Sequence[str], config_providers: Sequence[str]) -> Checked:
+    config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
+    reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
     applied = {name: getattr(config, name) for name in DEFAULTS}
-    named = "client.id" in given  # else it is what the client gets by itself
+    named = "client_id" in reading.applied  # else it is the default name
     return Checked(
         config,
         {
@@ -75,8 +78,9 @@ def _checked(given: Mapping[str, str]) -> Checked:
             for name, value in applied.items()
             if value != DEFAULTS[name] and (name != "client_id" or named)
         },
-        {name: meant for name, meant in _meant(given).items() if applied[name] != meant},
-        sorted(name for name in given if name.replace("_", ".") in WITHOUT_EFFECT),
+        {name: meant for name, meant in _meant(reading.applied).items() if applied[name] != meant},
+        sorted(reading.without_effect),
+        sorted((*reading.of_others, *reading.ignored)),
     )
 
 
@@ -86,6 +90,7 @@ def _to_dict(checked: Checked) -> dict[str, Any]:
         "adjusted_from": {name: _plain(value) for name, value in checked.adjusted_from.items()},
         "idempotent": checked.config.idempotent,
         "without_effect": checked.without_effect,
+        "of_other_clients": checked.of_others,
     }
 
 
@@ -103,27 +108,17 @@ def _print(path: Path, checked: Checked) -> None:
         console.print(Text("It is not idempotent: sending a record again may duplicate it."))
     if checked.without_effect:
         console.print(Text(f"Known to Kafka, without effect here: {', '.join(checked.without_effect)}"))
+    if checked.of_others:
+        console.print(Text(f"Of other clients, without effect here: {', '.join(checked.of_others)}"))
 
 
-def _meant(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the durations that *given* asks for, or has by default: one that does not fit others is adjusted."""
-    texts = applied_options(given, KINDS)
-    meant = {name: KINDS[name].parse(text.strip()) for name, text in texts.items()}
+def _meant(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the durations that *given* requests, or their defaults: one that does not fit others is adjusted."""
+    meant = {
+        name: KINDS[name].parse(value.strip()) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
     return {name: meant.get(name, DEFAULTS[name]) for name in DEFAULTS if name.endswith("_ms")}
-
-
-def _complaints(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with each option by itself."""
-    for name, value in given.items():
-        try:
-            for ours, text in applied_options({name: value}, KINDS).items():
-                kind = KINDS[ours]
-                try:
-                    kind.check(kind.parse(text.strip()))
-                except ValueError as reason:
-                    yield f"{name} = {kind.shown(value)}: {reason}"
-        except ConfigError as error:
-            yield str(error)
 
 
 def _described(option: Field[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,8 @@ MOST_DIGITS = 5
 """Of a number of partitions: more of them do not fit into one process."""
 MOST_RUN_BYTES = 4_096
 """Of a run's id, which is in every record, and in a checkpoint."""
+_PREFIX = f"{__name__}.prefix"
+_PROVIDERS = f"{__name__}.providers"
 SERIALIZERS = ("key.serializer", "value.serializer")
 
 
@@ -74,6 +77,10 @@ def configured(servers: str | None, file: Path | None, settings: dict[str, str])
     from aioproducer.config.properties import read_properties
 
     in_file = {} if file is None else read_properties(file)
+    if prefix := config_prefix():
+        from aioproducer.config.mapping import behind_prefix
+
+        in_file = behind_prefix(in_file, prefix)
     refuse_twice(settings)
     given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
     for name in SERIALIZERS:
@@ -97,7 +104,7 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
 
     given = configured(servers, file, settings)
     try:
-        return ProducerConfig.from_mapping(given)
+        return ProducerConfig.from_mapping(given, config_providers=config_providers())
     except ConfigError as error:
         if file is None:
             raise
@@ -189,7 +196,46 @@ def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A .properties file of a Kafka producer; what is given here comes first.",
     )
-    return bootstrap_option(file(option(security_options(command))), text=servers)
+    return bootstrap_option(file(file_options(option(security_options(command)))), text=servers)
+
+
+def file_options(command: C) -> C:
+    """`--config-prefix` and `--config-providers`, which are about a configuration file."""
+    prefix = click.option(
+        "--config-prefix",
+        metavar="PREFIX",
+        callback=partial(_keep, _PREFIX),
+        expose_value=False,
+        help="Take the options behind this prefix or section, such as spring.kafka. or [default].",
+    )
+    providers = click.option(
+        "--config-providers",
+        metavar="NAMES",
+        callback=partial(_keep, _PROVIDERS),
+        expose_value=False,
+        help="Config providers that ${…} in values may name: env, file, directory, separated by commas.",
+    )
+    return prefix(providers(command))
+
+
+def _keep(name: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[name] = value
+
+
+def config_prefix() -> str:
+    """Return the prefix of options in the configuration file; "" for none."""
+    return _of_context(_PREFIX)
+
+
+def config_providers() -> list[str]:
+    """Return the config providers that values of the configuration file may name."""
+    return [each.strip() for each in _of_context(_PROVIDERS).split(",") if each.strip()]
+
+
+def _of_context(name: str) -> str:
+    context = click.get_current_context(silent=True)
+    return "" if context is None else context.meta.get(name, "")
 
 
 def json_option(command: C) -> C:

@@ -22,6 +22,8 @@ ALLOWED_URLS: Final = "sasl.oauthbearer.allowed.urls"
 PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
 IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
+_OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
+"""Last words of secrets of other clients, such as `basic.auth.user.info`."""
 _IN_PYTHON: Final = re.compile(r"\b(?:sasl|security|ssl)_[a-z0-9_]+\b")
 
 
@@ -126,19 +128,29 @@ def as_given(text: str, context: click.Context) -> str:
 
 
 def secret_names() -> set[str]:
-    """Return Kafka's names of the options that nobody is to see."""
+    """Return Kafka's names of the options whose values are secrets."""
     from aioproducer.config.options import KINDS
     from aioproducer.config.security_kinds import SecretKind
 
     return {name.replace("_", ".") for name, kind in KINDS.items() if isinstance(kind, SecretKind)}
 
 
+def _kafkas_name(name: str) -> str:
+    """Return Kafka's name of an option that other clients call *name*."""
+    from aioproducer.config.names import KAFKA_NAMES
+
+    return KAFKA_NAMES.get(name, name)
+
+
 def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: str) -> None:
     """Refuse the setting if it is a secret; it is not repeated."""
-    if name in secret_names() and not (name in IN_FILES and Path(value.strip()).is_file()):
+    option = _kafkas_name(name)
+    if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
+        option in IN_FILES and Path(value.strip()).is_file()
+    ):
         raise click.BadParameter(
             f"everybody on this machine can see {name} in an argument: put it into --config, or into the environment"
-            f" as {_variable(name)}",
+            f" as {_variable(option)}",
             ctx,
             param,
         )

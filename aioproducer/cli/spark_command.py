@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aioproducer.cli.output import echo
-from aioproducer.cli.parameters import configured, producer_options
+from aioproducer.cli.parameters import config_providers, configured, producer_options
 
 
 @click.command("spark-recover", short_help="Show what Spark has decided and could not commit.")
@@ -26,7 +26,9 @@ def spark_recover(
     What can be committed is, by that. It fails if something is lost; with --confirm the query, which must not be
     running, may be started again, and goes on behind it.
     """
-    given = configured(bootstrap_servers, config_file, settings)
+    from aioproducer.config.mapping import with_references
+
+    given = with_references(configured(bootstrap_servers, config_file, settings), config_providers())
     try:
         from aioproducer.spark.recover import recover
     except ImportError as missing:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aioproducer.config.names import as_written
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS, ENDPOINT, SOURCES
 from aioproducer.errors import ConfigError
 from aioproducer.security.security_settings import file_of, file_url
@@ -24,7 +23,10 @@ def from_environment(option: str) -> tuple[str, ...] | None:
 
 
 def vetted(
-    named: Mapping[str, Any], files: Sequence[str] | None, urls: Sequence[str] | None, written: Iterable[str]
+    named: Mapping[str, Any],
+    files: Sequence[str] | None,
+    urls: Sequence[str] | None,
+    written: Mapping[str, str],
 ) -> Iterator[tuple[str, str]]:
     """Yield each option of *named* that names a file, with the path from the list of allowed files. None allows all.
 
@@ -38,7 +40,7 @@ def vetted(
         path = value if value is None or option != ENDPOINT else file_of(value)
         if path is None:
             if value is not None and urls is not None and value not in urls:
-                raise _refused(as_written(option, written), value, ALLOWED_URLS)
+                raise _refused(written.get(option, option), value, ALLOWED_URLS)
         elif files is not None:
             for each in files:
                 if _resolved(each) == _resolved(path):
@@ -47,7 +49,7 @@ def vetted(
                         yield option, file_url(listed) if option == ENDPOINT else listed
                     break
             else:
-                raise _refused(as_written(option, written), value, ALLOWED_FILES)
+                raise _refused(written.get(option, option), value, ALLOWED_FILES)
 
 
 def _resolved(path: str) -> str:

@@ -13,14 +13,17 @@ log: Final = Log(__name__)
 
 WITHOUT_EFFECT = frozenset(
     """
-    bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers
+    bootstrap.resolve.timeout.ms buffer.memory.allocation.strategy client.dns.lookup config.providers
     metric.reporters metrics.num.samples metrics.recording.level
-    metrics.sample.window.ms partitioner.rack.aware security.providers
+    metrics.sample.window.ms security.providers
+
+    client.rack partitioner.rack.aware
 
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
     sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
@@ -30,8 +33,7 @@ WITHOUT_EFFECT = frozenset(
     ssl.secure.random.implementation ssl.trustmanager.algorithm
     """.split()  # noqa: SIM905 - forty quoted names would be a page
 )
-"""Names that Kafka's producer knows and ours has no use for. Source: ProducerConfig, SaslConfigs and
-SslConfigs of Kafka 4.4."""
+"""Names of Kafka's producer that have no effect here. Source: ProducerConfig of Kafka 4.4; a test compares them."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
@@ -60,6 +62,7 @@ KAFKA_NAMES: Mapping[str, str] = {
     "sasl.kerberos.name": "sasl.kerberos.service.name",
     "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sasl.oauthbearer.assertion.template.file",
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.cafile": "ssl.truststore.location",
@@ -75,91 +78,189 @@ KAFKA_NAMES: Mapping[str, str] = {
 }
 """What other clients (librdkafka, aiokafka) call an option, and what Kafka and we call it."""
 
-NO_COUNTERPART = frozenset(
+HARMLESS = frozenset(
     """
-    api.version.fallback.ms api.version.request api.version.request.timeout.ms background.event.cb
-    batch.num.messages broker.address.family broker.address.ttl broker.version.fallback debug default.topic.config
-    delivery.report.only.error dr.cb dr.msg.cb enable.gapless.guarantee error.cb log.cb
-    log.connection.close log.level log.queue log.thread.name logger message.copy.max.bytes on.delivery opaque
-    plugin.library.paths queue.buffering.backpressure.threshold queue.buffering.max.messages socket.keepalive.enable socket.max.fails
-    socket.nagle.disable statistics.interval.ms stats.cb sticky.partitioning.linger.ms throttle.cb
+    api.version.fallback.ms api.version.request api.version.request.timeout.ms
+    batch.num.messages broker.address.family broker.address.ttl broker.version.fallback client.software.name
+    client.software.version debug delivery.report.only.error
+    log.connection.close log.level log.queue log.thread.name message.copy.max.bytes opaque
+    queue.buffering.backpressure.threshold queue.buffering.max.messages socket.keepalive.enable socket.max.fails
+    socket.nagle.disable statistics.interval.ms sticky.partitioning.linger.ms
     topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
     topic.metadata.refresh.sparse
 
-    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification oauth.cb
-    sasl.kerberos.domain.name sasl.oauthbearer.config sasl.oauthbearer.method ssl.ca.certificate.stores
-    ssl.certificate.verify.cb ssl.crl.location ssl.crlfile ssl.curves.list ssl.engine.id ssl.engine.location
-    ssl.sigalgs.list
+    sasl.kerberos.domain.name ssl.ca.certificate.stores ssl.curves.list ssl.providers ssl.sigalgs.list
 
-    allow.auto.create.topics api.version api.version.auto.timeout.ms bootstrap.timeout.ms kafka.client loop
-    metrics.enabled metric.group.prefix proxy.url receive.message.max.bytes selector sock.chunk.buffer.count
-    sock.chunk.bytes socket.options socks5.proxy
-
-    auto.offset.reset enable.auto.commit group.id key.deserializer session.timeout.ms value.deserializer
+    api.version api.version.auto.timeout.ms bootstrap.timeout.ms kafka.client loop
+    metrics.enabled metric.group.prefix receive.message.max.bytes selector sock.chunk.buffer.count
+    sock.chunk.bytes socket.options
     """.split()  # noqa: SIM905 - as above
 )
-"""Options of other clients that there is nothing like here: of librdkafka and what wraps it, of aiokafka and
-kafka-python, of consumers. The nearest name would mislead."""
+"""Options of librdkafka, aiokafka and kafka-python without a counterpart. A file or mapping may contain them."""
+
+_UNCALLED = "callbacks of other clients are never called; {}"
+_REPORTED = _UNCALLED.format("await send(), or add a callback to its Future")
+_OBSERVED = _UNCALLED.format("read the log events and metrics()")
+REFUSED_OF_OTHERS: Mapping[str, str] = {
+    "background.event.cb": _OBSERVED,
+    "error.cb": _OBSERVED,
+    "log.cb": _OBSERVED,
+    "logger": _OBSERVED,
+    "stats.cb": _OBSERVED,
+    "throttle.cb": _OBSERVED,
+    "dr.cb": _REPORTED,
+    "dr.msg.cb": _REPORTED,
+    "on.delivery": _REPORTED,
+    "oauth.cb": "give sasl_oauth_token_provider, which returns a token with value and expires_at",
+    "ssl.certificate.verify.cb": "certificates are verified by ssl_context or the truststore",
+    "default.topic.config": "give the options of the topic beside the other options",
+    "enable.gapless.guarantee": "a failed record does not stop the producer; await each send()",
+    "enable.sasl.oauthbearer.unsecure.jwt": "give sasl.jaas.config with unsecuredLogin options",
+    "enable.ssl.certificate.verification": "certificates are always verified; name the CA in ssl.truststore.location",
+    "plugin.library.paths": "libraries of librdkafka cannot be loaded",
+    "proxy.url": "connections are direct, without a proxy",
+    "sasl.oauthbearer.config": "give sasl_oauth_token_provider or sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.method": "only oidc is supported; give sasl_oauth_token_provider",
+    "socks5.proxy": "connections are direct, without a proxy",
+    "ssl.crl.location": "give an ssl_context that loads the revocation list",
+    "ssl.crlfile": "give an ssl_context that loads the revocation list",
+    "ssl.engine.id": "OpenSSL engines cannot be loaded; give an ssl_context",
+    "ssl.engine.location": "OpenSSL engines cannot be loaded; give an ssl_context",
+}
+"""Options of other clients that change security, delivery or the program: a warning would not be enough."""
+
+NO_COUNTERPART = HARMLESS | REFUSED_OF_OTHERS.keys()
+"""Options of other clients without a counterpart. The nearest name would mislead."""
+
+OTHER_CLIENTS = frozenset(
+    """
+    allow.auto.create.topics auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.controllers
+    check.crcs consume.callback.max.messages coordinator.query.interval.ms default.api.timeout.ms
+    enable.auto.commit enable.auto.offset.store enable.partition.eof exclude.internal.topics fetch.error.backoff.ms
+    fetch.max.bytes fetch.max.wait.ms fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
+    fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
+    heartbeat.interval.ms internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records offset.store.method
+    offset.store.path offset.store.sync.interval.ms partition.assignment.strategy queued.max.messages.kbytes
+    queued.min.messages session.timeout.ms share.acknowledgement.mode share.acquire.mode ssl.client.auth
+    value.deserializer
+
+    application.id auto.register.schemas avro.reflection.allow.null avro.remove.java.properties
+    avro.use.logical.type.converters json.fail.invalid.schema json.key.type json.oneof.for.nullables
+    json.value.type json.write.dates.iso8601 key.converter key.subject.name.strategy latest.cache.size
+    latest.cache.ttl.sec latest.compatibility.strict max.schemas.per.subject normalize.schemas
+    specific.avro.reader specific.protobuf.key.type specific.protobuf.value.type use.latest.version
+    use.latest.with.metadata use.schema.id value.converter value.subject.name.strategy
+    """.split()  # noqa: SIM905 - as above
+)
+"""Names of Kafka's consumer and admin clients, librdkafka's consumer, and of serializers with a schema registry.
+Source: ConsumerConfig and AdminClientConfig of Kafka 4.4 (a test compares them), AbstractKafkaSchemaSerDeConfig."""
+
+OTHER_CLIENTS_PREFIXES = (
+    "schema.registry.",
+    "basic.auth.",
+    "bearer.auth.",
+    "apicurio.registry.",
+    "config.providers.",
+    "rule.",
+    "rules.",
+    "confluent.",
+    "ksql.",
+    "admin.",
+    "consumer.",
+    "listener.",
+    "streams.",
+    "spring.kafka.admin.",
+    "spring.kafka.consumer.",
+    "spring.kafka.listener.",
+    "spring.kafka.streams.",
+    "spring.kafka.template.",
+)
+"""First segments of options that belong to registries, config providers and other clients."""
 
 _ALIASES = {"partitioner_class": "partitioner"}
 _NEAR = 0.72
 """How much of a name must be right for another one to be suggested; what is only misspelt is above this."""
 
 
-def as_written(ours: str, options: Iterable[str]) -> str:
-    """Return the first of the names *options* that stands for our name *ours*."""
-    return next((name for name in options if _our_name(name) == ours), ours)
-
-
 def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
-    """Return the *options* that do something, under our names (*known*); either spelling is understood.
+    """Return the keyword arguments *options* that have an effect, under the names in *known*.
 
     Logs one warning for each of Kafka's names that has no effect here. It is a log line, not a Python
     warning: a configuration comes with a deployment, and its readers read logs.
 
     Raises:
-        ConfigError: a name is unknown, given in both spellings, or asks for what we do not do.
+        ConfigError: names are unknown, given in both spellings, or request an unsupported feature.
     """
     applied: dict[str, Any] = {}
+    mistakes: list[str] = []
     for name, value in options.items():
-        if not isinstance(name, str):
-            raise ConfigError(f"{name!r} is not the name of an option; names are strings")
-        dotted = _dotted(name)
-        ours = _our_name(name)
+        dotted, ours = dotted_name(name), our_name(name)
         if ours in applied:
-            raise ConfigError(f"{ours!r} is given twice: as {as_written(ours, options)!r} and as {name!r}")
-        if ours in known:
+            mistakes.append(given_twice(ours, written_names(options)[ours], name))
+        elif ours in known:
             applied[ours] = value
         elif dotted in REFUSED:
-            if value and str(value).strip().lower() not in {"", "false"}:  # else it switches nothing on
-                raise ConfigError(f"{name} = {value!r}: {REFUSED[dotted]}")
+            if not switches_nothing_on(value):
+                mistakes.append(f"{name} = {value!r}: {REFUSED[dotted]}")
         elif dotted in WITHOUT_EFFECT:
             log.warning("config.without_effect name=%s", escaped(name))
         else:
-            raise ConfigError(_unknown(name, dotted, known))
+            mistakes.append(unknown(name, known))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return applied
 
 
-def _dotted(name: str) -> str:
+def written_names(options: Iterable[str]) -> dict[str, str]:
+    """Return the first of the names *options* that stands for each of our names."""
+    written: dict[str, str] = {}
+    for name in options:
+        written.setdefault(our_name(name), name)
+    return written
+
+
+def dotted_name(name: str) -> str:
+    """Return *name* in Kafka's spelling."""
     return name.strip().replace("_", ".")
 
 
-def _our_name(name: str) -> str:
-    ours = _dotted(name).replace(".", "_")
+def our_name(name: str) -> str:
+    """Return *name* in the spelling of keyword arguments."""
+    ours = name.strip().replace(".", "_")
     return _ALIASES.get(ours, ours)
 
 
-def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
+def switches_nothing_on(value: object) -> bool:
+    """Return True if *value* leaves a feature off."""
+    return not value or str(value).strip().lower() in {"", "false"}
+
+
+def is_of_other_clients(dotted: str) -> bool:
+    """Return True if the option belongs to a consumer, an admin client, a serializer or a schema registry."""
+    return dotted in OTHER_CLIENTS or dotted.startswith(OTHER_CLIENTS_PREFIXES)
+
+
+def given_twice(ours: str, first: str, second: str) -> str:
+    """Return the message for an option in two spellings."""
+    return f"{ours!r} is given twice: as {first!r} and as {second!r}"
+
+
+def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> str:
+    """Return the message for an unknown option *name*, with the nearest name; *of_others* includes other clients' names."""
+    dotted = dotted_name(name)
     separator = "." if "." in name else "_"
     if dotted in KAFKA_NAMES:
         return (
             f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"
         )
-    if dotted in NO_COUNTERPART:
+    if dotted in NO_COUNTERPART or is_of_other_clients(dotted):
         return f"unknown option {name!r}; it has no counterpart here; leave it out"
     from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
 
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
+    if of_others:
+        candidates |= OTHER_CLIENTS | KAFKA_NAMES.keys()
     nearest = get_close_matches(dotted, sorted(candidates), n=1, cutoff=_NEAR)
     hint = f"; did you mean {nearest[0].replace('.', separator)!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"

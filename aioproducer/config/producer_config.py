@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
 import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.config.kinds import INT32_MAX, NotGiven
-from aioproducer.config.names import applied_options, as_written
+from aioproducer.config.kinds import NotGiven
+from aioproducer.config.names import applied_options, written_names
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
-from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS, SOURCES, warn_of_unused
+from aioproducer.config.rules import check_rules, compression_level, is_idempotent, limit_backoffs
+from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
 from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
-from aioproducer.records.compression import Codec, codec, compressor
-from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.records.compression import Codec, codec
 from aioproducer.security.secret import Secret, without_frames
 from aioproducer.sender.requests import SenderSettings
 from aioproducer.steps import Log
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from aioproducer.security.security_settings import SecuritySettings
 
 log: Final = Log(__name__)
-
-SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
-"""Bytes of a batch with one record in which nothing is."""
-USUAL_REQUEST_TIMEOUT_MS: Final = 100
-"""Who gives less may have meant seconds."""
-MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
 
 _values: Final = attrgetter(*KINDS)
 
@@ -60,51 +53,80 @@ class ProducerConfig(Options):
         # pass with a warning, and some rules depend on what was given and what is a default.
         options_given = {"bootstrap_servers": bootstrap_servers, **options}
         try:
-            self._take(applied_options(options_given, KINDS), options_given)
+            self._take(applied_options(options_given, KINDS), written_names(options_given))
         except ConfigError as error:
             without_frames(error)
             options_given.clear()
             del options  # this frame goes into the traceback
             raise
 
-    def _take(self, given: Mapping[str, Any], written: Iterable[str], *, is_mapping: bool = False) -> None:
-        """Check what was *given*, and keep it; errors name an option as it was *written*."""
+    def _take(
+        self,
+        given: Mapping[str, Any],
+        written: Mapping[str, str],
+        mistakes: Iterable[str] = (),
+        wrong: Iterable[str] = (),
+        *,
+        is_mapping: bool = False,
+    ) -> None:
+        """Check and keep the options *given*; errors name an option as it was *written*.
+
+        Raises:
+            ConfigError: all *mistakes*, and those of this check. Options in *wrong* have a mistake already, so
+                rules about them are not checked.
+        """
+        found: list[str | ConfigError] = list(mistakes)
+        faulty = set(wrong)
         for name, kind in KINDS.items():
             value = given.get(name, DEFAULTS[name])
-            try:
-                self._set(name, kind.check(value))
-            except ValueError as reason:
-                raise ConfigError(f"{as_written(name, written)} = {kind.shown(value)}: {reason}") from None
-        if not SOURCES.isdisjoint(given):
-            self._vet_sources(written, is_mapping=is_mapping)
-        self._limit_backoffs(given)
-        self._check_idempotence()
-        self._check_delivery_timeout(given)
-        self._check_batch_sizes()
-        self._check_smallest(written)
-        warn_of_unused(self)
-        if self.security_protocol != "PLAINTEXT":
-            self.security_settings()
+            if value is MISSING:
+                value = ()
+                faulty.add(name)
+            else:
+                try:
+                    value = kind.check(value)
+                except ValueError as reason:
+                    found.append(f"{written.get(name, name)} = {kind.shown(value)}: {reason}")
+                    faulty.add(name)
+                    value = DEFAULTS[name]
+            self._set(name, value)
+        limit_backoffs(self, given)
+        check_rules(self, given, written, faulty, found, is_mapping=is_mapping)
         if self.partitioner is not None and self.partitioner_ignore_keys:
             log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the JVM
-        compressor(self._codec, self._compression_level)  # raises if its package is missing
 
     @classmethod
     def from_mapping(
         cls,
         options: Mapping[str, object],
         *,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        prefix: str | Sequence[str] = (),
+        config_providers: Collection[str] = (),
         sasl_oauthbearer_allowed_files: str | Sequence[str | os.PathLike[str]] | None = None,
         sasl_oauthbearer_allowed_urls: str | Sequence[str] | None = None,
     ) -> Self:
-        """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
+        """Return the configuration in *options*: Kafka's names (`linger.ms`) or ours, values as text or as Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
         StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
-        A `file:` token endpoint and assertion files are refused unless *sasl_oauthbearer_allowed_files* lists them.
+        Names of librdkafka are translated. Options of consumers, admin clients and schema registries are left out with
+        one warning. A `file:` token endpoint and assertion files are refused unless *sasl_oauthbearer_allowed_files*
+        lists them.
+
+        Args:
+            options: Names and values.
+            bootstrap_servers: Brokers instead of those in *options*. Files for Kafka's tools often contain none.
+            prefix: Take the options behind this prefix (`producer.`, `spring.kafka.`) or section (`[default]`), without
+                it; several prefixes: later prefixes win. Other options are left out. Default: no prefix.
+            config_providers: Config providers (KIP-297) that references in values may name: some of `env`, `file` and
+                `directory`. Default: none; a reference is then an error.
+            sasl_oauthbearer_allowed_files: Files that *options* may name for OAUTHBEARER.
+            sasl_oauthbearer_allowed_urls: Token endpoints that *options* may name.
 
         Raises:
-            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed.
+            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed. The text
+                lists all mistakes, one a line.
         """
         config = cls.__new__(cls)
         allowed = {
@@ -112,40 +134,68 @@ class ProducerConfig(Options):
             ALLOWED_URLS: sasl_oauthbearer_allowed_urls,
         }
         try:
-            config._take_mapping(options, allowed)  # noqa: SLF001 - our own
+            config._take_mapping(options, bootstrap_servers, allowed, prefix, config_providers)  # noqa: SLF001 - our own
         except ConfigError as error:
             without_frames(error)
             del options  # this frame goes into the traceback
             raise
         return config
 
-    def _take_mapping(self, options: Mapping[str, object], allowed: Mapping[str, object]) -> None:
-        given = applied_options(options, KINDS)
+    def _take_mapping(
+        self,
+        options: Mapping[str, object],
+        servers: str | Sequence[str] | None,
+        allowed: Mapping[str, object],
+        prefix: str | Sequence[str],
+        config_providers: Collection[str],
+    ) -> None:
+        from aioproducer.config.mapping import read_mapping  # noqa: PLC0415 - keyword arguments need none of it
+
+        reading = read_mapping(options, KINDS, prefix=prefix, config_providers=config_providers)
+        if servers is not None:
+            reading.applied["bootstrap_servers"] = servers
+        reading.log()
+        given, mistakes, wrong = reading.applied, reading.mistakes, reading.wrong
         for name in given.keys() & allowed.keys():
-            raise ConfigError(
-                f"{as_written(name, options)}: a file or mapping cannot allow itself files or URLs; leave it out, and"
+            wrong.add(name)
+            mistakes.append(
+                f"{reading.written[name]}: a file or mapping cannot allow itself files or URLs; leave it out, and"
                 f" give the keyword argument {name}, the flag --{name.replace('_', '-')} or the environment variable"
                 f" AIOPRODUCER_{name.upper()}"
             )
         given |= {name: value for name, value in allowed.items() if value is not None}
-        if "bootstrap_servers" not in given:
-            raise ConfigError(
+        if "bootstrap_servers" not in given and "bootstrap_servers" not in wrong:
+            mistakes.append(
                 "bootstrap.servers is missing; it names the brokers to start from, as host:port"
+                + (f"; no option of that name is behind the prefix {prefix!r}" if prefix else "")
             )
         for name, value in given.items():
             if isinstance(value, str):
                 given[name] = KINDS[name].parse(value.strip())
-        self._take(given, options, is_mapping=True)
+        self._take(given, reading.written, mistakes, wrong, is_mapping=True)
 
     @classmethod
     def from_properties(
         cls,
         source: str | os.PathLike[str],
         *,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        prefix: str | Sequence[str] = (),
+        config_providers: Collection[str] = (),
         sasl_oauthbearer_allowed_files: str | Sequence[str | os.PathLike[str]] | None = None,
         sasl_oauthbearer_allowed_urls: str | Sequence[str] | None = None,
     ) -> Self:
-        """Take a Java `.properties` file: a path, or (a `str` with a line break or `=` in it) its text.
+        """Return the configuration in a Java `.properties` file: a path, or (a `str` with a line break or `=`) its text.
+
+        A file may have sections, as INI files have; *prefix* then names one: `prefix="[default]"`.
+
+        Args:
+            source: A path, or the text.
+            bootstrap_servers: As in `from_mapping`.
+            prefix: As in `from_mapping`.
+            config_providers: As in `from_mapping`.
+            sasl_oauthbearer_allowed_files: Files that the file may name for OAUTHBEARER.
+            sasl_oauthbearer_allowed_urls: Token endpoints that the file may name.
 
         Raises:
             ConfigError: as `from_mapping`; an escape in the text is malformed.
@@ -156,6 +206,9 @@ class ProducerConfig(Options):
         try:
             return cls.from_mapping(
                 read_properties(source),
+                bootstrap_servers=bootstrap_servers,
+                prefix=prefix,
+                config_providers=config_providers,
                 sasl_oauthbearer_allowed_files=sasl_oauthbearer_allowed_files,
                 sasl_oauthbearer_allowed_urls=sasl_oauthbearer_allowed_urls,
             )
@@ -193,9 +246,7 @@ class ProducerConfig(Options):
     @property
     def idempotent(self) -> bool:
         """Whether the producer is idempotent, once `enable_idempotence=None` has been resolved."""
-        if self.enable_idempotence is None:
-            return self.acks == "all" and self.retries > 0
-        return self.enable_idempotence
+        return is_idempotent(self)
 
     @property
     def max_block_s(self) -> float:
@@ -274,7 +325,7 @@ class ProducerConfig(Options):
             request_timeout_s=self.request_timeout_ms / 1000,
             retry_backoff=_backoff(self.retry_backoff_ms, self.retry_backoff_max_ms),
             codec=self._codec,
-            compression_level=self._compression_level,
+            compression_level=compression_level(self),
             transactional_id=self.transactional_id,
         )
 
@@ -289,108 +340,8 @@ class ProducerConfig(Options):
     def _codec(self) -> Codec:
         return codec(self.compression_type)
 
-    @property
-    def _compression_level(self) -> int | None:
-        """The level of the chosen codec; None if it has none."""
-        levels = {
-            "gzip": self.compression_gzip_level,
-            "lz4": self.compression_lz4_level,
-            "zstd": self.compression_zstd_level,
-        }
-        return levels.get(self.compression_type)
-
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # frozen for everyone else
-
-    def _vet_sources(self, written: Iterable[str], *, is_mapping: bool) -> None:
-        """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
-        from aioproducer.config.allowed import from_environment, vetted  # noqa: PLC0415 - few need it
-
-        files, urls = self.sasl_oauthbearer_allowed_files, self.sasl_oauthbearer_allowed_urls
-        if is_mapping:
-            files = files if files is not None else from_environment(ALLOWED_FILES) or ()
-            urls = urls if urls is not None else from_environment(ALLOWED_URLS)
-        named = {name: getattr(self, name) for name in SOURCES}
-        for name, path in vetted(named, files, urls, written):
-            self._set(name, path)
-
-    def _limit_backoffs(self, given: Collection[str]) -> None:
-        """Keep each pair of first and longest wait in order, as the JVM does: the longest one rules."""
-        if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
-            self._set("reconnect_backoff_max_ms", self.reconnect_backoff_ms)
-        for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
-            value, longest = getattr(self, f"{first}_ms"), getattr(self, f"{first}_max_ms")
-            if value > longest:
-                log.warning(
-                    "config.limited name=%s_ms value=%d limit=%d by=%s_max_ms", first, value, longest, first
-                )
-                self._set(f"{first}_ms", longest)
-
-    def _check_idempotence(self) -> None:
-        if self.transactional_id is not None and not self.idempotent:
-            given = "enable_idempotence = False" if self.enable_idempotence is False else ""
-            given = given or ("retries = 0" if self.retries == 0 else f"acks = {self.acks!r}")
-            raise ConfigError(
-                f"transactional_id = {self.transactional_id!r} needs idempotence, acks = 'all' and retries; leave"
-                f" out {given}, or the transactional_id"
-            )
-        if not self.idempotent:
-            if self.enable_idempotence is None:
-                log.info("config.idempotence_off acks=%s retries=%d", self.acks, self.retries)
-            return
-        if self.acks != "all":
-            raise ConfigError(
-                f"enable_idempotence = True needs acks = 'all', not {self.acks!r}; change one of the two"
-            )
-        if self.retries == 0:
-            raise ConfigError(
-                "enable_idempotence = True needs retries; leave retries at its default, or turn idempotence off"
-            )
-        in_flight = self.max_in_flight_requests_per_connection
-        if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
-            raise ConfigError(
-                f"max_in_flight_requests_per_connection = {in_flight}: an idempotent producer may have at most "
-                f"{MAX_IN_FLIGHT_IDEMPOTENT}, since brokers remember no more; lower it, or set enable_idempotence = False"
-            )
-
-    def _check_batch_sizes(self) -> None:
-        either_adapts = isinstance(self.batch_size, NotGiven) or isinstance(self.batch_max_size, NotGiven)
-        if not either_adapts and self.batch_max_size < self.batch_size:
-            raise ConfigError(
-                f"batch_max_size = {self.batch_max_size}: expected at least batch_size = {self.batch_size}; raise it, or"
-                " leave one of the two out"
-            )
-
-    def _check_smallest(self, written: Iterable[str]) -> None:
-        """Refuse sizes that no record fits into; doubt a timeout that looks like seconds."""
-        for name in ("buffer_memory", "max_request_size"):
-            value = getattr(self, name)
-            if value < SMALLEST_BATCH:
-                raise ConfigError(
-                    f"{as_written(name, written)} = {value}: no record would fit, as the smallest takes some"
-                    f" {SMALLEST_BATCH} bytes; raise it, or leave it out for Kafka's default of {DEFAULTS[name]}"
-                )
-        if self.request_timeout_ms < USUAL_REQUEST_TIMEOUT_MS:
-            log.warning(
-                "config.doubtful name=request_timeout_ms value=%d reason=%r",
-                self.request_timeout_ms,
-                "it is in milliseconds, and brokers may take longer: answers that come later count as lost",
-            )
-
-    def _check_delivery_timeout(self, given: Collection[str]) -> None:
-        """A record must have the time for one attempt; a default that is too short is lifted, as in the JVM."""
-        needed = min(math.ceil(self.linger_ms) + self.request_timeout_ms, INT32_MAX)
-        if self.delivery_timeout_ms >= needed:
-            return
-        if "delivery_timeout_ms" in given:
-            raise ConfigError(
-                f"delivery_timeout_ms = {self.delivery_timeout_ms}: expected at least linger_ms + request_timeout_ms "
-                f"= {self.linger_ms} + {self.request_timeout_ms}; raise it, or lower one of them"
-            )
-        log.warning(
-            "config.lifted name=delivery_timeout_ms value=%d needed=%d", self.delivery_timeout_ms, needed
-        )
-        self._set("delivery_timeout_ms", needed)
 
 
 def _backoff(first_ms: int, longest_ms: int) -> Backoff:

@@ -12,6 +12,8 @@ _BLANK = " \t\f"
 _LINE = re.compile(r"\r\n|\r|\n")
 _SIMPLE_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_SECTION = re.compile(r"\[[^\[\]=:]+\][ \t\f]*")
+_NO_SECTION = "\0"
 # A key ends at the first separator that no backslash stands before.
 _ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 
@@ -21,10 +23,11 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
 
     A `str` with a line break or a `=` in it is text, every other `str` is a path. A file is read as
     UTF-8 or, if it is not that, as ISO-8859-1, as Java has done since 9 (JEP 226). A name that occurs
-    twice has its last value, as in Java.
+    twice has its last value, as in Java. In a file with sections, as INI files have, the name of the section
+    stands before each name, as in `[default]acks`.
 
     Raises:
-        ConfigError: an escape is malformed.
+        ConfigError: an escape is malformed, or a line in a section has no name.
         OSError: the file cannot be read.
     """
     if isinstance(source, str) and ("=" in source or _LINE.search(source)):
@@ -36,7 +39,29 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = content.decode("iso-8859-1")
-    return dict(_entry(line) for line in _logical_lines(text))
+    lines = list(_logical_lines(text))
+    if any(_SECTION.fullmatch(line) for line in lines):
+        return _in_sections(text)
+    return dict(map(_entry, lines))
+
+
+def _in_sections(text: str) -> dict[str, str]:
+    import configparser  # noqa: PLC0415 - few files have sections
+
+    parser = configparser.RawConfigParser(
+        strict=False, allow_no_value=True, default_section=_NO_SECTION, interpolation=None
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # the documented way to keep upper case
+    try:
+        parser.read_string(f"[{_NO_SECTION}]\n{text}")
+    except configparser.Error as error:
+        lines = ", ".join(str(number - 1) for number, _ in getattr(error, "errors", ()))
+        raise ConfigError(f"the file has sections, and no name=value in line {lines}") from None
+    entries = {name: value or "" for name, value in parser.defaults().items()}
+    for section in parser.sections():
+        own = parser._sections[section]  # type: ignore[attr-defined] # noqa: SLF001 - items() adds the defaults
+        entries |= {f"[{section}]{name}": value or "" for name, value in own.items()}
+    return entries
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -70,13 +70,14 @@ def security_settings(options: SecurityOptions, login_timeout_s: float | None = 
             installed.
     """
     tls, has_login = parts_of_protocol(options)
-    sasl = _sasl(options) if has_login else None
+    sasl = sasl_settings(options) if has_login else None
     if sasl is not None and login_timeout_s is not None:
         sasl = replace(sasl, login_timeout_s=login_timeout_s)
-    return SecuritySettings(_tls(options) if tls else None, sasl)
+    return SecuritySettings(tls_settings(options) if tls else None, sasl)
 
 
-def _tls(options: SecurityOptions) -> TlsSettings:
+def tls_settings(options: SecurityOptions) -> TlsSettings:
+    """Return the settings of TLS. Raises: ConfigError."""
     if options.ssl_context is not None:
         _alone_among_ssl(options)
         return TlsSettings(context=options.ssl_context)
@@ -118,7 +119,8 @@ def _source(options: SecurityOptions, name: str) -> Source | None:
     return None if value is None else Source(name, value)
 
 
-def _sasl(options: SecurityOptions) -> SaslSettings:
+def sasl_settings(options: SecurityOptions) -> SaslSettings:
+    """Return the settings of the login. Raises: ConfigError."""
     mechanism = options.sasl_mechanism
     backoff = Backoff(
         (options.sasl_login_retry_backoff_ms or 100) / 1000, options.sasl_login_retry_backoff_max_ms / 1000

@@ -6,15 +6,19 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from aioproducer.config.kinds import Kind
 from aioproducer.security.secret import HIDDEN, Secret
+from aioproducer.steps import Log
+
+log: Final = Log(__name__)
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 STORES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+_OLD_TLS = frozenset(("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"))
 NO_NAMES = "text cannot name code that is to run: hand in the object itself, from Python"
 
 
@@ -148,6 +152,19 @@ class Words(Kind):
         return word
 
 
+class TlsVersions(Words):
+    """Versions of TLS. Files of vendors still list versions that current Java and OpenSSL have switched off."""
+
+    def parse(self, text: str) -> object:
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        old = [word for word in words if word in _OLD_TLS]
+        if not 0 < len(old) < len(words):
+            return text
+        for word in old:
+            log.warning("config.without_effect name=ssl.enabled.protocols:%s", word)
+        return [word for word in words if word not in _OLD_TLS]
+
+
 class Allowed(Words):
     """Paths or URLs in a list or separated by commas; an empty list allows none."""
 
@@ -173,6 +190,9 @@ class HostnameCheck(Kind):
         if not isinstance(value, str) or value.lower() not in {"https", ""}:
             raise self.unfit()
         return value.lower()
+
+    def parse(self, text: str) -> object:
+        return "" if text.lower() == "none" else text  # as librdkafka writes it
 
 
 class SslContext(Kind):

@@ -23,6 +23,7 @@ from aioproducer.config.security_kinds import (
     SecretKind,
     SslContext,
     Text,
+    TlsVersions,
     Url,
     Word,
     Words,
@@ -151,7 +152,7 @@ class SecurityOptions:
         "Whether a broker's certificate has to be for its host name. '': any will do.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
-        TLS_VERSIONS, Words(TLS_VERSIONS), "Which versions of TLS may be spoken."
+        TLS_VERSIONS, TlsVersions(TLS_VERSIONS), "Which versions of TLS may be spoken."
     )
     ssl_cipher_suites: tuple[str, ...] = option(
         (),

@@ -88,6 +88,8 @@ def read_store(
     """
     content = source.content()
     kind = store_type or kind_of(content)
+    if {kind, kind_of(content)} == {"JKS", "PKCS12"}:
+        kind = kind_of(content)  # Java reads both under either name (keystore.type.compat)
     if kind == "JKS":
         raise StoreError(
             f"{source} is a Java key store (JKS), which only Java reads. Convert it: keytool -importkeystore"

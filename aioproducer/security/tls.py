@@ -51,19 +51,32 @@ def build_context(settings: TlsSettings, *, system_trust: bool = True) -> ssl.SS
     context.hostname_checks_common_name = True
     versions = sorted(VERSIONS[name] for name in settings.versions)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    mistakes: list[StoreError] = []
+    for load in (_restrict, _trust, _identify):
+        try:
+            load(context, settings)
+        except StoreError as error:
+            mistakes.append(error)
+    if len(mistakes) > 1:
+        raise StoreError("\n".join(map(str, mistakes)))
+    if mistakes:
+        raise mistakes[0]
+    if settings.truststore is None and system_trust:
+        context.load_default_certs()
+    return context
+
+
+def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
     try:
         restrict(context, settings.cipher_suites)
     except ValueError as error:
         raise StoreError(f"ssl_cipher_suites: {error}") from None
-    if settings.truststore is not None:
-        _trust(context, settings.truststore, settings)
-    elif system_trust:
-        context.load_default_certs()
-    _identify(context, settings)
-    return context
 
 
-def _trust(context: ssl.SSLContext, source: Source, settings: TlsSettings) -> None:
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    source = settings.truststore
+    if source is None:
+        return
     store = read_store(source, store_type=settings.truststore_type, password=settings.truststore_password)
     if not store.certificates:
         raise StoreError(f"{source} has no certificate to trust")

@@ -105,9 +105,9 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     first, *others = str(caught.value).splitlines()
     assert first == "unknown option 'liger.ms'; did you mean 'linger.ms'?"
     assert [line.partition(":")[0] for line in others] == [
+        "interceptor.classes = 'I'",
         "acks = '7'",
         "batch.size = 'many'",
-        "interceptor.classes = 'I'",
     ]
 
 
@@ -146,7 +146,31 @@ def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "adjusted_from": {},
         "idempotent": True,
         "without_effect": ["client.rack", "client_dns_lookup"],
+        "of_other_clients": [],
     }
+
+
+def test_names_of_other_clients_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "metadata.broker.list=a:1\nqueue.buffering.max.ms=20\ngroup.id=g\nbasic.auth.user.info=a:hunter2\n"
+    lines = shown(tmp_path, f"{text}socket.timeout.ms=9000\nrequest.timeout.ms=8000\n", capsys)
+    assert lines[-1] == (
+        "Of other clients, without effect here: basic.auth.user.info, group.id, socket.timeout.ms"
+    )
+    assert any("linger_ms" in line and "20 ms" in line for line in lines)
+    assert "hunter2" not in "".join(lines)
+
+
+def test_options_behind_a_prefix_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p"
+    path.write_text("[default]\nbootstrap.servers=${env:SERVERS}\nlinger.ms=20\n[consumer]\ngroup.id=g\n")
+    with pytest.raises(ConfigError, match="the flag --config-prefix"):
+        show_file(path)
+    with pytest.raises(ConfigError, match="the flag --config-providers"):
+        show_file(path, prefix="[default]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERVERS", "a:1")
+        show_file(path, prefix="[default]", config_providers=["env"], as_json=True)
+    assert json.loads(capsys.readouterr().out)["changes"] == {"bootstrap_servers": ["a:1"], "linger_ms": 20}
 
 
 def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,3 +245,39 @@ def test_file_endpoint_needs_a_flag_or_the_environment(
         "https://b",
     )
     assert "refused" in limited.output
+
+
+@SECURED
+@pytest.mark.parametrize("in_section", [False, True])
+def test_file_of_another_program_is_taken(
+    kafka_cluster: ThreadedCluster, ca: Path, tmp_path: Path, in_section: bool
+) -> None:
+    file = tmp_path / "client.ini"
+    prefix = "" if in_section else "kafka."
+    file.write_text(
+        ("[default]\n" if in_section else "")
+        + f"{prefix}bootstrap.servers={kafka_cluster.bootstrap_servers}\n"
+        f"{prefix}security.protocol=SASL_SSL\n{prefix}ssl.ca.location={ca}\n{prefix}sasl.mechanisms=SCRAM-SHA-512\n"
+        f"{prefix}sasl.username=alice\n{prefix}sasl.password=${{env:KAFKA_SECRET}}\n"
+        f"{prefix}session.timeout.ms=45000\n{prefix}basic.auth.user.info=a:{PASSWORD}\n"
+    )
+    options = ("--config", file, "--config-providers", "env", "--config-prefix")
+    done = call("topics", *options, "[default]" if in_section else "kafka.")
+    assert done.exit_code == 2
+    assert "sasl.password: contains a reference ${env:…} without a value" in done.output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAFKA_SECRET", PASSWORD)
+        done = call("topics", *options, "[default]" if in_section else "kafka.")
+    assert done.exit_code == 0, done.output
+    assert "orders" in done.output
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.plain.password", "ssl_key_pem", "sasl.oauthbearer.client.secret", "basic.auth.user.info",
+     "schema.registry.ssl.key.password"],
+)  # fmt: skip
+def test_secret_of_another_client_is_no_argument(name: str) -> None:
+    done = call("topics", "-b", "a:1", "-o", f"{name}={PASSWORD}")
+    assert done.exit_code == 2
+    assert "everybody on this machine can see" in " ".join(done.output.split())

@@ -7,6 +7,7 @@ import pytest
 from aioproducer.config.names import (
     KAFKA_NAMES,
     NO_COUNTERPART,
+    OTHER_CLIENTS,
     REFUSED,
     WITHOUT_EFFECT,
     applied_options,
@@ -113,9 +114,21 @@ def test_kafkas_name_is_given_in_the_spelling_that_was_used() -> None:
         applied_options({"max_batch_size": 1}, KNOWN)
 
 
-def test_names_are_strings() -> None:
-    with pytest.raises(ConfigError, match="5 is not the name of an option"):
-        applied_options({5: "x"}, KNOWN)  # type: ignore[dict-item]
+@pytest.mark.parametrize("name", ["group_id", "schema_registry_url", "basic_auth_user_info", "consumer_acks"])
+def test_option_of_another_client_is_no_keyword_argument(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^unknown option '{name}'; it has no counterpart here; leave it out$"
+    ):
+        applied_options({name: 1}, KINDS)
+
+
+def test_all_mistakes_in_keyword_arguments_are_reported() -> None:
+    with pytest.raises(ConfigError) as raised:
+        applied_options({"linger": 1, "acs": 1, "acks": 1}, KINDS)
+    assert str(raised.value).splitlines() == [
+        "unknown option 'linger'; did you mean 'linger_ms'?",
+        "unknown option 'acs'; did you mean 'acks'?",
+    ]
 
 
 def test_no_name_is_of_two_kinds() -> None:
@@ -124,4 +137,6 @@ def test_no_name_is_of_two_kinds() -> None:
     assert not REFUSED.keys() & WITHOUT_EFFECT
     assert not KAFKA_NAMES.keys() & (WITHOUT_EFFECT | REFUSED.keys())
     assert not NO_COUNTERPART & (WITHOUT_EFFECT | REFUSED.keys() | KAFKA_NAMES.keys())
+    assert not NO_COUNTERPART & OTHER_CLIENTS
+    assert not OTHER_CLIENTS & (WITHOUT_EFFECT | REFUSED.keys() | KAFKA_NAMES.keys())
     assert not {name.replace(".", "_") for name in NO_COUNTERPART} & KINDS.keys()

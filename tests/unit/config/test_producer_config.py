@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.config import ProducerConfig, producer_config as module
+from aioproducer.config import ProducerConfig, rules as module
 from aioproducer.config.security_options import SecurityOptions
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError, ProducerError

@@ -6,7 +6,7 @@ import re
 from dataclasses import MISSING
 from pathlib import Path
 
-from aioproducer.config.names import REFUSED, WITHOUT_EFFECT
+from aioproducer.config.names import REFUSED, REFUSED_OF_OTHERS, WITHOUT_EFFECT
 from aioproducer.config.options import KINDS, OPTIONS
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/configuration.md").read_text(encoding="utf-8")
@@ -37,5 +37,5 @@ def test_every_name_without_effect_is_listed() -> None:
 
 
 def test_every_name_that_is_refused_is_listed_with_the_reason() -> None:
-    expected = [f"| `{name}` | {reason} |" for name, reason in REFUSED.items()]
+    expected = [f"| `{name}` | {reason} |" for name, reason in {**REFUSED, **REFUSED_OF_OTHERS}.items()]
     assert rows("Refused") == expected, "\n".join(expected)

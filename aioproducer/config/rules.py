@@ -1,0 +1,226 @@
+"""Rules about several options of a producer, and their mistakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final
+
+from aioproducer.config.kinds import INT32_MAX, NotGiven
+from aioproducer.config.mistakes import raise_all
+from aioproducer.config.options import DEFAULTS, Options
+from aioproducer.config.security_options import (
+    ALLOWED_FILES,
+    ALLOWED_URLS,
+    SOURCES,
+    parts_of_protocol,
+    warn_of_unused,
+)
+from aioproducer.errors import ConfigError
+from aioproducer.records.compression import codec, compressor
+from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.steps import Log
+
+log: Final = Log(__name__)
+
+SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
+"""Bytes of a batch with one empty record."""
+USUAL_REQUEST_TIMEOUT_MS: Final = 100
+"""A smaller request timeout may be meant in seconds."""
+MAX_IN_FLIGHT_IDEMPOTENT = 5
+"""A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
+
+_IDEMPOTENCE: Final = ("acks", "enable_idempotence", "retries")
+_TIMEOUTS: Final = ("delivery_timeout_ms", "linger_ms", "request_timeout_ms")
+
+
+def check_rules(
+    config: Options,
+    given: Collection[str],
+    written: Mapping[str, str],
+    faulty: Collection[str],
+    mistakes: list[str | ConfigError],
+    *,
+    is_mapping: bool,
+) -> None:
+    """Check the rules whose options are not *faulty*, and adjust defaults to the options *given*.
+
+    Raises:
+        ConfigError: *mistakes* and those of all rules.
+    """
+    faulty = set(faulty)
+    encryption = [name for name in faulty if name.startswith(("security_", "ssl_"))]
+    login = [name for name in faulty if name.startswith(("security_", "sasl_"))]
+    rules: tuple[tuple[Callable[[], object], Collection[str]], ...] = (
+        (partial(_vet_sources, config, given, written, is_mapping=is_mapping), SOURCES),
+        (partial(_check_transactional, config), (*_IDEMPOTENCE, "transactional_id")),
+        (partial(_check_acks, config), ("acks", "enable_idempotence")),
+        (partial(_check_retries, config), ("retries", "enable_idempotence")),
+        (partial(_check_in_flight, config), (*_IDEMPOTENCE, "max_in_flight_requests_per_connection")),
+        (partial(_check_delivery_timeout, config, given), _TIMEOUTS),
+        (partial(_check_batch_sizes, config), ("batch_size", "batch_max_size")),
+        (partial(_check_smallest, config, "buffer_memory", written), ("buffer_memory",)),
+        (partial(_check_smallest, config, "max_request_size", written), ("max_request_size",)),
+        (partial(_check_login, config), login),
+        (partial(_check_encryption, config), encryption),
+        (partial(_check_codec, config), ("compression_type",)),
+    )
+    for rule, names in rules:
+        if faulty.isdisjoint(names):
+            try:
+                rule()
+            except ConfigError as error:
+                mistakes.append(error)
+    raise_all(mistakes)
+    if not is_idempotent(config) and config.enable_idempotence is None:
+        log.info("config.idempotence_off acks=%s retries=%d", config.acks, config.retries)
+    _warn_of_short_timeout(config)
+    warn_of_unused(config)
+
+
+def is_idempotent(config: Options) -> bool:
+    """Return True if the producer is idempotent, after `enable_idempotence=None` is resolved."""
+    if config.enable_idempotence is None:
+        return config.acks == "all" and config.retries > 0
+    return config.enable_idempotence
+
+
+def compression_level(config: Options) -> int | None:
+    """Return the level of the chosen codec; None if the codec has no levels."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return levels.get(config.compression_type)
+
+
+def _check_codec(config: Options) -> None:
+    compressor(codec(config.compression_type), compression_level(config))  # raises if its package is missing
+
+
+def limit_backoffs(config: Options, given: Collection[str]) -> None:
+    """Keep each pair of first and longest wait in order, as the JVM does: the longest one rules."""
+    if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
+        _set(config, "reconnect_backoff_max_ms", config.reconnect_backoff_ms)
+    for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
+        value, longest = getattr(config, f"{first}_ms"), getattr(config, f"{first}_max_ms")
+        if value > longest:
+            log.warning(
+                "config.limited name=%s_ms value=%d limit=%d by=%s_max_ms", first, value, longest, first
+            )
+            _set(config, f"{first}_ms", longest)
+
+
+def _check_transactional(config: Options) -> None:
+    if config.transactional_id is None or is_idempotent(config):
+        return
+    given = "enable_idempotence = False" if config.enable_idempotence is False else ""
+    given = given or ("retries = 0" if config.retries == 0 else f"acks = {config.acks!r}")
+    raise ConfigError(
+        f"transactional_id = {config.transactional_id!r} needs idempotence, acks = 'all' and retries; leave"
+        f" out {given}, or the transactional_id"
+    )
+
+
+def _check_acks(config: Options) -> None:
+    if config.enable_idempotence and config.acks != "all":
+        raise ConfigError(
+            f"enable_idempotence = True needs acks = 'all', not {config.acks!r}; change one of the two"
+        )
+
+
+def _check_retries(config: Options) -> None:
+    if config.enable_idempotence and config.retries == 0:
+        raise ConfigError(
+            "enable_idempotence = True needs retries; leave retries at its default, or turn idempotence off"
+        )
+
+
+def _check_in_flight(config: Options) -> None:
+    in_flight = config.max_in_flight_requests_per_connection
+    if is_idempotent(config) and in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
+        raise ConfigError(
+            f"max_in_flight_requests_per_connection = {in_flight}: an idempotent producer may have at most "
+            f"{MAX_IN_FLIGHT_IDEMPOTENT}, since brokers remember no more; lower it, or set enable_idempotence = False"
+        )
+
+
+def _check_batch_sizes(config: Options) -> None:
+    either_adapts = isinstance(config.batch_size, NotGiven) or isinstance(config.batch_max_size, NotGiven)
+    if not either_adapts and config.batch_max_size < config.batch_size:
+        raise ConfigError(
+            f"batch_max_size = {config.batch_max_size}: expected at least batch_size = {config.batch_size}; raise it, or"
+            " leave one of the two out"
+        )
+
+
+def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> None:
+    """Refuse a size that is smaller than any record."""
+    value = getattr(config, name)
+    if value < SMALLEST_BATCH:
+        raise ConfigError(
+            f"{written.get(name, name)} = {value}: no record would fit, as the smallest takes some"
+            f" {SMALLEST_BATCH} bytes; raise it, or leave it out for Kafka's default of {DEFAULTS[name]}"
+        )
+
+
+def _warn_of_short_timeout(config: Options) -> None:
+    if config.request_timeout_ms < USUAL_REQUEST_TIMEOUT_MS:
+        log.warning(
+            "config.doubtful name=request_timeout_ms value=%d reason=%r",
+            config.request_timeout_ms,
+            "it is in milliseconds, and brokers may take longer: answers that come later count as lost",
+        )
+
+
+def _check_login(config: Options) -> None:
+    if parts_of_protocol(config)[1]:
+        from aioproducer.config.security import sasl_settings  # noqa: PLC0415 - many have no login
+
+        sasl_settings(config)
+
+
+def _check_encryption(config: Options) -> None:
+    if parts_of_protocol(config)[0]:
+        from aioproducer.config.security import tls_settings  # noqa: PLC0415 - many have no TLS
+
+        tls_settings(config)
+
+
+def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
+    """A record must have the time for one attempt; a default that is too short is lifted, as in the JVM."""
+    needed = min(math.ceil(config.linger_ms) + config.request_timeout_ms, INT32_MAX)
+    if config.delivery_timeout_ms >= needed:
+        return
+    if "delivery_timeout_ms" in given:
+        raise ConfigError(
+            f"delivery_timeout_ms = {config.delivery_timeout_ms}: expected at least linger_ms + request_timeout_ms "
+            f"= {config.linger_ms} + {config.request_timeout_ms}; raise it, or lower one of them"
+        )
+    log.warning(
+        "config.lifted name=delivery_timeout_ms value=%d needed=%d", config.delivery_timeout_ms, needed
+    )
+    _set(config, "delivery_timeout_ms", needed)
+
+
+def _vet_sources(
+    config: Options, given: Collection[str], written: Mapping[str, str], *, is_mapping: bool
+) -> None:
+    """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
+    if SOURCES.isdisjoint(given):
+        return
+    from aioproducer.config.allowed import from_environment, vetted  # noqa: PLC0415 - few need it
+
+    files, urls = config.sasl_oauthbearer_allowed_files, config.sasl_oauthbearer_allowed_urls
+    if is_mapping:
+        files = files if files is not None else from_environment(ALLOWED_FILES) or ()
+        urls = urls if urls is not None else from_environment(ALLOWED_URLS)
+    named = {name: getattr(config, name) for name in SOURCES}
+    for name, path in vetted(named, files, urls, written):
+        _set(config, name, path)
+
+
+def _set(config: Options, name: str, value: object) -> None:
+    object.__setattr__(config, name, value)  # frozen for everyone else

@@ -1,0 +1,33 @@
+"""Every option of Kafka's newest clients has a place in the tables of names."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.config.names import OTHER_CLIENTS, REFUSED, WITHOUT_EFFECT, is_of_other_clients
+from aioproducer.config.options import KINDS
+from tests.kafka.apache.client_names import client_names
+
+APPLIED = {name.replace("_", ".") for name in KINDS} | {"partitioner.class"}
+KNOWN_TO_PRODUCERS = APPLIED | WITHOUT_EFFECT | REFUSED.keys()
+
+
+def test_producer_names_of_newest_kafka_are_known() -> None:
+    names = client_names("producer")
+    assert len(names) > 90
+    assert names - KNOWN_TO_PRODUCERS == set()
+
+
+def test_names_without_effect_are_kafkas() -> None:
+    assert (WITHOUT_EFFECT | REFUSED.keys()) - client_names("producer") == set()
+
+
+@pytest.mark.parametrize("client", ["consumer", "admin"])
+def test_names_of_other_clients_are_known(client: str) -> None:
+    names = client_names(client)
+    assert len(names) > 90
+    assert {name for name in names if not is_of_other_clients(name)} - KNOWN_TO_PRODUCERS == set()
+
+
+def test_no_producer_name_belongs_to_another_client() -> None:
+    assert OTHER_CLIENTS & client_names("producer") == set()
