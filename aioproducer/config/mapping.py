@@ -240,11 +240,19 @@ def _authorities(value: object) -> object:
     return None if value == "probe" else value  # librdkafka then looks for those of the system
 
 
+def _retriever(value: object) -> object:
+    """Return Kafka's class for an OAuth grant, such as `urn:ietf:params:oauth:grant-type:jwt-bearer`."""
+    grant = str(value).strip().rpartition(":")[2]
+    known = {"client_credentials": "ClientCredentialsJwtRetriever", "jwt-bearer": "JwtBearerJwtRetriever"}
+    return known.get(grant, value)
+
+
 _no_limit: Final = _numbers(lambda value: value if value > 0 else INT32_MAX)
 _of_system: Final = _numbers(lambda size: size or -1)
 _CONVERSIONS: Final[Mapping[str, Callable[[object], object]]] = {
     "message.timeout.ms": _no_limit,
     "queue.buffering.max.kbytes": _numbers(lambda kbytes: kbytes * 1024),
+    "sasl.oauthbearer.grant.type": _retriever,
     "socket.receive.buffer.bytes": _of_system,
     "socket.send.buffer.bytes": _of_system,
     "ssl.ca.location": _authorities,

@@ -63,6 +63,7 @@ KAFKA_NAMES: Mapping[str, str] = {
     "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.assertion.jwt.template.file": "sasl.oauthbearer.assertion.template.file",
+    "sasl.oauthbearer.grant.type": "sasl.oauthbearer.jwt.retriever.class",
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.cafile": "ssl.truststore.location",
@@ -81,12 +82,14 @@ KAFKA_NAMES: Mapping[str, str] = {
 HARMLESS = frozenset(
     """
     api.version.fallback.ms api.version.request api.version.request.timeout.ms
-    batch.num.messages broker.address.family broker.address.ttl broker.version.fallback client.software.name
-    client.software.version debug delivery.report.only.error
-    log.connection.close log.level log.queue log.thread.name message.copy.max.bytes opaque
-    queue.buffering.backpressure.threshold queue.buffering.max.messages socket.keepalive.enable socket.max.fails
+    batch.num.messages broker.address.family broker.address.ttl broker.version.fallback builtin.features
+    client.software.name client.software.version debug delivery.report.only.error enable.random.seed enabled.events
+    internal.termination.signal log.connection.close log.level log.queue log.thread.name message.copy.max.bytes opaque
+    produce.offset.report queue.buffering.backpressure.threshold queue.buffering.max.messages queuing.strategy
+    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable socket.max.fails
     socket.nagle.disable statistics.interval.ms sticky.partitioning.linger.ms
-    topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
+    topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
+    topic.metadata.refresh.fast.interval.ms
     topic.metadata.refresh.sparse
 
     sasl.kerberos.domain.name ssl.ca.certificate.stores ssl.curves.list ssl.providers ssl.sigalgs.list
@@ -101,8 +104,18 @@ HARMLESS = frozenset(
 _UNCALLED = "callbacks of other clients are never called; {}"
 _REPORTED = _UNCALLED.format("await send(), or add a callback to its Future")
 _OBSERVED = _UNCALLED.format("read the log events and metrics()")
+_SOCKETS = "sockets are those of asyncio"
+_ENGINES = "OpenSSL engines cannot be loaded; give an ssl_context"
+_ENDPOINT_TRUST = (
+    "token endpoints are verified with the authorities of the system; give sasl_oauth_token_provider"
+)
 REFUSED_OF_OTHERS: Mapping[str, str] = {
     "background.event.cb": _OBSERVED,
+    "closesocket.cb": _SOCKETS,
+    "connect.cb": _SOCKETS,
+    "open.cb": _SOCKETS,
+    "resolve.cb": _SOCKETS,
+    "socket.cb": _SOCKETS,
     "error.cb": _OBSERVED,
     "log.cb": _OBSERVED,
     "logger": _OBSERVED,
@@ -111,8 +124,12 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "dr.cb": _REPORTED,
     "dr.msg.cb": _REPORTED,
     "on.delivery": _REPORTED,
+    "msg.order.cmp": _OBSERVED,
+    "partitioner.cb": "give a Python function as partitioner",
+    "oauthbearer.token.refresh.cb": "give sasl_oauth_token_provider, which returns a token with value and expires_at",
     "oauth.cb": "give sasl_oauth_token_provider, which returns a token with value and expires_at",
     "ssl.certificate.verify.cb": "certificates are verified by ssl_context or the truststore",
+    "default.topic.conf": "give the options of the topic beside the other options",
     "default.topic.config": "give the options of the topic beside the other options",
     "enable.gapless.guarantee": "a failed record does not stop the producer; await each send()",
     "enable.sasl.oauthbearer.unsecure.jwt": "give sasl.jaas.config with unsecuredLogin options",
@@ -120,12 +137,20 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "plugin.library.paths": "libraries of librdkafka cannot be loaded",
     "proxy.url": "connections are direct, without a proxy",
     "sasl.oauthbearer.config": "give sasl_oauth_token_provider or sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.assertion.private.key.pem": "give sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.metadata.authentication.type": "give sasl_oauth_token_provider",
     "sasl.oauthbearer.method": "only oidc is supported; give sasl_oauth_token_provider",
     "socks5.proxy": "connections are direct, without a proxy",
     "ssl.crl.location": "give an ssl_context that loads the revocation list",
     "ssl.crlfile": "give an ssl_context that loads the revocation list",
-    "ssl.engine.id": "OpenSSL engines cannot be loaded; give an ssl_context",
-    "ssl.engine.location": "OpenSSL engines cannot be loaded; give an ssl_context",
+    "ssl.engine.callback.data": _ENGINES,
+    "ssl.engine.id": _ENGINES,
+    "ssl.engine.location": _ENGINES,
+    "https.ca.location": _ENDPOINT_TRUST,
+    "https.ca.pem": _ENDPOINT_TRUST,
+    "ssl.ca": "give the certificates as ssl.ca.pem",
+    "ssl.certificate": "give the certificate as ssl.certificate.pem",
+    "ssl.key": "give the key as ssl.key.pem",
 }
 """Options of other clients that change security, delivery or the program: a warning would not be enough."""
 
@@ -135,14 +160,14 @@ NO_COUNTERPART = HARMLESS | REFUSED_OF_OTHERS.keys()
 OTHER_CLIENTS = frozenset(
     """
     allow.auto.create.topics auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.controllers
-    check.crcs consume.callback.max.messages coordinator.query.interval.ms default.api.timeout.ms
+    check.crcs consume.callback.max.messages consume.cb coordinator.query.interval.ms default.api.timeout.ms
     enable.auto.commit enable.auto.offset.store enable.partition.eof exclude.internal.topics fetch.error.backoff.ms
     fetch.max.bytes fetch.max.wait.ms fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
     fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
     heartbeat.interval.ms internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer
-    max.partition.fetch.bytes max.poll.interval.ms max.poll.records offset.store.method
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records offset.commit.cb offset.store.method
     offset.store.path offset.store.sync.interval.ms partition.assignment.strategy queued.max.messages.kbytes
-    queued.min.messages session.timeout.ms share.acknowledgement.mode share.acquire.mode ssl.client.auth
+    queued.min.messages rebalance.cb session.timeout.ms share.acknowledgement.mode share.acquire.mode ssl.client.auth
     value.deserializer
 
     application.id auto.register.schemas avro.reflection.allow.null avro.remove.java.properties
@@ -233,7 +258,7 @@ def our_name(name: str) -> str:
 
 def switches_nothing_on(value: object) -> bool:
     """Return True if *value* leaves a feature off."""
-    return not value or str(value).strip().lower() in {"", "false"}
+    return not value or str(value).strip().lower() in {"", "false", "none"}
 
 
 def is_of_other_clients(dotted: str) -> bool:

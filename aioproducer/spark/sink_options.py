@@ -29,6 +29,10 @@ that batches may be larger than Kafka's default of 16 KiB, and each that is save
 BUFFER_NAMES: Final = frozenset(("buffer.memory", "buffer_memory", "queue.buffering.max.kbytes"))
 """Names of the buffer's size. Without them, a limit of the process's memory bounds the buffer."""
 
+BATCH_NAMES: Final = frozenset(("batch.size", "batch_size", "max.batch.size", "max_batch_size"))
+REQUEST_NAMES: Final = ("max.request.size", "max_request_size", "message.max.bytes")
+"""Names of the largest request, in the order in which they count."""
+
 OF_SPARK: Final = ("checkpointLocation", "includeHeaders", "queryName")
 """What Spark itself takes, and puts among the options of a sink, to which it means nothing."""
 
@@ -140,8 +144,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port; in SQL it"
             " is part of each write: INSERT INTO … WITH ('kafka.bootstrap.servers' = 'host:port', 'topic' = '…')"
         )
-    if "batch_size" not in kafka:
-        kafka.setdefault("batch.size", _batch_bytes(kafka))
+    if not BATCH_NAMES & kafka.keys():
+        kafka["batch.size"] = _batch_bytes(kafka)
     producer = ProducerSettings(tuple(sorted(kafka.items())))
     dead_letters = dead_letter_topic(ours.pop(ON_BAD_ROW, FAIL), topic)
     timestamp_column = ours.pop(TIMESTAMP_COLUMN, None)
@@ -176,7 +180,7 @@ def _accepted(name: str) -> str:
 
 def _batch_bytes(kafka: Mapping[str, str]) -> str:
     """Return how large batches may become where nobody has said so: no larger than requests may."""
-    largest = kafka.get("max.request.size", kafka.get("max_request_size", ""))
+    largest = next((kafka[name] for name in REQUEST_NAMES if name in kafka), "")
     return str(min(BATCH_BYTES, int(largest)) if largest.isdecimal() else BATCH_BYTES)
 
 

@@ -85,9 +85,13 @@ class TestTranslation:
             ("topic.metadata.refresh.interval.ms", "-1", "metadata_max_age_ms", 2**31 - 1),
             ("topic.metadata.refresh.interval.ms", 60_000, "metadata_max_age_ms", 60_000),
             ("max_batch_size", 100, "batch_size", 100),
+            ("sasl.oauthbearer.grant.type", "client_credentials", "sasl_oauthbearer_jwt_retriever_class",
+             "ClientCredentialsJwtRetriever"),
+            ("sasl.oauthbearer.grant.type", "urn:ietf:params:oauth:grant-type:jwt-bearer",
+             "sasl_oauthbearer_jwt_retriever_class", "JwtBearerJwtRetriever"),
             ("partitioner", "murmur2_random", "partitioner_ignore_keys", False),
         ],
-    )
+    )  # fmt: skip
     def test_value_means_what_it_means_there(
         self, name: str, value: object, ours: str, expected: object
     ) -> None:

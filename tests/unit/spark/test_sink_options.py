@@ -46,7 +46,7 @@ def test_names_may_be_in_any_case_and_in_our_spelling() -> None:
 
 def test_batches_are_larger_than_kafkas_default_unless_an_option_says_otherwise() -> None:
     assert sink_options(SERVERS).producer.config().batch_size == BATCH_BYTES
-    for name in ("kafka.batch.size", "KAFKA.batch_size"):
+    for name in ("kafka.batch.size", "KAFKA.batch_size", "kafka.max_batch_size"):
         assert sink_options({**SERVERS, name: "1000"}).producer.config().batch_size == 1_000
 
 
