@@ -3,6 +3,15 @@
 
 /* ---- Callbacks ---- */
 
+/* Untrack the receipt whose last callback was taken, unless it has an object that may refer back to it. */
+static void untrack(Receipt *own)
+{
+    if (own->is_tracked && own->more == NULL && own->value == NULL && own->dict == NULL) {
+        own->is_tracked = 0;
+        PyObject_GC_UnTrack((PyObject *)own);
+    }
+}
+
 /* Remove the next callback and its context from the receipt. */
 int aioproducer_receipt_take(Receipt *own, Due *due)
 {
@@ -13,6 +22,7 @@ int aioproducer_receipt_take(Receipt *own, Due *due)
         due->callback = own->callback;
         due->context = own->context;
         own->callback = own->context = NULL;
+        untrack(own);
         return 1;
     }
     PyObject *pair = PyList_GetItem(own->more, 0), *context = PyTuple_GetItem(pair, 1);

@@ -41,6 +41,27 @@ def test_collector_does_not_track_receipts_without_callbacks() -> None:
         loop.close()
 
 
+@pytest.mark.skipif(not accelerated, reason="receipts in C only")
+def test_collector_does_not_track_receipts_after_callbacks() -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        kind, tracked = receipts(loop), list[bool]()
+        stretch = kind.stretch()
+        once, twice, noted = futures = [added(kind, stretch) for _ in range(3)]
+        for each in (*futures, twice):
+            each.add_done_callback(lambda done: tracked.append(gc.is_tracked(done)))
+        noted.note = noted  # type: ignore[attr-defined]
+        assert all(map(gc.is_tracked, futures))
+        stretch.resolve(Delivered("orders", 3, 40, [1, 2, 3], log_append_time=False))
+        runner.run(asyncio.sleep(0))
+        assert tracked == [False, True, True, True]
+        assert [gc.is_tracked(each) for each in futures] == [False, True, True]
+        assert once.result().offset == 40
+        assert not gc.is_tracked(once)
+        once.note = once  # type: ignore[attr-defined]
+        assert gc.is_tracked(once)
+
+
 class Lost:
     """A witness of what is freed."""
 
