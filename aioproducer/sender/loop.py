@@ -161,7 +161,10 @@ class Sender:
 
         So do those below that return a time.
         """
-        return self._step.run(self._take_turn, self._loop.time())
+        look_at = self._step.run(self._take_turn, self._loop.time())
+        if self._preparing:
+            self._encoder.yield_gil()
+        return look_at
 
     def _take_turn(self, now: float) -> float:
         accumulator, schedule = self._accumulator, self._schedule

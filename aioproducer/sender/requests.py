@@ -132,6 +132,10 @@ class Encoder:
             return self.encode_all(batches)
         return await self._threads.run_anyway(self.encode_all, batches)
 
+    def yield_gil(self) -> None:
+        """Let a worker thread that waits for the GIL take it, in a busy event loop."""
+        self._threads.yield_gil()
+
     def close(self) -> None:
         """Let the threads end, as soon as they are done with what they have begun."""
         self._threads.shutdown()

@@ -12,12 +12,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioproducer import worker_threads
-from aioproducer.worker_threads import NoThread, WorkerThreads
+from aioproducer.worker_threads import YIELD_EVERY_S, NoThread, WorkerThreads
 
 PATIENCE_S = 10.0
 
@@ -125,6 +126,73 @@ async def test_shutdown_cancels_calls_that_have_not_begun(threads: WorkerThreads
     for each in ours():
         await asyncio.to_thread(each.join, PATIENCE_S)
     assert ours() == []
+
+
+class TestYieldGil:
+    @pytest.fixture
+    def slept(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """Durations of sleeps, on a clock that stands still otherwise."""
+        slept = [1.0]
+        fake = SimpleNamespace(sleep=slept.append, perf_counter=lambda: sum(slept))
+        monkeypatch.setattr(worker_threads, "time", fake)
+        return slept
+
+    async def test_event_loop_sleeps_only_while_a_call_has_no_outcome(
+        self, threads: WorkerThreads, slept: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(worker_threads, "IDLE_S", 0.01)
+        gate = Gate()
+        threads.yield_gil()
+        assert len(slept) == 1
+        calls = [asyncio.create_task(threads.run(gate)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert gate.begun.acquire(timeout=PATIENCE_S)
+        assert gate.begun.acquire(timeout=PATIENCE_S)
+        threads.yield_gil()
+        assert len(slept) == 2
+        running = ours()
+        gate.open.set()
+        await asyncio.gather(*calls)
+        for each in running:
+            await asyncio.to_thread(each.join, PATIENCE_S)
+        slept.append(1.0)
+        threads.yield_gil()
+        assert len(slept) == 3
+
+    async def test_call_that_has_not_begun_counts(
+        self, slept: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        threads = WorkerThreads(1, "aioproducer tests")
+        monkeypatch.setattr(threads, "_start", lambda _name: None)
+        call = threads.submit(int)
+        threads.yield_gil()
+        assert len(slept) == 2
+        threads.shutdown()
+        assert call.cancelled()
+
+    async def test_sleeps_have_a_distance(self, threads: WorkerThreads, slept: list[float]) -> None:
+        gate = Gate()
+        call = asyncio.create_task(threads.run(gate))
+        await asyncio.sleep(0)
+        threads.yield_gil()
+        threads.yield_gil()
+        assert len(slept) == 2
+        slept.append(YIELD_EVERY_S * 1.01)
+        threads.yield_gil()
+        assert len(slept) == 4
+        gate.open.set()
+        await call
+
+    async def test_no_sleep_without_a_gil(self, slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+        threads, gate = WorkerThreads(1, "aioproducer tests"), Gate()
+        call = asyncio.create_task(threads.run(gate))
+        await asyncio.sleep(0)
+        threads.yield_gil()
+        assert len(slept) == 1
+        gate.open.set()
+        await call
+        threads.shutdown()
 
 
 class TestNoThread:

@@ -74,6 +74,30 @@ class TestCompression:
             assert set(second) == {b"small", b"of another partition"}
 
     @in_virtual_time
+    async def test_turn_yields_gil_only_while_a_request_is_prepared(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread, yielded = Thread(monkeypatch), list[bool]()
+        async with Rig(codec=Codec.GZIP) as rig:
+            monkeypatch.setattr(Encoder, "yield_gil", lambda _: yielded.append(bool(rig.sender._preparing)))
+            rig.accumulator.flushing.add(1)
+            rig.fill(b"small")
+            await settle()
+            assert yielded == []
+            rig.fill(LARGE)
+            await settle()
+            first = len(yielded)
+            rig.fill(b"behind")
+            await settle()
+            assert len(yielded) > first > 0
+            assert all(yielded)
+            await thread.ends(rig)
+            before = len(yielded)
+            rig.fill(b"later")
+            await settle()
+            assert len(yielded) == before
+
+    @in_virtual_time
     async def test_requests_are_compressed_side_by_side_and_leave_in_the_order_of_the_drain(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
