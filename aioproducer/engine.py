@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
@@ -94,6 +94,7 @@ class Engine:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
+        self._bootstrap_timeout_s = config.bootstrap_timeout_ms / 1000
         self._handover = handover
         self._security = connection_security(config) if handover is None else handover.security
         self._starting: asyncio.Task[None] | None = None
@@ -207,20 +208,44 @@ class Engine:
 
     @property
     def degraded(self) -> bool:
-        """True while no broker is connected and an attempt to connect has failed."""
+        """True before the first metadata answer, and while no broker is connected and an attempt to connect has failed."""
         return self.updater.unreachable
 
-    async def start(self, going_on: GoingOn | None = None) -> None:
+    async def start(
+        self, going_on: GoingOn | None = None, *, wait: bool = True, timeout_s: float | None = None
+    ) -> None:
         """Get the first metadata answer, then run; with transactions, as whom *going_on* says.
+
+        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`), which also limit the initialization
+        of transactions (None: `max_block_ms`). Without *wait*, return at once, and do all of it in the background.
 
         Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. Failed or cancelled,
         everything is taken down again.
         """
         if self._handover is not None:
             self.pool.take_over(self._handover.take())
+        until = self._loop.time() + (timeout_s or inf)
+        if wait:
+            await self._reach_cluster(self._bootstrap_timeout_s if timeout_s is None else timeout_s)
+        self.updater.start().add_done_callback(partial(self._ended, "metadata"))
+        self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
+        self._sending.add_done_callback(partial(self._ended, "sender"))
+        if self.transactions is not None and not wait:
+            self.transactions.initialize_later()
+        elif self.transactions is not None:
+            try:
+                with self.metrics.timed("init_s"):
+                    await self.transactions.initialize(going_on, until - self._loop.time())
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def _reach_cluster(self, timeout_s: float) -> None:
+        """Get the first metadata answer in a task that `stop` cancels."""
         settings = self._connections
-        deadline = self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
-        self._starting = self._loop.create_task(self.updater.bootstrap(deadline), name="aioproducer: start")
+        attempt_s = settings.setup_timeout_s + settings.request_timeout_s
+        reaching = self.updater.wait_for_cluster(attempt_s, timeout_s, settings.reconnect_backoff)
+        self._starting = self._loop.create_task(reaching, name="aioproducer: start")
         try:
             await asyncio.wait([self._starting])
             if self._stopping is None:
@@ -231,16 +256,6 @@ class Engine:
         if self._stopping is not None:
             await self.stop()
             raise ProducerClosed("the producer was closed while it was starting")
-        self.updater.start().add_done_callback(partial(self._ended, "metadata"))
-        self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
-        self._sending.add_done_callback(partial(self._ended, "sender"))
-        if self.transactions is not None:
-            try:
-                with self.metrics.timed("init_s"):
-                    await self.transactions.initialize(going_on)
-            except BaseException:
-                await self.stop()
-                raise
 
     async def drained(self) -> None:
         """Wait until everything that was appended, or is on its way, has its outcome; push the last metrics."""

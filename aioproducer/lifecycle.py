@@ -96,18 +96,27 @@ class Lifecycle:
         """Close the producer, and wait for the outcome of every record."""
         await self.close()
 
-    async def start(self) -> None:
+    async def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
         """Connect, and return after the first metadata response; with a `transactional_id`, after fencing older producers.
 
         A failed or cancelled start leaves nothing behind and may be repeated.
 
+        Args:
+            wait: None is `start_wait`. False: return at once in state `degraded`, and connect in the background. Calls that
+                need the cluster wait up to `max_block_ms`; `begin_transaction` waits for the producer id.
+            timeout_s: time limit of the start, in seconds. Connecting is repeated until then, at the reconnect backoff.
+                None is `bootstrap_timeout_ms`; 0 tries each address once.
+
         Raises:
             ConnectionFailed: every bootstrap address failed; the message lists each with its cause.
+            AuthenticationFailed: every address that was asked refused the login or the certificate. Waiting ends at once.
             ProducerClosed: the producer was closed, also during the start.
             TransactionTimeout: no coordinator answered within `max_block_ms`. The coordinator's refusal of the
                 transactional id is raised as its own error.
         """
-        await self._start()
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        await self._start(wait=self.config.start_wait if wait is None else wait, timeout_s=timeout_s)
 
     async def _start(
         self,
@@ -115,6 +124,8 @@ class Lifecycle:
         handover: Handover | None = None,
         *,
         passes_refusals: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
     ) -> None:
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
@@ -129,7 +140,7 @@ class Lifecycle:
                 handover=handover,
                 passes_refusals=passes_refusals,
             )
-            await engine.start(going_on)
+            await engine.start(going_on, wait=wait, timeout_s=timeout_s)
         except BaseException:
             self._engine = None
             if self._state is State.STARTING:

@@ -94,7 +94,7 @@ HARMLESS = frozenset(
 
     sasl.kerberos.domain.name ssl.ca.certificate.stores ssl.curves.list ssl.providers ssl.sigalgs.list
 
-    api.version api.version.auto.timeout.ms bootstrap.timeout.ms kafka.client loop
+    api.version api.version.auto.timeout.ms kafka.client loop
     metrics.enabled metric.group.prefix receive.message.max.bytes selector sock.chunk.buffer.count
     sock.chunk.bytes socket.options
     """.split()  # noqa: SIM905 - as above

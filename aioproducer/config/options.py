@@ -67,6 +67,8 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
+    start_wait: bool
+    bootstrap_timeout_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
     connections_max_idle_ms: int
@@ -223,6 +225,18 @@ class Options(SecurityOptions):
         1_000,
         long_ms(),
         "… up to this. Left out while `reconnect_backoff_ms` is set: the same, as in the JVM.",
+    )
+    start_wait: bool = option(
+        True,
+        Flag(),
+        "Wait in `start()` and `async with` for the first metadata response. False: return at once and connect in the"
+        " background.",
+    )
+    bootstrap_timeout_ms: int = option(
+        0,
+        long_ms(),
+        "Time limit of `start()`: failed connections are repeated until then, at the reconnect backoff. 0: try each"
+        " bootstrap address once.",
     )
     socket_connection_setup_timeout_ms: int = option(
         10_000, long_ms(1), "How long connecting may take; doubles with each failure in a row …"

@@ -156,8 +156,10 @@ class ThreadedProducer:
         """Close, and wait for everything that was sent."""
         self.close()
 
-    def start(self) -> None:
+    def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
         """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
+
+        *wait* and *timeout_s* are those of `Producer.start`.
 
         Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before; RuntimeError if no thread
             can be started; WrongLoop if the thread cannot run an event loop, as under gevent next to another event
@@ -180,7 +182,7 @@ class ThreadedProducer:
             self._thread, self._loop = thread, loop
         try:
             runs.result()
-            self._call(self._producer.start)
+            self._call(partial(self._producer.start, wait=wait, timeout_s=timeout_s))
         except BaseException:
             self._end()
             self._thread = None

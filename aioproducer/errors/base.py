@@ -163,6 +163,9 @@ class AuthenticationFailed(ProducerError):
     is running tries again: credentials and certificates may be mended without a restart, so it is not `fatal`.
     """
 
+    held_back: bool = False
+    """True if this broker was not asked, because another broker had refused the same login shortly before."""
+
     def __init__(
         self, message: str = "", *, broker: str = "", mechanism: str = "", possibly_persisted: bool = False
     ) -> None:

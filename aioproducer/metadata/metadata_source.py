@@ -114,6 +114,8 @@ class MetadataSource:
         self._limits = limits or LogLimits()
         self._on_another_cluster = on_another_cluster
         self._starts_over = False
+        self.is_refused: bool = False
+        """True if the last `bootstrap` failed because each address that was asked refused the login or certificate."""
         self.cluster_id: str | None = None
         """Cluster id of the first metadata that had one, or of the cluster adopted since; None without a check."""
 
@@ -155,6 +157,7 @@ class MetadataSource:
         """
         opened: list[Connection] = []
         refusals = Refusals()
+        self.is_refused = False
         foreign: list[Bootstrapped] = []
         limit = asyncio.timeout(None)
 
@@ -186,6 +189,7 @@ class MetadataSource:
                     )
             except (ProducerError, TimeoutError):
                 if not foreign:
+                    self.is_refused = refusals.is_final
                     raise
                 # All servers that answered belong to another cluster, so the servers moved there.
                 winner = foreign[0]
@@ -203,10 +207,15 @@ class MetadataSource:
         """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
 
         Brokers that refuse our login can be reached: the bootstrap addresses would say the same, and the pool paces
-        how often they are asked to think it over. After `start_over` the bootstrap addresses come first.
+        how often they are asked to think it over. After `start_over` the bootstrap addresses come first. Without *brokers*
+        (the producer has not reached the cluster yet) only the bootstrap addresses are asked.
 
         Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves nothing behind.
         """
+        if not brokers:
+            return await self.bootstrap(
+                request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+            )
         if self._starts_over:
             try:
                 return await self.bootstrap(

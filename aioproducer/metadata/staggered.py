@@ -32,6 +32,8 @@ class Refusals:
 
     def __init__(self, most: float = MOST_REFUSALS) -> None:
         self.count: int = 0
+        self._refused = 0
+        self._others = 0
         self._most = most
         self._noted: list[BaseException] = []
         self._asking: set[asyncio.Task[Any]] = set()
@@ -64,14 +66,23 @@ class Refusals:
             return True
         return self.count < self._most and (is_silent or self.count + len(self._asking) < self._most)
 
+    @property
+    def is_final(self) -> bool:
+        """True if every address that was asked refused, or as many as may refuse; another attempt would be refused."""
+        return self._refused > 0 and (not self._others or self._refused >= self._most)
+
     def patience_s(self, elapsed_s: float) -> float:
         """Return the time for the other addresses to answer; infinity before a refusal and without a limit."""
         return max(REFUSED_PATIENCE_S, elapsed_s) if self.count and isfinite(self._most) else inf
 
     def _ended(self, attempt: asyncio.Task[Any]) -> None:
         self._asking.discard(attempt)
-        if not attempt.cancelled():
-            self.note(attempt.exception())
+        error = None if attempt.cancelled() else attempt.exception()
+        if not isinstance(error, AuthenticationFailed) or error.held_back:
+            self._others += 1
+        elif not any(each is error for each in self._noted):
+            self._refused += 1
+        self.note(error)
 
 
 async def first_success(

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf, isinf
 from typing import Final, Protocol, TypeAlias
 
+from aioproducer.backoff import Backoff
 from aioproducer.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -105,6 +106,28 @@ class MetadataUpdater:
             self._schedule.failed(refresh, _now())
             raise
         self._take(refresh, answer, before, after)
+
+    async def wait_for_cluster(self, attempt_s: float, timeout_s: float, backoff: Backoff) -> None:
+        """Repeat `bootstrap` after pauses of *backoff* until it succeeds, for at most *timeout_s* seconds; 0: one attempt.
+
+        Each attempt takes at most *attempt_s* seconds. The failures are logged as one outage.
+
+        Raises: the error of the last attempt; AuthenticationFailed once every address that was asked has refused.
+        """
+        until, attempts = _now() + timeout_s, 0
+        while True:
+            deadline = _now() + attempt_s
+            try:
+                await self.bootstrap(min(deadline, until) if timeout_s else deadline)
+            except ProducerError as error:
+                pause_s = backoff.delay_s(attempts)
+                if _now() + pause_s >= until or self._source.is_refused:
+                    raise
+                self._limits.log(log, logging.WARNING, "", "metadata.failed topics=0 error=%s", error)
+            else:
+                return
+            attempts += 1
+            await asyncio.sleep(pause_s)
 
     def start(self) -> asyncio.Task[None]:
         """Keep the snapshot up to date from now on, in a task that `close` ends."""
@@ -209,8 +232,8 @@ class MetadataUpdater:
 
     @property
     def unreachable(self) -> bool:
-        """True while no broker is connected and an attempt to connect has failed."""
-        return self._last_connection.unreachable
+        """True before the first answer, and while no broker is connected and an attempt to connect has failed."""
+        return self._last_connection.unreachable or not self.snapshot.brokers
 
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""

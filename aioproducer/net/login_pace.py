@@ -62,7 +62,7 @@ class LoginPace:
     async def admit(self, address: Address) -> None:
         """Return if a login at *address* may begin.
 
-        Raises: AuthenticationFailed, the last refusal, while logins are paused.
+        Raises: AuthenticationFailed while logins are paused: the last refusal of this broker, else that of another one.
         """
         await self._first_of_several()
         now = _now()
@@ -72,7 +72,9 @@ class LoginPace:
         if last is not None:
             if not self._is_turn(address, now) and not await self._has_changed(last.proof, now):
                 self._wanted[address] = now
-                raise again(last.error)
+                refusal = again(last.error if own is None else own.error)
+                refusal.held_back = own is None
+                raise refusal
             self._next_at = now + PACE.delay_s(self._failures)  # other logins wait for the outcome
         self._wanted.pop(address, None)
         self._trying[address] = _now()

@@ -60,7 +60,7 @@ class KafkaPort:
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id."""
         producer = self._producer(name)
-        await producer.start()
+        await producer.start(wait=True)
         try:
             return producer._identity()  # noqa: SLF001 - our own
         finally:

@@ -160,7 +160,7 @@ class Worker:
         try:
             if producer is None:
                 producer = Producer.from_config(settings.config())
-                self.submit(producer.start()).result()
+                self.submit(producer.start(wait=True)).result()
             yield producer
         except BaseException:
             if producer is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from math import inf
 from time import time_ns
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ class Transactions:
         self._ending: Ending | None = None
         """The end of the last transaction, until somebody has heard how it went."""
         self._renewing: asyncio.Task[ProducerError | None] | None = None
-        """Task that gets a producer id of the new cluster."""
+        """Task that gets a producer id in the background: after `initialize_later`, or of a new cluster."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
         self.is_undecided: bool = False
@@ -93,12 +94,12 @@ class Transactions:
 
     # --- what the user calls -------------------------------------------------------------------------------------
 
-    async def initialize(self, going_on: GoingOn | None = None) -> None:
+    async def initialize(self, going_on: GoingOn | None = None, timeout_s: float = inf) -> None:
         """Get a producer id, which fences whoever had this transactional id before, and aborts what that has left.
 
         *going_on* is for who goes on where another process has left off.
 
-        Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for; AuthenticationFailed if
+        Raises: TransactionTimeout after *timeout_s* seconds, at most `max_block_ms`; what the coordinator refuses it for; AuthenticationFailed if
             brokers refuse the login.
         """
         self.manager.initialize()
@@ -109,7 +110,7 @@ class Transactions:
             self.manager.assign(*going_on.identity)
         task, limit_s = (
             self._spawn(self._initialize(fails_refused=True), "initialize"),
-            self.settings.max_block_s,
+            max(0.0, min(self.settings.max_block_s, timeout_s)),
         )
         try:
             await asyncio.wait([task], timeout=limit_s)
@@ -119,6 +120,11 @@ class Transactions:
         if not task.done():
             raise late("initialize", limit_s, self._coordinators.last_error)
         raise_outcome(task)
+
+    def initialize_later(self) -> None:
+        """Get a producer id in the background; `begin` waits for the id, and raises its refusal."""
+        self.manager.initialize()
+        self._renewing = self._spawn(self._initialize(), "initialize")
 
     async def begin(self) -> None:
         """Open a transaction, once the last one is over."""
@@ -291,7 +297,7 @@ class Transactions:
     # --- how it is done ------------------------------------------------------------------------------------------
 
     async def _renewed(self, task: asyncio.Task[ProducerError | None], limit_s: float) -> None:
-        """Wait for a producer id of the new cluster."""
+        """Wait for the producer id that *task* gets."""
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
             raise late("begin a transaction", limit_s, self._coordinators.last_error)
