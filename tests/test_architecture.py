@@ -91,12 +91,16 @@ def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
 
 
 def test_an_editors_tab_says_which_file_it_is() -> None:
-    """Two of a name are a client's half and a broker's (`testing/`), and the types of messages and of records."""
+    """Two of a name are a client's half and a broker's (`testing/`), types of messages and records, and aiokafka's name."""
     for broker in (False, True):
         named = Counter(
             path.stem for path in PACKAGE.rglob("*.py") if (PACKAGE / "testing" in path.parents) is broker
         )
-        assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "types"}
+        assert {stem for stem, files in named.items() if files > 1} <= {
+            "__init__",
+            "types",
+            "partitioner",
+        }
 
 
 def test_producer_logs_through_its_steps() -> None:

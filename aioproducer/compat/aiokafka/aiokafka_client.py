@@ -130,6 +130,25 @@ class AIOKafkaClient:
             return False
         return True
 
+    def add_topic(self, topic: str) -> asyncio.Future[bool]:
+        """Ask for the metadata of *topic*. The Future's result is True once its partitions are known."""
+        return self.set_topics([topic])
+
+    def set_topics(self, topics: Sequence[str]) -> asyncio.Future[bool]:
+        """Ask for the metadata of *topics*, and of all known topics if it is empty. Other topics stay known."""
+        engine = self._engine()
+        deadline = engine.intake.loop.time() + self._producer.config.max_block_s
+        return asyncio.ensure_future(
+            self._known(topics, deadline) if topics else self.force_metadata_update()
+        )
+
+    async def _known(self, topics: Sequence[str], deadline: float) -> bool:
+        updater = self._engine().updater
+        outcomes = await asyncio.gather(
+            *(updater.topic(each, deadline) for each in topics), return_exceptions=True
+        )
+        return not any(isinstance(each, BaseException) for each in outcomes)
+
     async def fetch_all_metadata(self) -> ClusterMetadata:
         """Return the cluster with all its topics. Raises: a KafkaError if no broker answers."""
         with translating():

@@ -100,6 +100,8 @@ class AIOKafkaTransactions:
         """
         ours = self._transactional()
         if not group_id or not offsets:
+            with translating():
+                ours._transactions().check_sending("send offsets")  # noqa: SLF001 - our own
             raise ValueError(f"group_id={group_id!r}, offsets={offsets!r}: neither may be empty")
         with translating():
             await ours.send_offsets_to_transaction(offsets, group_id, timeout_s=NEVER_S)

@@ -52,6 +52,35 @@ class TestCluster:
             led = cluster.partitions_for_broker(1) | cluster.partitions_for_broker(2)
             assert led == {TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)}
 
+    @in_virtual_time
+    async def test_add_topic_makes_partitions_known(self) -> None:
+        async with started() as (producer, broker):
+            cluster = producer.client.cluster
+            assert await producer.client.add_topic(TOPIC)
+            assert cluster.partitions_for_topic(TOPIC) == {0, 1}
+            requests = broker.request_count("metadata")
+            assert await producer.client.add_topic(TOPIC)
+            assert broker.request_count("metadata") == requests
+            assert await producer.client.set_topics([TOPIC, "other"])
+            assert cluster.topics() == {TOPIC, "other"}
+            assert await producer.client.set_topics([])
+
+    @in_virtual_time
+    async def test_add_topic_need_not_be_awaited(self) -> None:
+        async with started() as (producer, _):
+            added = producer.client.add_topic("other")
+            assert producer.client.cluster.partitions_for_topic("other") is None
+            await asyncio.sleep(1)
+            assert producer.client.cluster.partitions_for_topic("other") == {0}
+            assert added.result() is True
+
+    @in_virtual_time
+    async def test_add_topic_is_false_when_no_broker_answers(self) -> None:
+        async with started() as (producer, broker):
+            for each in (1, 2):
+                await broker.stop_broker(each)
+            assert await producer.client.add_topic("other") is False
+
     def test_before_the_start_there_is_nothing(self) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=SERVERS)
         assert producer.client.cluster.brokers() == set()

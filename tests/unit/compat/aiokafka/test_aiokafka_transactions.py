@@ -53,6 +53,17 @@ async def test_without_an_id_there_are_none() -> None:
                 await call()
 
 
+@pytest.mark.parametrize(("offsets", "group"), [({}, "g"), ({TopicPartition("in", 0): 1}, ""), ({}, "")])
+@in_virtual_time
+async def test_empty_offsets_need_a_transaction_first(offsets: dict[TopicPartition, int], group: str) -> None:
+    async with transactional() as (producer, _):
+        with pytest.raises(IllegalOperation):
+            await producer.send_offsets_to_transaction(offsets, group)
+        async with producer.transaction():
+            with pytest.raises(ValueError, match="neither may be empty"):
+                await producer.send_offsets_to_transaction(offsets, group)
+
+
 @in_virtual_time
 async def test_commit_waits_for_as_long_as_it_takes() -> None:
     async with transactional() as (producer, cluster):
