@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -25,6 +26,13 @@ M_ARENA_MAX: Final = -8
 """Parameters of `mallopt` in glibc's malloc.h."""
 LARGE_BYTES: Final = 1024 * 1024
 """Blocks from this size on go back to the operating system at once."""
+ARENA_BYTES: Final = 128 * 1024 * 1024
+"""Address space that mimalloc, Arrow's allocator, reserves for itself as soon as it is free under a limit."""
+STATM: Final = Path("/proc/self/statm")
+MAX_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+_lowered: Final[dict[int, int]] = {}
+"""Limits that `_keep_from_arena` has set, and the limits before."""
 
 
 class TaskOutOfMemory(ProducerError):
@@ -36,7 +44,7 @@ def limit_bytes() -> int | None:
     if sys.platform == "win32":  # it has no such limit
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else soft
+    return None if soft == resource.RLIM_INFINITY else _lowered.get(soft, soft)
 
 
 def buffer_bytes(default: int, largest_request: int) -> int:
@@ -48,6 +56,13 @@ def buffer_bytes(default: int, largest_request: int) -> int:
     return default if limit is None else min(default, max(limit // BUFFER_SHARE, largest_request))
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return True if *error* is, or was caused by, a MemoryError: the producer's own task may be the first without memory."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__
+    return error is not None
+
+
 def out_of_memory() -> TaskOutOfMemory:
     """Return the error of a task after a MemoryError."""
     limit = limit_bytes()
@@ -57,9 +72,9 @@ def out_of_memory() -> TaskOutOfMemory:
         else f"spark.executor.pyspark.memory ({limit >> 20} MiB for this process)"
     )
     return TaskOutOfMemory(
-        f"the task: two of Spark's Arrow batches, the rows in flight and Python do not fit into {bound}; lower"
-        " spark.sql.execution.arrow.maxRecordsPerBatch (10000 rows by default) or"
-        " spark.sql.execution.arrow.maxBytesPerBatch, or raise the limit"
+        f"the task: two of Spark's Arrow batches, the rows in flight and Python do not fit into {bound}; set"
+        f" {MAX_BATCH}=8388608 (Spark 4.2, 64 MiB by default), or lower"
+        " spark.sql.execution.arrow.maxRecordsPerBatch (10000 rows by default), or raise the limit"
     )
 
 
@@ -68,9 +83,11 @@ def sparing_address_space() -> Iterator[None]:
     """Under a limit, reduce the address space of this process and the stacks of threads that start inside.
 
     A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap per thread (128 MiB at first). Arrow's own pool keeps
-    tens of MiB that the system's pool frees.
+    tens of MiB that the system's pool frees. pyarrow imports pandas, some 50 MiB, at its first conversion: Spark converts at
+    the end of each task, and an import without room would leave the process full for all later tasks.
     """
-    if limit_bytes() is None:
+    limit = limit_bytes()
+    if limit is None:
         yield
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone
@@ -78,8 +95,25 @@ def sparing_address_space() -> Iterator[None]:
         mallopt(M_ARENA_MAX, 1)
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
     pa.set_memory_pool(pa.system_memory_pool())
+    pa.array([b""])  # imports pandas
+    _keep_from_arena(limit)
     before = threading.stack_size(STACK_BYTES)
     try:
         yield
     finally:
         threading.stack_size(before)
+
+
+def _keep_from_arena(limit: int) -> None:
+    """Lower the *limit* of this process to less than an arena above its present size, if the arena would take most of the rest.
+
+    Without room for an arena mimalloc maps only the few KiB that Spark needs.
+    """
+    try:
+        used = int(STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    except OSError:  # Linux alone
+        return
+    lowered = used + ARENA_BYTES - LARGE_BYTES
+    if lowered < limit < used + 2 * ARENA_BYTES:
+        _lowered[lowered] = limit
+        resource.setrlimit(resource.RLIMIT_AS, (lowered, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from aioproducer.errors import ProducerError
 from aioproducer.spark.arrival import reduced
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.heap import settle_heap
-from aioproducer.spark.memory_limit import out_of_memory
+from aioproducer.spark.memory_limit import is_out_of_memory, out_of_memory
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.spark_errors import sparks_errors
 from aioproducer.spark.task import Task
@@ -44,7 +45,9 @@ class Planned:
         with sparks_errors():
             try:
                 report = self._task.run(rows, replays=replays)
-            except MemoryError:
+            except (MemoryError, ProducerError) as error:
+                if not is_out_of_memory(error):
+                    raise
                 raise out_of_memory() from None
         settle_heap()
         return report

@@ -14,13 +14,16 @@ from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records, read_with_librdkafka
 from tests.spark.audited import audited
 from tests.spark.cluster import SETTINGS, standalone_cluster
+from tests.spark.conftest import NewTopic
 from tests.spark.gate import Gate
+from tests.spark.large_rows_job import LARGEST_BYTES, ROW_BYTES, ROWS
 from tests.spark.program import ROOT, driver
 
 EVENTS = 80_000
 JOB = ROOT / "tests/spark/cluster_job.py"
 GATED_BATCH = ROOT / "tests/spark/gated_batch.py"
 LACKING = ROOT / "tests/spark/lacking_job.py"
+LARGE_ROWS = ROOT / "tests/spark/large_rows_job.py"
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +101,28 @@ def test_executors_without_a_package_are_named(
     assert sentence in line
     assert package in line
     assert "all executors" in line
+
+
+def test_large_rows_fit_into_the_memory_limit_of_python(
+    kafka: ApacheKafka, new_topic: NewTopic, master: str, tmp_path: Path
+) -> None:
+    topics = [new_topic(max_message_bytes=str(LARGEST_BYTES + 1024 * 1024)) for _ in range(2)]
+    settings = SETTINGS | {
+        "spark.executor.pyspark.memory": "500m",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+        "spark.task.maxFailures": "1",
+    }
+    with driver(
+        LARGE_ROWS,
+        kafka.bootstrap_servers,
+        *topics,
+        directory=tmp_path / "driver",
+        master=master,
+        more=settings,
+    ) as job:
+        job.wait()
+    for topic in topics:
+        records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+        sizes = {int(each.key or b""): len(each.value or b"") for each in records}
+        assert len(records) == ROWS
+        assert sizes == dict.fromkeys(range(ROWS), ROW_BYTES) | {7: LARGEST_BYTES}

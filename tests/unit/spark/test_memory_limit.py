@@ -6,9 +6,11 @@ import resource
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
-from aioproducer.spark.memory_limit import buffer_bytes, limit_bytes, out_of_memory
+from aioproducer.errors import ProducerError
+from aioproducer.spark.memory_limit import buffer_bytes, is_out_of_memory, limit_bytes, out_of_memory
 from aioproducer.spark.sink_options import ProducerSettings, sink_options
 
 MIB = 1024 * 1024
@@ -21,6 +23,7 @@ def size():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
+pa.array([b""])  # imports pandas
 if sys.argv[1] == "limited":
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 before, started, end = size(), threading.Event(), threading.Event()
@@ -36,6 +39,27 @@ with sparing_address_space():
 started.wait()
 print(size() - before, pa.default_memory_pool().backend_name, threading.stack_size())
 end.set()
+"""
+
+ARENA = """
+import resource, sys
+import pyarrow as pa
+from aioproducer.spark.memory_limit import limit_bytes, sparing_address_space
+
+def size():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+pa.set_memory_pool(pa.system_memory_pool())
+pa.array([b""])  # imports pandas
+before, limit = size(), size() + (int(sys.argv[1]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with sparing_address_space():
+    assert limit_bytes() == limit
+pa.allocate_buffer(100, memory_pool=pa.mimalloc_memory_pool())
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+assert hard == limit
+print(soft < limit, size() - before < 64 << 20)
 """
 
 
@@ -79,10 +103,11 @@ def test_buffer_of_the_sink_follows_the_limit_unless_given(
 
 
 def test_error_names_the_limit_and_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "do not fit into this process; lower" in str(out_of_memory())
+    assert "do not fit into this process; set" in str(out_of_memory())
     limited(monkeypatch, 500 * MIB)
     message = str(out_of_memory())
     assert "spark.executor.pyspark.memory (500 MiB for this process)" in message
+    assert "set spark.sql.execution.arrow.maxBytesPerBatch=8388608" in message
     assert "lower spark.sql.execution.arrow.maxRecordsPerBatch" in message
 
 
@@ -94,3 +119,24 @@ def test_thread_spares_address_space_under_a_limit(limit: str, least: int, most:
     assert least * MIB <= int(grown) <= most * MIB
     assert (pool == "system") == (limit == "limited")
     assert stack == "0", "other threads keep their stacks"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mimalloc's arenas, as /proc shows them")
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [(200, "True True"), (2_000, "False False")],
+    ids=["room for an arena and little else", "room for all"],
+)
+def test_arena_of_arrow_takes_no_scarce_address_space(room: int, expected: str) -> None:
+    program = [sys.executable, "-c", ARENA, str(room)]
+    assert subprocess.run(program, check=True, capture_output=True, text=True).stdout.strip() == expected
+
+
+def test_memory_error_is_found_among_causes() -> None:
+    crashed = ProducerError("the sender task ended")
+    crashed.__cause__ = MemoryError()
+    failed = ProducerError("row 20")
+    failed.__cause__ = crashed
+    assert is_out_of_memory(failed)
+    assert is_out_of_memory(pa.ArrowMemoryError())
+    assert not is_out_of_memory(ProducerError("refused"))

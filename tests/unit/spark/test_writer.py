@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError, PySparkValueError
 
 from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.errors import ProducerError
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.stream_writer import StreamWriter
@@ -38,14 +39,17 @@ def test_what_no_task_has_reported_is_not_committed() -> None:
     WRITER.abort([None, None], 0)
 
 
-def test_task_without_memory_fails_in_one_sentence() -> None:
+@pytest.mark.parametrize("in_sender", [False, True])
+def test_task_without_memory_fails_in_one_sentence(in_sender: bool) -> None:
     class Greedy:
         def run(self, _rows: object, *, replays: bool) -> None:
+            if in_sender:
+                raise ProducerError("row 20: the sender task ended") from MemoryError()
             raise MemoryError
 
     writer = BatchWriter(Greedy())  # type: ignore[arg-type]
     with pytest.raises(
-        PySparkRuntimeError, match=r"^TaskOutOfMemory: the task: .*; lower spark\.sql"
+        PySparkRuntimeError, match=r"^TaskOutOfMemory: the task: .*; set spark\.sql"
     ) as raised:
         writer.write(iter(()))
     assert raised.value.__cause__ is None
