@@ -7,11 +7,14 @@ import hashlib
 import logging
 import os
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 
+from aioproducer.clock import wall_ms
 from aioproducer.errors import ProducerError
 from aioproducer.spark.decision_protocol import begin, decide, give_up, kept, plan
-from aioproducer.spark.decision_records import Decided, committed_by, decision, may_be_doubled
+from aioproducer.spark.decision_records import Decided, Share, committed_by, decision, may_be_doubled
 from aioproducer.spark.decision_topic import commit_with
 from aioproducer.spark.delivery import (
     JOB,
@@ -34,6 +37,7 @@ from aioproducer.spark.messages import (
     log_may_be_doubled,
     log_not_aborted,
     log_skipped,
+    log_slow,
 )
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
@@ -178,6 +182,7 @@ def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shar
         delivery.prefix,
         lambda kafka: decide(kafka, delivery, first.planned, first.batch, shares),
     )
+    _warn_if_slow(delivery, first.batch, shares)
 
 
 def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: list[Prepared]) -> None:
@@ -187,6 +192,17 @@ def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: 
         raise DeliveryError(f"{report.batch} has {len(prepared)} transactions, not one")
     entries = decision(delivery.prefix, report.batch, delivery.guarantee)
     worker().submit(commit_with(report.transaction, entries, settings)).result()
+    _warn_if_slow(delivery, report.batch, [report.transaction])
+
+
+def _warn_if_slow(
+    delivery: ExactlyOnce, batch: BatchId, transactions: Iterable[Share | PreparedTransaction]
+) -> None:
+    """Log a warning if *batch* took more than half of the time after which such a batch fails."""
+    oldest = min(transactions, key=attrgetter("began_at_ms"))
+    age_ms, lasts_ms = wall_ms() - oldest.began_at_ms, delivery.lasts_ms(oldest.timeout_ms)
+    if age_ms > lasts_ms / 2:
+        log_slow(batch, age_ms / 1000, lasts_ms / 1000)
 
 
 async def _abort(settings: ProducerSettings, transaction: PreparedTransaction) -> None:

@@ -321,7 +321,8 @@ async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]
             raise DeliveryError(
                 f"{batch} is not decided, nothing of it is to be seen: {share.transactional_id!r} began"
                 f" {age_ms / 1000:.0f} s ago, more than half of kafka.transaction.timeout.ms ({share.timeout_ms});"
-                " make that longer (and the brokers' transaction.max.timeout.ms), or batches smaller"
+                " make that longer (and the brokers' transaction.max.timeout.ms), batches smaller, or maxBytesPerSecond"
+                " higher if it is set"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import inf
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -64,6 +65,15 @@ class ExactlyOnce(NamedTuple):
     def driver_id(self) -> str:
         """The transactional id of who decides on any number of tasks."""
         return f"{self.prefix}.d"
+
+    def lasts_ms(self, timeout_ms: int) -> float:
+        """Return the maximum age of a transaction at its commit, of transactions with *timeout_ms*; -1 is no timeout.
+
+        With any number of tasks, the second half of the timeout is left for a driver that takes over.
+        """
+        if timeout_ms < 0:
+            return inf
+        return timeout_ms if self.guarantee is Guarantee.SINGLE else timeout_ms / 2
 
     def task_ids(self, run: str = "") -> str:
         """Return how the transactional ids of tasks begin, those of all runs or of one."""

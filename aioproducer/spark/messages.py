@@ -141,6 +141,25 @@ def log_topic_unchecked(topic: str, reason: str) -> None:
     log.warning("spark.decision_topic.unchecked topic=%s reason=%r", topic, reason)
 
 
+_slow: Final[set[str]] = set()
+"""Queries and jobs with a slow batch that was logged: once in each process."""
+
+
+def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
+    """Log that a batch took *age_s*, and that a batch fails after *lasts_s*."""
+    if batch.name in _slow:
+        return
+    _slow.add(batch.name)
+    _be_heard()
+    log.warning(
+        "spark.batch.slow batch=%d of=%r seconds=%.0f fails_after=%.0f",
+        batch.number,
+        batch.name,
+        age_s,
+        lasts_s,
+    )
+
+
 def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) -> None:
     """Log that rows of a batch may be in the topic twice, as its query has changed guarantee or prefix."""
     _be_heard()

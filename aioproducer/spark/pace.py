@@ -6,9 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.delivery import DeliveryError
 
 MAX_BYTES_PER_SECOND: Final = "maxBytesPerSecond"
 MAX_CONCURRENT_TASKS: Final = "maxConcurrentTasks"
@@ -51,18 +53,42 @@ class Pace:
         self,
         bytes_per_s: float,
         *,
+        within_s: float = inf,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """*within_s* is the maximum duration of the task's transaction."""
         self._bytes_per_s = bytes_per_s
+        self._within_s = within_s
+        self._read = self._waited = 0
         self._clock = clock
         self._sleep = sleep
         self._due = clock()
         self.piece_bytes: Final = max(int(bytes_per_s / PIECES_PER_S), 1)
         """Maximum size of a piece, unless it is one row."""
 
+    def expect(self, size: int) -> None:
+        """Count *size* more bytes that the task will append.
+
+        Raises: DeliveryError: the bytes counted so far take longer than the task's transaction may last.
+        """
+        self._read += size
+        if self._read > self._bytes_per_s * self._within_s:
+            raise DeliveryError(
+                f"{MAX_BYTES_PER_SECOND}: this task has {self._read:,} bytes or more, which take"
+                f" {self._read / self._bytes_per_s:,.0f} s at its share of {self._bytes_per_s:,.0f} bytes per second, and its"
+                f" transaction may last {self._within_s:,.0f} s (of kafka.transaction.timeout.ms); raise"
+                f" {MAX_BYTES_PER_SECOND}, or write smaller batches or more tasks"
+            )
+
     def wait(self, size: int) -> None:
-        """Block the calling thread until *size* bytes may be appended."""
+        """Block the calling thread until *size* bytes may be appended.
+
+        Raises: DeliveryError: as `expect`, for bytes that were not expected.
+        """
+        self._waited += size
+        if self._waited > self._read:
+            self.expect(self._waited - self._read)
         self._due = max(self._due, self._clock() - CATCH_UP_S) + size / self._bytes_per_s
         while (delay_s := self._due - self._clock()) > 0:
             self._sleep(delay_s)

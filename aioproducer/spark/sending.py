@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
@@ -105,9 +105,7 @@ class Sending:
         Raises: SendTableError: one has failed; those behind it may not even have been read. What reading raises.
         """
         row = 0
-        for piece in chain.from_iterable(
-            pieces(batch, self._columns, self._piece_bytes) for batch in batches
-        ):
+        for piece in chain.from_iterable(map(self._pieces, batches)):
             while self._in_flight and (
                 len(self._in_flight) >= IN_FLIGHT or self._in_flight[0].sending.done()
             ):
@@ -128,6 +126,11 @@ class Sending:
         result = self._outcome.result()
         traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - our own
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._pace is not None and self._dead_letters is None:  # else some rows may not be sent
+            self._pace.expect(bytes_of(batch, self._columns))
+        return pieces(batch, self._columns, self._piece_bytes)
 
     def _start(self, piece: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> None:
         if self._pace is not None:

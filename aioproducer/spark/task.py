@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Final
 
 import pyarrow as pa
@@ -110,7 +111,11 @@ class Task:
 
     def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
         window_of = partial(host.time_window, self.settings)
-        pace = None if self.limit is None else Pace(self.limit.of_task())
+        pace = None
+        if self.limit is not None:
+            timeout_ms = producer.config.transaction_timeout_ms
+            within_s = inf if self.delivery is None else self.delivery.lasts_ms(timeout_ms) / 1000
+            pace = Pace(self.limit.of_task(), within_s=within_s)
         sending = Sending(producer, host, self.columns, self.dead_letters, window_of, pace)
         try:
             return sending.run(batches)

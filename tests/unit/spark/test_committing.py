@@ -21,6 +21,7 @@ from aioproducer.spark.decision_records import TOPIC, Decided
 from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import Shared, Skipped, log_topic_unchecked
+from aioproducer.spark.pace import RateLimit
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.task import Task
@@ -235,6 +236,28 @@ def test_a_batch_that_has_taken_half_of_its_time_is_not_decided(here: Here) -> N
         commit(task, [old])
     commit(task, [report])
     assert here.seen() == [1]
+
+
+def test_slow_batch_is_logged_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(3):
+        here.number = number
+        task = here.task("slow", **{"transaction.timeout.ms": "60000"})
+        report = here.write(task, number)
+        age_ms = 16_000 if number else 0
+        began_at_ms = report.share.began_at_ms - age_ms
+        commit(task, [replace(report, share=report.share._replace(began_at_ms=began_at_ms))])
+        assert sum("spark.batch.slow" in each for each in caplog.messages) == bool(number)
+    assert "spark.batch.slow batch=1 of='query 8d9f' seconds=16 fails_after=30" in caplog.text
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.LOG, Guarantee.SINGLE])
+def test_rate_too_low_for_the_transaction_is_refused(here: Here, guarantee: Guarantee) -> None:
+    here.guarantee = guarantee
+    limited = replace(here.task(**{"transaction.timeout.ms": "60000"}), limit=RateLimit(1, 4))
+    seconds = 60 if guarantee is Guarantee.SINGLE else 30
+    with pytest.raises(DeliveryError, match=f"^maxBytesPerSecond: .* take 80 s .* may last {seconds} s "):
+        here.write(limited, *range(10, 20))
+    assert here.seen() == []
 
 
 def test_messages_of_different_plans_are_refused(here: Here) -> None:

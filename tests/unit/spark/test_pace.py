@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.delivery import DeliveryError
 from aioproducer.spark.pace import Pace, RateLimit, rate_limit
 
 
@@ -52,6 +53,34 @@ def test_pace_catches_up_for_at_most_one_second() -> None:
     assert clock.now == pytest.approx(1_060.0)
     pace.wait(2_000)
     assert clock.now == pytest.approx(1_062.0)
+
+
+def test_pace_refuses_bytes_beyond_the_transaction() -> None:
+    clock = Clock()
+    pace = Pace(100.0, within_s=450, clock=clock, sleep=clock.sleep)
+    pace.expect(45_000)
+    for _ in range(3):
+        pace.wait(15_000)
+    assert clock.now == pytest.approx(1_450.0), "bytes that were expected count once"
+    with pytest.raises(
+        DeliveryError, match=r"has 45,001 bytes or more, which take 450 s at its share of 100 "
+    ):
+        pace.wait(1)
+    assert clock.now == pytest.approx(1_450.0)
+
+
+def test_pace_refuses_a_batch_before_it_waits() -> None:
+    clock = Clock()
+    pace = Pace(100.0, within_s=450, clock=clock, sleep=clock.sleep)
+    with pytest.raises(
+        DeliveryError, match=r"^maxBytesPerSecond: .* take 1,000 s .* may last 450 s .* raise"
+    ):
+        pace.expect(100_000)
+    assert clock.now == 1_000.0
+
+
+def test_pace_without_transaction_refuses_nothing() -> None:
+    paced(1.0, Clock()).expect(10**12)
 
 
 @pytest.mark.parametrize(("rate", "size"), [(1_000_000.0, 250_000), (100.0, 25), (0.5, 1)])
