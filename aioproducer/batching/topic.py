@@ -22,9 +22,12 @@ from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import TopicPartition
 
 IMPROVING_STEP: Final = 0.005
-"""So much better at most the next batch is taken to be compressed, after one that was better than the estimate …"""
+"""Largest decrease of the estimated compression ratio per 16 KiB that compressed better than estimated …"""
+IMPROVING_STEP_BYTES: Final = 16_384
+"""… which is the batch size of the JVM client …"""
 DETERIORATING_STEP: Final = 0.05
-"""… and so much worse at least after one that was worse, as in the JVM client's CompressionRatioEstimator."""
+"""… and smallest increase after a batch that compressed worse, as in the JVM client's CompressionRatioEstimator. It limits the
+decrease per batch, so batches that compress better and worse in turn keep within RATE_MARGIN."""
 RATE_MARGIN: Final = 1.05
 """A batch that is compressed so much less than is estimated still keeps to its limits."""
 PROBE_TIMES: Final = 1.25
@@ -145,7 +148,9 @@ class BatchLimits:
         """Learn from *batch*, which has been encoded."""
         self._compresses = True
         rate = (len(batch.encoded or b"") - BATCH_OVERHEAD) / (batch.size - BATCH_OVERHEAD)
-        step = DETERIORATING_STEP if rate > self._estimate else -IMPROVING_STEP
+        step = DETERIORATING_STEP
+        if rate <= self._estimate:
+            step = -min(IMPROVING_STEP * max(1.0, batch.size / IMPROVING_STEP_BYTES), DETERIORATING_STEP)
         self._estimate = max(self._estimate + step, rate)
         self.rate = max(self._estimate * RATE_MARGIN, 1 / MOST_TIMES)
         self._set()

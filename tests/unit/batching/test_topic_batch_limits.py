@@ -167,6 +167,23 @@ class TestCompression:
         assert made.rate == pytest.approx(0.99 * RATE_MARGIN)
         assert (made.ready, made.full) == (int(1_000 / made.rate), int(5_000 / made.rate))
 
+    @pytest.mark.parametrize(
+        ("size", "step"),
+        [(1_000, 0.005), (16_384, 0.005), (65_536, 0.02), (163_840, 0.05), (1_000_000, 0.05)],
+    )
+    def test_step_grows_with_the_batch(self, size: int, step: float) -> None:
+        made = limits()
+        made.compressed(encoded(size - BATCH, size // 10))
+        assert made.rate == pytest.approx((1 - step) * RATE_MARGIN)
+
+    def test_alternating_batches_keep_to_their_limits(self) -> None:
+        made = limits()
+        for _ in range(20):
+            made.compressed(encoded(1_000_000, 100_000))
+            assert made.full <= 5_000 * 1.003
+            made.compressed(encoded(1_000_000, 1_000_000))
+        assert made.rate == pytest.approx(RATE_MARGIN)
+
     def test_it_never_goes_below_what_was_seen(self) -> None:
         made = limits()
         made.compressed(encoded(1_000, 998))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from aioproducer.batching import topic
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.topic import RATE_MARGIN
@@ -180,6 +181,7 @@ class TestCompression:
     async def test_the_more_are_on_their_way_the_larger_they_are(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(topic, "IMPROVING_STEP", 0.0)  # requests count what is appended
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=40, batching=ROOMY) as rig:
             rig.accumulator.flushing.add(1)
