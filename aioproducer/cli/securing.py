@@ -148,9 +148,9 @@ def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: 
     if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
         option in IN_FILES and Path(value.strip()).is_file()
     ):
+        environment = f", or into the environment as {_variable(option)}" if option in secret_names() else ""
         raise click.BadParameter(
-            f"everybody on this machine can see {name} in an argument: put it into --config, or into the environment"
-            f" as {_variable(option)}",
+            f"everybody on this machine can see {name} in an argument: put it into --config{environment}",
             ctx,
             param,
         )
