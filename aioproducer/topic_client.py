@@ -72,6 +72,7 @@ class Client:
         self._settings = config.connection_settings()
         self._security = connection_security(config)
         self._bootstrap = config.metadata_settings().bootstrap
+        self._may_create = config.allow_auto_create_topics
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[str, dict[int, Address]] = {}
 
@@ -96,13 +97,13 @@ class Client:
     async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
         """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again.
 
-        *for_writing*: brokers may create the topics, as for a producer, and return the authorized operations (KIP-430).
+        *for_writing*: brokers may create the topics, unless `allow_auto_create_topics` is False, and return the authorized operations (KIP-430).
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self._any_broker()
         request = MetadataRequest(
             topics=asked,
-            allow_auto_topic_creation=for_writing,
+            allow_auto_topic_creation=for_writing and self._may_create,
             include_topic_authorized_operations=for_writing
             and connection.versions.pick(MetadataRequest) >= AUTHORIZED_OPERATIONS_FROM,
         )

@@ -79,6 +79,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
     metadata_cluster_check_enable: bool
+    allow_auto_create_topics: bool
     transactional_id: str | None
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
@@ -272,6 +273,12 @@ class Options(SecurityOptions):
         Flag(),
         "Check each broker's cluster id against the first metadata, and restart from `bootstrap_servers` if the ids"
         " differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
+    )
+    allow_auto_create_topics: bool = option(
+        True,
+        Flag(),
+        "Let brokers with `auto.create.topics.enable` create a topic that is sent to. False: sending to an unknown topic"
+        " fails with UnknownTopicOrPartition after two or three metadata responses.",
     )
     transactional_id: str | None = option(
         None,

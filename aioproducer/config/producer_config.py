@@ -294,6 +294,7 @@ class ProducerConfig(Options):
             request_timeout_s=self.request_timeout_ms / 1000,
             rebootstrap=self.metadata_recovery_strategy == "rebootstrap",
             rebootstrap_trigger_s=self.metadata_recovery_rebootstrap_trigger_ms / 1000,
+            allow_auto_create_topics=self.allow_auto_create_topics,
             checks_cluster=self.metadata_cluster_check_enable
             and self.metadata_recovery_strategy == "rebootstrap",
         )

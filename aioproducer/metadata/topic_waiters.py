@@ -12,6 +12,7 @@ from aioproducer.errors import (
     InvalidTopicException,
     ProducerError,
     TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
 )
 from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
 
@@ -70,20 +71,52 @@ class NewAnswer:
         return 0 <= self._first_node != answer.node_id >= 0 or self._denials == MOST_DENIALS
 
 
+class Denials:
+    """Answers to requests after a call that deny the topic. One answer is no proof, because a new topic reaches brokers late.
+
+    Proof is two answers of the only broker, two answers of different brokers, or `MOST_DENIALS` answers.
+    """
+
+    __slots__ = ("_count", "_first_node", "_requests")
+
+    def __init__(self, requests: int) -> None:
+        """*requests* is the number of requests that were sent before the call."""
+        self._requests = requests
+        self._count = 0
+        self._first_node = -1
+
+    def suffice(self, answer: Answer) -> bool:
+        """Add *answer*, which denies the topic; return True if the topic does not exist."""
+        if answer.request <= self._requests:
+            return False
+        self._count += 1
+        if self._count == 1:
+            self._first_node = answer.node_id
+            return False
+        is_other = 0 <= self._first_node != answer.node_id >= 0
+        return is_other or answer.is_only_broker or self._count >= MOST_DENIALS
+
+
 class TopicWaiters:
     """Waiters by topic, woken in the order of their calls."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, dict[Waiter, NewAnswer | None]] = {}
+        self._denials: dict[Waiter, Denials] = {}
 
     @property
     def topics(self) -> KeysView[str]:
         """Topics with waiting calls."""
         return self._waiters.keys()
 
-    def enter(self, topic: str, condition: NewAnswer | None = None) -> Waiter:
-        """Return a Future for *topic*; without *condition* any answer with partitions completes the Future."""
+    def enter(self, topic: str, condition: NewAnswer | None = None, denials: Denials | None = None) -> Waiter:
+        """Return a Future for *topic*; without *condition* any answer with partitions completes the Future.
+
+        With *denials* the wait fails once the topic is proved not to exist; without, brokers may create the topic.
+        """
         waiter: Waiter = asyncio.get_running_loop().create_future()
+        if denials is not None:
+            self._denials[waiter] = denials
         self._waiters.setdefault(topic, {})[waiter] = condition
         return waiter
 
@@ -91,6 +124,7 @@ class TopicWaiters:
         """Remove *waiter*, if it is still there."""
         waiters = self._waiters.get(topic, {})
         waiters.pop(waiter, None)
+        self._denials.pop(waiter, None)
         if not waiters:
             self._waiters.pop(topic, None)
 
@@ -106,6 +140,10 @@ class TopicWaiters:
                         self.wake(topic, waiter, info)
                 elif info.error is not None and info.error in FINAL_ERRORS:
                     self.wake(topic, waiter, topic_error(topic, info.error))
+                elif info.error is UnknownTopicOrPartition:
+                    denials = self._denials.get(waiter)
+                    if denials is not None and denials.suffice(answer):
+                        self.wake(topic, waiter, no_topic(topic))
 
     def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
         """Wake *waiter* with *outcome*; its call raises an error."""
@@ -118,6 +156,14 @@ class TopicWaiters:
         for topic, waiters in tuple(self._waiters.items()):
             for waiter in tuple(waiters):
                 self.wake(topic, waiter, error())
+
+
+def no_topic(topic: str) -> UnknownTopicOrPartition:
+    """Return the error for *topic*, which does not exist and must not be created."""
+    return UnknownTopicOrPartition(
+        f"topic {topic!r}: the brokers do not have it, and allow_auto_create_topics is False; create it, or correct"
+        " its name"
+    )
 
 
 def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:

@@ -28,7 +28,7 @@ from aioproducer.metadata.last_connection import LastConnection
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
-from aioproducer.metadata.topic_waiters import Answer, NewAnswer, TopicWaiters, Waiter, topic_error
+from aioproducer.metadata.topic_waiters import Answer, Denials, NewAnswer, TopicWaiters, Waiter, topic_error
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial_failures import again
@@ -185,7 +185,7 @@ class MetadataUpdater:
         Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
             AuthenticationFailed if nothing else has come of any request for a while;
             TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker says
-            so; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
+            so; UnknownTopicOrPartition without `allow_auto_create_topics`, once brokers have denied the topic; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")
@@ -198,7 +198,8 @@ class MetadataUpdater:
             raise again(self._refused)  # callers come one by one: each would wait for a login of its own
         loop = asyncio.get_running_loop()
         condition = NewAnswer(self._requests, partition) if is_new else None
-        waiter = self._waiters.enter(name, condition)
+        denials = None if self._settings.allow_auto_create_topics else Denials(self._requests)
+        waiter = self._waiters.enter(name, condition, denials)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
         try:
             outcome = await waiter

@@ -16,7 +16,14 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.topic_waiters import MOST_DENIALS, Answer, NewAnswer, TopicWaiters, topic_error
+from aioproducer.metadata.topic_waiters import (
+    MOST_DENIALS,
+    Answer,
+    Denials,
+    NewAnswer,
+    TopicWaiters,
+    topic_error,
+)
 from tests.unit.metadata.answers import after, refused, topic
 
 NOTHING = MetadataSnapshot()
@@ -183,3 +190,23 @@ async def test_only_broker_denies_a_partition_alone() -> None:
 async def test_reachable_broker_denies_a_partition_repeatedly(node_id: int) -> None:
     denials = [Answer(1 + each, node_id) for each in range(MOST_DENIALS)]
     assert served(TWO, NewAnswer(0, 2), *denials) == [False] * (MOST_DENIALS - 1) + [True]
+
+
+class TestDenials:
+    @pytest.mark.parametrize(
+        ("answers", "enough"),
+        [
+            ([Answer(6, 1)], False),
+            ([Answer(6, 1), Answer(7, 2)], True),
+            ([Answer(6, 1), Answer(7, 1)], False),
+            ([Answer(6, 1), Answer(7, 1), Answer(8, 1)], True),
+            ([Answer(6), Answer(7)], False),
+            ([Answer(6), Answer(7), Answer(8)], True),
+            ([Answer(6, 1, is_only_broker=True)], False),
+            ([Answer(6, 1, is_only_broker=True), Answer(7, 1, is_only_broker=True)], True),
+            ([Answer(5, 1), Answer(6, 2)], False),  # the first request was sent before the call
+        ],
+    )
+    def test_proof_needs_answers_after_the_call(self, answers: list[Answer], enough: bool) -> None:
+        denials = Denials(5)
+        assert [denials.suffice(each) for each in answers][-1] is enough
