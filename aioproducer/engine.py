@@ -94,6 +94,7 @@ class Engine:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
+        self._rack = config.client_rack if config.partitioner_rack_aware else None
         self._bootstrap_timeout_s = config.bootstrap_timeout_ms / 1000
         self._handover = handover
         self._security = connection_security(config) if handover is None else handover.security
@@ -472,6 +473,8 @@ class Engine:
         self.accumulator.schedule.forget_nodes(brokers)
 
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
+        if self._rack is not None:
+            self.accumulator.paces.nearby = snapshot.in_rack(self._rack)
         for name in topics:
             info = snapshot.topics.get(name)
             if info is None:

@@ -245,7 +245,7 @@ def test_the_tests_of_the_services_page_pass(tmp_path: Path) -> None:
 def test_the_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
     order = '{"customer": {"id": 7}, "order": {"item": 1}, "meta": {"trace": "1f"}}\n'
     (tmp_path / "orders.jsonl").write_text(order * 3)
-    (tmp_path / "producer.properties").write_text("bootstrap.servers=a:1\nlinger.ms=20\nclient.rack=r\n")
+    (tmp_path / "producer.properties").write_text("bootstrap.servers=a:1\nlinger.ms=20\nmetric.reporters=r\n")
     for day in ("monday", "tuesday"):
         (tmp_path / f"{day}.txt").write_text(day)
     blocks = re.findall(r"```sh\n(.*?)```", COMMAND_LINE, re.DOTALL)
@@ -262,7 +262,7 @@ def test_the_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluste
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert "Of 3 records expected: each is there once, in order" in done.stdout
-    assert "Known to Kafka, without effect here: client.rack" in done.stdout
+    assert "Known to Kafka, without effect here: metric.reporters" in done.stdout
     values = [record.value for partition in range(3) for record in kafka_cluster.records("orders", partition)]
     assert {b"first", b"second", b"monday", b"tuesday", b'{"item":1}', order.strip().encode()} <= set(values)
 

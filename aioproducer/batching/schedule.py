@@ -157,13 +157,15 @@ class Pace:
 
 
 class Paces(defaultdict[int, Pace]):
-    """The pace of each node that requests were written to, by its id."""
+    """The pace of each node that requests were written to, by its id, and the nodes nearby."""
 
-    __slots__ = ("_time",)
+    __slots__ = ("_time", "nearby")
 
     def __init__(self, time: Callable[[], float]) -> None:
         super().__init__(Pace)
         self._time = time
+        self.nearby: Collection[int] = ()
+        """Nodes that lead the partitions for records without a key, if one of the nodes leads any (KIP-1123)."""
 
     def is_long(self, node_id: int) -> bool:
         """Whether a node would take long to answer one more request."""

@@ -415,10 +415,13 @@ class TopicQueues(TopicFields):
         return self._paces.is_sooner(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
-        stalled = self._stalled() if self._stalled is not None else ()
-        if not stalled:
-            return self.available
-        return [each for each in self.available if self.leaders[each] not in stalled] or self.available
+        """Return the partitions for records without a key: with a leader that is not stalled, and nearby if one is."""
+        choice = self.available
+        if self._stalled is not None and (stalled := self._stalled()):
+            choice = [each for each in choice if self.leaders[each] not in stalled] or choice
+        if nearby := self._paces.nearby:
+            choice = [each for each in choice if self.leaders[each] in nearby] or choice
+        return choice
 
     def _backlog(self, partition: int) -> int:
         """Return how many batches' worth of *partition* is not acknowledged."""
@@ -427,7 +430,7 @@ class TopicQueues(TopicFields):
 
     def share(self, size: int) -> int:
         """Return how much of *size* bytes for any partition goes to each, in one go: a batch's worth at least."""
-        return max(self.limits.ready, size // max(1, len(self.available)))
+        return max(self.limits.ready, size // max(1, len(self._choice())))
 
     def _leader(self, partition: int) -> int:
         # A recreated topic may have fewer partitions: records for the others fail with the evidence in `missing`.

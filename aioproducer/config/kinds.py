@@ -196,6 +196,17 @@ class ClientId(Kind):
         return str.__str__(value)  # a plain str, also of a member of a `str` Enum
 
 
+class Rack(Kind):
+    """Name of a rack. Blank text counts as None, as in the Java client."""
+
+    expected = "a string or None"
+
+    def check(self, value: object) -> str | None:
+        if value is not None and not isinstance(value, str):
+            raise self.unfit()
+        return str.__str__(value).strip() or None if value is not None else None
+
+
 class TransactionalId(Kind):
     """The name that transactions are known by, and that one producer has at a time."""
 

@@ -17,7 +17,6 @@ WITHOUT_EFFECT = frozenset(
     metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms security.providers
 
-    client.rack partitioner.rack.aware
 
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor

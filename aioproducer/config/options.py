@@ -16,6 +16,7 @@ from aioproducer.config.kinds import (
     Kind,
     NotGiven,
     Number,
+    Rack,
     TransactionalId,
     int_ms,
     long_ms,
@@ -39,6 +40,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     """What can be given to a producer besides `bootstrap_servers`; `ProducerConfig` says what each means."""
 
     client_id: str | None
+    client_rack: str | None
     acks: Literal["all", "-1", "0", "1", -1, 0, 1]
     enable_idempotence: bool | None
     max_in_flight_requests_per_connection: int
@@ -61,6 +63,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
+    partitioner_rack_aware: bool
     interceptors: Sequence[AnyInterceptor]
     enable_metrics_push: bool
     retry_backoff_ms: int
@@ -103,6 +106,11 @@ class Options(SecurityOptions):
     )
     client_id: str = option(
         None, ClientId(), "The client's name in the brokers' logs, metrics and quotas. None: `aioproducer-N`."
+    )
+    client_rack: str | None = option(
+        None,
+        Rack(),
+        "Rack (availability zone) of this client, as in `broker.rack` of the brokers. Used by `partitioner_rack_aware`.",
     )
     acks: Literal["all", 0, 1] = option(
         "all",
@@ -206,6 +214,12 @@ class Options(SecurityOptions):
         0,
         long_ms(),
         "… and not at all to a broker that could take no request of ours for so long, while others could. 0: off.",
+    )
+    partitioner_rack_aware: bool = option(
+        False,
+        Flag(),
+        "Send records without a key to partitions with a leader in `client_rack` (KIP-1123); to all partitions while no"
+        " leader is there. Saves traffic between zones if producers and leaders are spread evenly.",
     )
     interceptors: tuple[AnyInterceptor, ...] = option(
         (), InterceptorsKind(), "Called around every record, in this order."

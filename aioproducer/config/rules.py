@@ -62,6 +62,7 @@ def check_rules(
         (partial(_check_batch_sizes, config), ("batch_size", "batch_max_size")),
         (partial(_check_smallest, config, "buffer_memory", written), ("buffer_memory",)),
         (partial(_check_smallest, config, "max_request_size", written), ("max_request_size",)),
+        (partial(_check_rack, config, written), ("client_rack", "partitioner_rack_aware")),
         (partial(_check_login, config), login),
         (partial(_check_encryption, config), encryption),
         (partial(_check_codec, config), ("compression_type",)),
@@ -98,6 +99,14 @@ def compression_level(config: Options) -> int | None:
 
 def _check_codec(config: Options) -> None:
     compressor(codec(config.compression_type), compression_level(config))  # raises if its package is missing
+
+
+def _check_rack(config: Options, written: Mapping[str, str]) -> None:
+    if config.partitioner_rack_aware and config.client_rack is None:
+        name = written.get("partitioner_rack_aware", "partitioner_rack_aware")
+        raise ConfigError(
+            f"{name} = True needs client_rack; give the rack of this client, as in the brokers' broker.rack"
+        )
 
 
 def limit_backoffs(config: Options, given: Collection[str]) -> None:

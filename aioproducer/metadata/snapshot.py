@@ -117,6 +117,10 @@ class MetadataSnapshot(NamedTuple):
             return None
         return self.brokers.get(info.partitions[partition].leader)
 
+    def in_rack(self, rack: str) -> frozenset[int]:
+        """Return the brokers in *rack*."""
+        return frozenset(node_id for node_id, broker in self.brokers.items() if broker.rack == rack)
+
     def led_by(self, node_id: int) -> list[str]:
         """Return the topics that the node leads partitions of."""
         return [

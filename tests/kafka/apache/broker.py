@@ -271,6 +271,7 @@ class ApacheKafka:
         return {
             "process.roles": "broker,controller" if is_controller else "broker",
             "node.id": node_id,
+            "broker.rack": f"rack-{node_id}",
             "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{listener},CONTROLLER://{HOST}:{controller_port}" if is_controller else listener,

@@ -348,6 +348,36 @@ class TestSticky:
         stalled.add(1)
         assert {queues.switch().partition for _ in range(100)} == {0, 1, 3}, "if there is another"
 
+    def test_keyless_records_stay_in_the_rack(self) -> None:
+        stalled: set[int] = set()
+        paces = Paces(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces, lambda: stalled)
+        queues.update([1, 2, 3, 2, NO_LEADER])
+
+        def chosen() -> set[int]:
+            return {queues.switch().partition for _ in range(200)}
+
+        assert chosen() == {0, 1, 2, 3}
+        paces.nearby = {2, 7}
+        assert chosen() == {1, 3}
+        queue_up(queues, 1, 100_000)
+        assert chosen() == {3}, "by the backlog, within the rack"
+        stalled.add(2)
+        assert chosen() == {0, 2}, "another rack while the nodes of this rack take nothing"
+        stalled.clear()
+        queues.update([1, NO_LEADER, 3, NO_LEADER, NO_LEADER])
+        assert chosen() == {0, 2}
+        queues.update([1, 2, 3, 1, NO_LEADER])
+        assert chosen() == {1}
+
+    def test_a_bulk_of_records_is_shared_in_the_rack(self) -> None:
+        paces = Paces(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces)
+        queues.update([1, 2, 3, 2])
+        assert queues.share(4_000_000) == 1_000_000
+        paces.nearby = {2}
+        assert queues.share(4_000_000) == 2_000_000
+
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kept: bool) -> None:

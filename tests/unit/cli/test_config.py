@@ -137,7 +137,7 @@ def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p"
     path.write_text(
-        "bootstrap.servers=a:1\nlinger.ms=20\nclient.rack=r\nclient_dns_lookup=x\n"
+        "bootstrap.servers=a:1\nlinger.ms=20\nmetric.reporters=r\nclient_dns_lookup=x\n"
         "value.serializer=org.apache.kafka.common.serialization.StringSerializer"
     )
     show_file(path, as_json=True)
@@ -145,7 +145,7 @@ def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "changes": {"bootstrap_servers": ["a:1"], "linger_ms": 20, "value_serializer": "string_serializer"},
         "adjusted_from": {},
         "idempotent": True,
-        "without_effect": ["client.rack", "client_dns_lookup"],
+        "without_effect": ["client_dns_lookup", "metric.reporters"],
         "of_other_clients": [],
     }
 

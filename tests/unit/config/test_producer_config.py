@@ -29,6 +29,7 @@ class TestConstruction:
         assert {name: value for name, value in config.items() if name not in security} == {
             "bootstrap_servers": ("localhost:9092",),
             "client_id": "me",
+            "client_rack": None,
             "acks": "all",
             "enable_idempotence": None,
             "max_in_flight_requests_per_connection": 5,
@@ -51,12 +52,15 @@ class TestConstruction:
             "partitioner_ignore_keys": False,
             "partitioner_adaptive_partitioning_enable": True,
             "partitioner_availability_timeout_ms": 0,
+            "partitioner_rack_aware": False,
             "interceptors": (),
             "enable_metrics_push": True,
             "retry_backoff_ms": 100,
             "retry_backoff_max_ms": 1_000,
             "reconnect_backoff_ms": 50,
             "reconnect_backoff_max_ms": 1_000,
+            "start_wait": True,
+            "bootstrap_timeout_ms": 0,
             "socket_connection_setup_timeout_ms": 10_000,
             "socket_connection_setup_timeout_max_ms": 30_000,
             "connections_max_idle_ms": 540_000,
@@ -67,6 +71,7 @@ class TestConstruction:
             "metadata_recovery_strategy": "rebootstrap",
             "metadata_recovery_rebootstrap_trigger_ms": 300_000,
             "metadata_cluster_check_enable": True,
+            "allow_auto_create_topics": True,
             "transactional_id": None,
             "transaction_timeout_ms": 60_000,
             "transaction_two_phase_commit_enable": False,
@@ -88,12 +93,17 @@ class TestConstruction:
         )
         assert ProducerConfig(bootstrap_servers="a:1", batch_size=2, batch_max_size=2).batch_max_size == 2
 
+    @pytest.mark.parametrize("rack", [None, "", "  "])
+    def test_rack_aware_partitioning_needs_a_rack(self, rack: str | None) -> None:
+        assert "needs client_rack" in refusal(partitioner_rack_aware=True, client_rack=rack)
+        assert configure(partitioner_rack_aware=True, client_rack=" a ").client_rack == "a"
+
     def test_an_unknown_keyword_is_answered_with_the_nearest(self) -> None:
         assert refusal(linger=5) == "unknown option 'linger'; did you mean 'linger_ms'?"
 
     def test_a_keyword_that_only_kafka_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
-        assert configure(client_id="a", client_rack="b") == configure(client_id="a")
-        assert caplog.messages == ["config.without_effect name=client_rack"]
+        assert configure(client_id="a", client_dns_lookup="b") == configure(client_id="a")
+        assert caplog.messages == ["config.without_effect name=client_dns_lookup"]
 
     @pytest.mark.parametrize(
         ("given", "named"),

@@ -148,11 +148,13 @@ def test_equal_options_are_equal_producers_in_another_process_too() -> None:
 def test_a_warning_about_an_option_is_given_once_not_per_micro_batch(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    options = {**SERVERS, "kafka.client.rack": tmp_path.name}
+    options = {**SERVERS, "kafka.metric.reporters": tmp_path.name}
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             sink_options(options)
-    assert [record.getMessage() for record in caplog.records] == ["config.without_effect name=client.rack"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "config.without_effect name=metric.reporters"
+    ]
 
 
 SECRET = "hunter2"
