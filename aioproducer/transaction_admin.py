@@ -215,7 +215,13 @@ class _Opened:
 
     async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
         deadline = self.loop.time() + self._connections.setup_timeout_s
-        return await open_to_any(address, partial(self._open, deadline), deadline=deadline, refusals=refusals)
+        return await open_to_any(
+            address,
+            partial(self._open, deadline),
+            deadline=deadline,
+            refusals=refusals,
+            resolves=self._connections.dial is None,
+        )
 
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self._metrics.node(BOOTSTRAP)

@@ -24,8 +24,9 @@ from aioproducer.config.kinds import (
 )
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
-from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
+from aioproducer.config.user_code import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.interceptors import AnyInterceptor
+from aioproducer.net.dial_hook import DialHook
 from aioproducer.partitioning.partitioner import Partitioner, PartitionFunction
 from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
@@ -74,6 +75,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     bootstrap_timeout_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
+    dial: DialHook | None
     connections_max_idle_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -257,6 +259,12 @@ class Options(SecurityOptions):
         10_000, long_ms(1), "How long connecting may take; doubles with each failure in a row …"
     )
     socket_connection_setup_timeout_max_ms: int = option(30_000, long_ms(1), "… up to this.")
+    dial: DialHook | None = option(
+        None,
+        DialKind(),
+        "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login follow, with the"
+        " broker's own host name.",
+    )
     connections_max_idle_ms: int = option(
         540_000, long_ms(-1), "Close a connection that was not used for this long. -1 or 0: never."
     )

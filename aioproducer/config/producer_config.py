@@ -281,6 +281,7 @@ class ProducerConfig(Options):
             reconnect_backoff=_backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
             send_buffer_bytes=self.send_buffer_bytes,
             receive_buffer_bytes=self.receive_buffer_bytes,
+            dial=self.dial,
             throttle_max_s=self.delivery_timeout_ms / 1000,
         )
 

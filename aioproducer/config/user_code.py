@@ -80,6 +80,19 @@ class PartitionerKind(Kind):
         return text or None
 
 
+class DialKind(Kind):
+    """Coroutine function that connects to a host and port."""
+
+    expected = (
+        "an async callable (host, port) that returns a connected socket or a (reader, writer) pair, or None"
+    )
+
+    def check(self, value: object) -> object:
+        if value is not None and not callable(value):
+            raise self.unfit()
+        return value
+
+
 class InterceptorsKind(Kind):
     """The interceptors, in the order in which they are called."""
 

@@ -394,13 +394,18 @@ async def open_to_any(
     *,
     deadline: float,
     refusals: Refusals,
+    resolves: bool = True,
 ) -> Connection:
     """Return the first connection past its handshake to any address that the name in *address* stands for.
+
+    Without *resolves* the name is not looked up: the option `dial` gets the name.
 
     One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 
     Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
     """
+    if not resolves:
+        return await open_connection(address)
     looking = asyncio.timeout_at(deadline)
     try:
         async with looking:

@@ -8,7 +8,7 @@
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import IntEnum, auto
 from math import inf
 from types import MappingProxyType
@@ -69,6 +69,8 @@ class ConnectionSettings(NamedTuple):
     """Maximum size of a response; a larger frame is a protocol error."""
     version_caps: Mapping[int, int] = MappingProxyType({})
     """Highest version to use, by API key; lower than the highest supported one."""
+    dial: Callable[[str, int], Awaitable[Any]] | None = None
+    """The user's replacement of name lookup and TCP connect; None for none."""
 
 
 class ConnectionState(IntEnum):

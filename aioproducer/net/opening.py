@@ -14,6 +14,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 from aioproducer.net.dial_failures import described, is_failure
+from aioproducer.net.dial_hook import hooked
 from aioproducer.net.handshake import ExpectedNode
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.steps import Log
@@ -61,7 +62,9 @@ async def open_connection(
     connection.tally, connection.limits = tally or connection.tally, limits or connection.limits
     silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
     try:
-        await _open(connection, dial, deadline, cluster_id)
+        await _open(
+            connection, dial if settings.dial is None else hooked(settings.dial), deadline, cluster_id
+        )
     except RebootstrapRequired as error:  # without a cause it would fail the next request for good
         raise ConnectionFailed(f"{connection}: {error}", written=False) from error
     except BaseException as error:

@@ -62,6 +62,7 @@ class TestConstruction:
             "start_wait": True,
             "bootstrap_timeout_ms": 0,
             "socket_connection_setup_timeout_ms": 10_000,
+            "dial": None,
             "socket_connection_setup_timeout_max_ms": 30_000,
             "connections_max_idle_ms": 540_000,
             "send_buffer_bytes": -1,
