@@ -11,13 +11,11 @@ import pytest
 
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records
-from tests.spark.connect_job import ROWS
+from tests.spark.connect_job import ROWS, WAYS
 from tests.spark.program import ROOT, Program
 from tests.spark.session import environment, settings
 
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
-
-WAYS = ("batch", "stream", "once", "foreach")
 
 
 @pytest.mark.skipif(
