@@ -20,7 +20,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property pure conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property pure conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-spark-rows test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -164,6 +164,11 @@ test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything ki
 	$(SAY) "spark, exactly once"
 	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
 	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_pipeline_examples.py tests/spark/test_cluster_exactly_once.py tests/spark/test_connect.py -q
+
+test-spark-rows: $(VENV)/.dev  ## ROWS (10000000) exactly once from Spark, drivers and workers killed, audited on Spark (a quarter of an hour)
+	$(SAY) "spark, exactly once, $(or $(ROWS),10000000) rows"
+	@EXACTLY_ONCE=all EXACTLY_ONCE_ROWS=$(or $(ROWS),10000000) $(PYTEST) tests/spark/test_exactly_once.py -q \
+		-k 'again_and_again and 2-exactly-once and not single'
 
 test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (three minutes)
 	$(SAY) "spark cluster"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import NamedTuple, cast
 
@@ -43,31 +43,57 @@ def read_with_librdkafka(
         KafkaException: there is no such topic, or the broker refused.
     """
     deadline = time.monotonic() + timeout_s
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "readback",  # never joined: partitions are assigned by hand
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,  # the end may be a control record, which no consumer is shown
-        "check.crcs": True,
-        "isolation.level": isolation_level,
-        "log_level": 0,
-    }
-    with closing(Consumer(settings)) as consumer:
-        bounds = _bounds(consumer, topic, deadline)
-        consumer.assign([TopicPartition(topic, index, start) for index, (start, _) in bounds.items()])
-        unread = {index for index, (start, end) in bounds.items() if start < end}
-        records: list[Record] = []
-        while unread:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"partitions {sorted(unread)} of {topic} were not read to the end in time")
-            for message in consumer.consume(num_messages=1_000, timeout=0.1):
-                record = _from_librdkafka(message)
-                end = bounds[record.partition][1]
-                if message.error() is None and record.offset < end:
-                    records.append(record)
-                if record.offset >= end - 1:
-                    unread.discard(record.partition)
-    return sorted(records)
+    with closing(_librdkafka(bootstrap_servers, isolation_level)) as consumer:
+        return sorted(_read(consumer, topic, _bounds(consumer, topic, deadline), deadline))
+
+
+def stream_with_librdkafka(
+    bootstrap_servers: str, topic: str, *, isolation_level: str = "read_uncommitted", timeout_s: float = 30
+) -> Iterator[Record]:
+    """Yield the records of `read_with_librdkafka` in the same order, one partition after the other: for large topics.
+
+    Raises:
+        TimeoutError: the records did not all arrive within *timeout_s*.
+        KafkaException: the topic does not exist, or the broker refused.
+    """
+    deadline = time.monotonic() + timeout_s
+    with closing(_librdkafka(bootstrap_servers, isolation_level)) as consumer:
+        for index, bounds in sorted(_bounds(consumer, topic, deadline).items()):
+            yield from _read(consumer, topic, {index: bounds}, deadline)
+
+
+def _librdkafka(bootstrap_servers: str, isolation_level: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "readback",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,  # the end may be a control record, which no consumer is shown
+            "check.crcs": True,
+            "isolation.level": isolation_level,
+            "log_level": 0,
+        }
+    )
+
+
+def _read(
+    consumer: Consumer, topic: str, bounds: dict[int, tuple[int, int]], deadline: float
+) -> Iterator[Record]:
+    """Yield the records between the *bounds* of each partition as they arrive."""
+    consumer.assign([TopicPartition(topic, index, start) for index, (start, _) in bounds.items()])
+    unread = {index for index, (start, end) in bounds.items() if start < end}
+    while unread:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"partitions {sorted(unread)} of {topic} were not read to the end in time")
+        for message in consumer.consume(num_messages=1_000, timeout=0.1):
+            record = _from_librdkafka(message)
+            if record.partition not in bounds:
+                continue  # of the partition before
+            end = bounds[record.partition][1]
+            if message.error() is None and record.offset < end:
+                yield record
+            if record.offset >= end - 1:
+                unread.discard(record.partition)
 
 
 def await_records(

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from aioproducer import TransactionAdmin
+from aioproducer.spark.audit import audit, from_kafka
 from examples.spark.stream import events_from, make_events, records_of
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import await_records
@@ -34,7 +35,7 @@ from tests.spark.features import needs_stream_sink
 from tests.spark.log import SparkLog
 from tests.spark.probe import Act, Probe
 from tests.spark.probed_source import ProbedSource
-from tests.spark.program import ROOT, ProgramFailed, driver
+from tests.spark.program import ROOT, Program, ProgramFailed, driver
 
 PROGRAM: Final = ROOT / "tests/spark/exactly_once_stream.py"
 FILES: Final = 3
@@ -43,6 +44,12 @@ EVENTS: Final = FILES * EVENTS_PER_FILE
 ALL: Final = os.environ.get("EXACTLY_ONCE") == "all"
 in_the_long_form: Final = pytest.mark.skipif(not ALL, reason="takes minutes; EXACTLY_ONCE=all has it")
 VERSIONS: Final = (2, 1) if ALL else (2,)
+ROWS: Final = int(os.environ.get("EXACTLY_ONCE_ROWS", "120000"))
+"""Rows of the test with random kills; `make test-spark-rows` sets ten million."""
+
+PATIENCE_S: Final = 120 + ROWS / 5_000
+"""Time to write or read ROWS on a busy machine."""
+
 SINGLE: Final = "exactly-once-single"
 
 LOG: Final = "exactly-once"
@@ -93,7 +100,7 @@ class Job:
     def run(self, *, source: str = "aioproducer", guarantee: str = SINGLE, tasks: int = 1) -> None:
         """Run the query to its end, in this session's Spark."""
         given = (self.kafka.bootstrap_servers, self.topic, self.directory, guarantee, tasks, self.timeout_ms)
-        assert stream(self.spark, source, *given).start().awaitTermination(120)
+        assert stream(self.spark, source, *given).start().awaitTermination(round(PATIENCE_S))
 
     def given(self, guarantee: str = SINGLE, tasks: int = 1) -> tuple[object, ...]:
         """Return the arguments of the program."""
@@ -110,7 +117,8 @@ class Job:
 
     def check(self, expect: int = EVENTS) -> None:
         """Check that they see each event once."""
-        report = audited_when_committed(self.kafka.bootstrap_servers, self.topic, RUN, expect)
+        servers = self.kafka.bootstrap_servers
+        report = audited_when_committed(servers, self.topic, RUN, expect, timeout_s=PATIENCE_S)
         assert not report.lost, str(report)
         assert not report.duplicated, str(report)
 
@@ -155,22 +163,43 @@ def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Pat
 
 @needs_stream_sink
 @in_the_long_form
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900 + 3 * PATIENCE_S)
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
-def test_the_driver_is_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
-    """At moments that nobody has chosen."""
-    files, kills = 60, 6  # every driver finds files that earlier drivers have left
-    make_events(job.directory / "events", files=files, events_per_file=EVENTS_PER_FILE)
+def test_drivers_and_workers_are_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
+    """Kill at random moments; two clients and the audit on Spark see each event once."""
+    files, kills = 100, 6  # every driver finds files that earlier drivers have left
+    make_events(job.directory / "events", files=files, events_per_file=ROWS // files)
+    expect = ROWS // files * files
+    job.timeout_ms = 300_000  # a batch of 100,000 rows on a busy machine
+    lost_tasks = 0
     for number in range(kills):
-        directory = tmp_path / f"killed-{number}"
-        with driver(
-            PROGRAM, *job.given(guarantee, TASKS[guarantee][number % 2]), directory=directory
-        ) as killed:
-            killed.log.wait_for("spark.batch.", timeout_s=120)  # committed, or skipped: it is at work
-            time.sleep(random.uniform(0, 2))
-            killed.kill()
+        given = job.given(guarantee, TASKS[guarantee][number % 2])
+        with driver(PROGRAM, *given, directory=tmp_path / f"killed-{number}") as running:
+            running.log.wait_for("spark.batch.", timeout_s=300)  # committed, or skipped: it is at work
+            time.sleep(random.uniform(0, 1))
+            lost_tasks += kill_a_task(running)
+            time.sleep(random.uniform(0, 3))
+            running.kill()
+    assert lost_tasks >= kills / 2
     job.run(guarantee=guarantee, tasks=TASKS[guarantee][1])
-    job.check(files * EVENTS_PER_FILE)
+    job.check(expect)
+    report = audit(from_kafka(job.spark, job.kafka.bootstrap_servers, job.topic, RUN), run=RUN, expect=expect)
+    assert (report.records, report.lost, report.duplicated) == (expect, 0, 0), str(report)
+
+
+def kill_a_task(running: Program) -> bool:
+    """Kill processes of tasks until Spark reports a lost task; return False when all is quiet for ten seconds."""
+    deadline = time.monotonic() + 10
+    while "Lost task" not in running.log.text():
+        if time.monotonic() > deadline:
+            return False
+        for each in running.descendants():
+            with suppress(psutil.Error):
+                parent = each.parent()
+                if "pyspark.worker" in each.cmdline() and parent and parent.cmdline() == each.cmdline():
+                    each.kill()  # the parent, Spark's daemon, forks another one
+        time.sleep(0.05)
+    return True
 
 
 @needs_stream_sink
