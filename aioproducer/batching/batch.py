@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, TypeAlias, cast
 
 from aioproducer.append_fields import BatchFields
-from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
+from aioproducer.batching.batch_state import RESOLVED, After, BatchEvent, BatchState
 from aioproducer.batching.waiters import Delivered, Kind, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence, Persistence
@@ -24,9 +24,11 @@ RecordFuture = asyncio.Future[RecordMetadata]
 Place: TypeAlias = "tuple[Batch, int]"
 """A batch, and the index of a record in it; the index is valid until the first drain."""
 
-_SEALED, _SEAL, _DRAIN = BatchState.SEALED, BatchEvent.SEAL, BatchEvent.DRAIN
-_ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
-"""Events of every batch: before Python 3.12, looking up a member of an Enum costs more than a call."""
+_SEALED = BatchState.SEALED
+"""State of every batch: before Python 3.12, looking up a member of an Enum costs more than a call."""
+_SEAL, _DRAIN, _ACKNOWLEDGE = After(BatchEvent.SEAL), After(BatchEvent.DRAIN), After(BatchEvent.ACKNOWLEDGE)
+_RETRY, _RENUMBER, _SPLIT = After(BatchEvent.RETRY), After(BatchEvent.RENUMBER), After(BatchEvent.SPLIT)
+_EXPIRE, _FAIL = After(BatchEvent.EXPIRE), After(BatchEvent.FAIL)
 
 
 class Batch(BatchFields):
@@ -163,7 +165,7 @@ class Batch(BatchFields):
     def seal(self) -> None:
         """Accept no more records, and let the batch be sent."""
         if self.state is not _SEALED:
-            self._happened(_SEAL)
+            self.state = _SEAL[self.state]
         self.due = True
 
     def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
@@ -173,7 +175,7 @@ class Batch(BatchFields):
 
     def drain(self) -> None:
         """Note that the sender takes the batch."""
-        self._happened(_DRAIN)
+        self.state = _DRAIN[self.state]
         self.attempts += 1
 
     def keep_encoded(self, encoded: Encoded) -> None:
@@ -184,7 +186,8 @@ class Batch(BatchFields):
     def release(self) -> None:
         """Drop the waiters and the encoded batch, which is not sent again."""
         self.encoded = None
-        self.drop_waiters()
+        self.stretches = []  # as `drop_waiters`, without its frame
+        self.kind = self.plain_kind = self.last = None
 
     def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
         """Note the broker's *error*; *in_turn* and *newest* as in `Persistence.refused`."""
@@ -198,20 +201,22 @@ class Batch(BatchFields):
 
     def acknowledge(self) -> None:
         """Note that the broker has acknowledged the batch."""
-        self._happened(_ACKNOWLEDGE)
+        self.state = _ACKNOWLEDGE[self.state]
+        if self._resolved is not None:
+            self._end()
 
     def retry(self, at: float) -> None:
         """Requeue the batch with its sequence unchanged, for *at* (loop clock)."""
-        self._happened(BatchEvent.RETRY)
+        self.state = _RETRY[self.state]
         self.back_off(at)
 
     def give_back(self) -> None:
         """Requeue the batch with its sequence unchanged because it was never written. Does not count as a retry."""
-        self._happened(BatchEvent.RETRY)
+        self.state = _RETRY[self.state]
 
     def renumber(self) -> None:
         """Requeue the batch, which is certainly not in the log, without a sequence."""
-        self._happened(BatchEvent.RENUMBER)
+        self.state = _RENUMBER[self.state]
         self.sequence = None
 
     def back_off(self, at: float) -> None:
@@ -233,11 +238,13 @@ class Batch(BatchFields):
 
     def expire(self) -> None:
         """Abandon the batch: its records have failed while its request is in flight."""
-        self._happened(BatchEvent.EXPIRE)
+        self.state = _EXPIRE[self.state]
+        self._end()
 
     def fail(self) -> None:
         """Note that the batch has failed for good."""
-        self._happened(BatchEvent.FAIL)
+        self.state = _FAIL[self.state]
+        self._end()
         if self.withdrawn:
             self.leave_out_withdrawn()
 
@@ -249,7 +256,8 @@ class Batch(BatchFields):
 
     def split(self, parts: Sequence[Batch]) -> None:
         """Hand the records over to *parts*."""
-        self._happened(BatchEvent.SPLIT)
+        self.state = _SPLIT[self.state]
+        self._end()
         self.successors = parts
         self.drop_waiters()  # the parts have the waiters, which refer to their batch
 
@@ -279,15 +287,6 @@ class Batch(BatchFields):
         part.persistence = self.persistence.of_part(keeps_sequence=sequence is not None)
         part.last_error = self.last_error
         return part
-
-    def _happened(self, event: BatchEvent) -> None:
-        """Change the state by *event*. Raises: AssertionError for an event that the state does not allow (an internal error)."""
-        to = TRANSITIONS.get((self.state, event))
-        if to is None:
-            raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")  # under -O, too
-        self.state = to
-        if self._resolved is not None and to in RESOLVED:
-            self._end()
 
     def _end(self) -> None:
         if self._resolved is not None and not self._resolved.done():
@@ -331,7 +330,8 @@ class Batch(BatchFields):
         """Settle every waiter with its record's metadata; *log_append_time_ms* is -1 for create time."""
         log_append = log_append_time_ms >= 0
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
-        topic, partition = self.topic_partition
+        # An index costs a fifth of unpacking a NamedTuple.
+        topic, partition = self.topic_partition[0], self.topic_partition[1]
         # As Delivered(…), without its frame.
         delivered = tuple.__new__(Delivered, (topic, partition, base_offset, timestamps, log_append))
         if len(self.stretches) == 1:

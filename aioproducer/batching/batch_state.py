@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, auto
+from typing import NoReturn
 
 
 class BatchState(IntEnum):
@@ -67,6 +68,18 @@ TRANSITIONS: Mapping[tuple[BatchState, BatchEvent], BatchState] = {
     (_S.ABANDONED, _E.ACKNOWLEDGE): _S.DELIVERED,
     (_S.ABANDONED, _E.FAIL): _S.FAILED,
 }
+
+
+class After(dict[BatchState, BatchState]):
+    """State after one event, by the state before it. Raises: AssertionError for a state that does not allow the event."""
+
+    def __init__(self, event: BatchEvent) -> None:
+        super().__init__({state: to for (state, each), to in TRANSITIONS.items() if each is event})
+        self._event = event
+
+    def __missing__(self, state: BatchState) -> NoReturn:
+        raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # under -O, too
+
 
 RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.ABANDONED})
 """Nobody waits for a batch in one of these any more."""
