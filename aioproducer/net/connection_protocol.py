@@ -261,11 +261,11 @@ class ConnectionProtocol:
                 if answered is None:
                     continue
                 call, answer, _ = answered
-                _, response, version, _, on_answer, _, _, _ = call
-                if version >= response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                # By index: a field of a NamedTuple costs three times as much (3.11 to 3.13).
+                if call[2] >= call[1].CLIENT_PAUSES_FROM and answer.throttle_time_ms:
                     throttle_s = min(answer.throttle_time_ms / 1000, self._settings.throttle_max_s)
                     self.throttled_until = max(self.throttled_until, now + throttle_s)
-                if on_answer is _of_the_exchange:
+                if call[4] is _of_the_exchange:
                     self._go_on(answer, now)
                 else:
                     self._is_heard = True

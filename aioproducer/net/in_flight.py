@@ -201,9 +201,8 @@ class InFlight:
             if call is None:
                 self._last_answered = correlation_id
                 return None
-        # Unpacked: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
-        _, response, version, decode, _, _, _, _ = call
-        answer, surplus = decode(response, version, payload)
+        # `decode`, `response` and `version` by index: a field of a NamedTuple costs three times as much (3.11 to 3.13).
+        answer, surplus = call[3](call[1], call[2], payload)
         self._calls.popleft()
         self._last_answered = correlation_id
         return call, answer, surplus

@@ -55,7 +55,7 @@ class AnswerHandler:
             return
         refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
         if isinstance(answer, BaseOffsets):
-            _, offsets = answer
+            offsets = answer[1]  # `offsets`, without the cost of a field of a NamedTuple
         else:
             offsets, refusals = _by_partition(answer)
             if refusals and {*offsets, *refusals} <= {batch.topic_partition for batch in batches}:

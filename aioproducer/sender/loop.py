@@ -380,7 +380,7 @@ class Sender:
         """Count what was written in one request, and learn from it how small the codec makes a topic's batches."""
         share = 1 / len(batches)
         for batch in batches:
-            (name, _), sent = batch.topic_partition, len(batch.encoded or b"")
+            name, sent = batch.topic_partition[0], len(batch.encoded or b"")
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
             if self._compresses and batch.attempts == 1:
