@@ -8,13 +8,14 @@ changes under a loop, and no exception of user code interrupts a step.
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial, wraps
 from threading import get_ident
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, TypeVarTuple
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 from aioproducer.escaping import escaped
 
@@ -24,7 +25,7 @@ makes the calls, so that feedback of user code cannot exhaust the stack or block
 
 Call = Callable[[], object]
 P = ParamSpec("P")
-A = TypeVarTuple("A")
+A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -40,9 +41,10 @@ class Step:
         """Number of nested step ends in progress."""
         self.calls: deque[Call] = deque()
 
-    def run(self, function: Callable[[*A], R], *arguments: *A) -> R:
+    def run(self, function: Callable[[A], R], argument: A) -> R:
         """Return the result of *function*; its calls of user code run at the end of the outermost step.
 
+        Any number of arguments would cost twice as much: a tuple, and a frame that the interpreter cannot inline.
         A signal may raise between any two bytecodes, also inside one of the two `finally` blocks. A depth that stayed
         above 0 would delay all user code forever.
         """
@@ -50,7 +52,7 @@ class Step:
         try:
             try:
                 self.depth = outer + 1
-                return function(*arguments)
+                return function(argument)
             finally:
                 self.depth = outer
         finally:
@@ -96,7 +98,7 @@ def as_step(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
-        return step_here().run(partial(function, *arguments, **named))
+        return step_here().run(operator.call, partial(function, *arguments, **named))
 
     return stepwise
 

@@ -188,7 +188,6 @@ class Connection(asyncio.StreamReader):
         self,
         request: Request[R],
         on_answer: Callable[[R | ProducerError], None] | None,
-        *,
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:

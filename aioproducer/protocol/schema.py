@@ -348,7 +348,7 @@ class ApiVersionTable:
         self._caps = dict(caps)
         self._picked: dict[type[Request[Any]], int] = {}
 
-    def pick(self, request_cls: type[Request[Any]], *, at_most: int | None = None) -> int:
+    def pick(self, request_cls: type[Request[Any]], at_most: int | None = None) -> int:
         """Return the version to send, or raise UnsupportedVersion, which says who is too old.
 
         With *at_most* it is no later one: some must not be used while the cluster lacks a feature, though it offers them.

@@ -295,7 +295,7 @@ class Sender:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
-        self._step.run(self._write_or_give_back, connection, batches)
+        self._step.run(partial(self._write_or_give_back, connection), batches)
         if self._acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
@@ -347,7 +347,7 @@ class Sender:
             else:
                 answered = partial(self._answered, connection, node_id, batches, now)
                 decode = decoder_for(request, version)
-                connection.call(request, answered, version=version, decode=decode)
+                connection.call(request, answered, version, decode)
                 self._sent(connection, node_id)
                 self._accumulator.paces[node_id].sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:

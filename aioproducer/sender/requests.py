@@ -226,7 +226,7 @@ def version_for(
     for topic in request.topic_data:
         if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):
             at_most = BY_NAME
-    version = versions.pick(ProduceRequest, at_most=at_most)
+    version = versions.pick(ProduceRequest, at_most)
     if version < ZSTD_FROM and codec is Codec.ZSTD:
         raise UnsupportedCompressionType(
             f"not sent: zstd needs Kafka 2.1, and the broker takes Produce up to version {version}, not {ZSTD_FROM};"

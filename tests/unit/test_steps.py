@@ -30,7 +30,7 @@ def in_step() -> Iterator[None]:
         yield
     finally:
         step.depth = outer
-        step.run(int)  # its end is the end of this step
+        step.run(int, 0)  # its end is the end of this step
 
 
 def test_call_runs_at_once_outside_of_a_step() -> None:
@@ -275,7 +275,7 @@ def test_signal_at_any_bytecode_of_a_step_leaves_no_step_open() -> None:
         before = sys.gettrace()
         try:
             sys.settrace(raise_at(number))
-            step_here().run(list)
+            step_here().run(list, ())
             as_step(list)()
         except Interrupt:
             interrupted += 1
