@@ -218,21 +218,13 @@ class Persistence:
     An attempt that may have reached the log leaves a doubt that a later refusal of another attempt does not remove.
     """
 
-    __slots__ = (
-        "_attempt_is_out",
-        "_denials",
-        "_in_doubt",
-        "_remains_possible",
-        "half_of_possibly_persisted",
-    )
-
-    def __init__(self) -> None:
-        self._attempt_is_out = False
-        self._in_doubt = False
-        self._denials = 0
-        self._remains_possible = False
-        self.half_of_possibly_persisted: bool = False
-        """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
+    # On the class: nearly every batch is acknowledged at its first attempt, and an `__init__` costs more than its writes.
+    _attempt_is_out: bool = False
+    _in_doubt: bool = False
+    _denials: int = 0
+    _remains_possible: bool = False
+    half_of_possibly_persisted: bool = False
+    """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
 
     @property
     def possible(self) -> bool:

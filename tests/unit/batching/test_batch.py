@@ -86,7 +86,7 @@ async def test_it_is_shown_by_partition_place_state_and_length() -> None:
 def seen(batch: Batch) -> dict[str, Any]:
     """Return all there is to *batch*, and to what it knows of its attempts."""
     fields = {name: getattr(batch, name) for name in Batch.__slots__}
-    return fields | {name: getattr(batch.persistence, name) for name in Persistence.__slots__}
+    return fields | {name: getattr(batch.persistence, name) for name in Persistence.__annotations__}
 
 
 class TestEvents:
