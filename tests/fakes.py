@@ -70,7 +70,6 @@ class FakeConnection:
         self,
         request: Any,
         on_answer: Callable[[Any], None],
-        *,
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:

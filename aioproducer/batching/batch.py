@@ -63,7 +63,7 @@ class Batch(BatchFields):
         "withdrawn",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - by position: names would cost a dict per batch
         self,
         topic_partition: TopicPartition,
         order: Order,
@@ -71,10 +71,10 @@ class Batch(BatchFields):
         deadline: float,
         limit: int = 0,
         rate: float = 1.0,
-        *,
         joins_until: float = inf,
-        due: bool = False,
+        due: bool = False,  # noqa: FBT001, FBT002 - as above
         columns: Records | None = None,
+        *,
         stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:

@@ -180,30 +180,28 @@ class PartitionQueue(QueueFields):
         """
         if self.retrying:
             return self._next_retry(now)
-        if not self.batches or not self.batches[0].due:
+        if not self.batches or not (batch := self.batches[0]).due:
             return None
+        in_flight = self.in_flight
         if not self._is_idempotent:
             # Two batches in flight could change places when the first one fails.
-            return _IN_FLIGHT_LIMIT if self.in_flight else self.batches[0]
-        if self.batches[0].retry_at > now:
+            return _IN_FLIGHT_LIMIT if in_flight else batch
+        if batch.retry_at > now:
             return _BACKING_OFF  # its sequence was refused just now
-        if (
-            self.in_flight
-            and self.numbered - self.in_flight[0].numbered_before >= self._settings.max_in_flight
-        ):
+        if in_flight and self.numbered - in_flight[0].numbered_before >= self._settings.max_in_flight:
             # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
             # long as it may have to be sent again, however many behind it are acknowledged already.
             return _IN_FLIGHT_LIMIT
         identities = self._identities
         if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
             return TimeoutReason.TRANSACTION
-        if not self.sequences.may_assign(identities, self.in_flight):
-            if self.in_flight:
+        if not self.sequences.may_assign(identities, in_flight):
+            if in_flight:
                 return _IN_FLIGHT_LIMIT
             return TimeoutReason.PRODUCER_ID if identities.bumps_partitions else TimeoutReason.TRANSACTION
-        if self.in_flight and not self.sequences.acknowledged_here:
+        if in_flight and not self.sequences.acknowledged_here:
             return _IN_FLIGHT_LIMIT
-        return self.batches[0]
+        return batch
 
     def _next_retry(self, now: float) -> Batch | TimeoutReason:
         batch = self.retrying[0]

@@ -238,8 +238,9 @@ class Schedule:
     def mark_idle(self, node_id: int, now: float) -> None:
         """Note that a node has answered all: an adaptive linger for it is over."""
         self._busy.discard(node_id)
-        for batch, queue in tuple(self._lingering_for[node_id].items()):
-            self.make_due(batch, queue, now)
+        if lingering := self._lingering_for.get(node_id):
+            for batch, queue in tuple(lingering.items()):
+                self.make_due(batch, queue, now)
 
     def forget(self, batch: Batch) -> None:
         """Let *batch* linger no more: it is due, or has ended."""
