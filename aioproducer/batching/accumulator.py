@@ -428,7 +428,7 @@ class Accumulator:
 
     def enter(self, call: object, topic: TopicQueues, records: int) -> None:
         """Register the pending *call* to *topic* and its *records* to append."""
-        topic.pending_calls.add(call)
+        topic.pending_calls[call] = None
         self.pending_calls[call] = records
 
     def arrived(self, call: object, records: int) -> None:
@@ -437,7 +437,7 @@ class Accumulator:
 
     def leave(self, call: object, topic: TopicQueues) -> None:
         """Unregister *call* and its records that were not appended. May be called repeatedly."""
-        topic.pending_calls.discard(call)
+        topic.pending_calls.pop(call, None)
         self.pending_calls.pop(call, None)
         if not self.pending_calls:
             self.wake()  # a sender that is asked to finish waits for us

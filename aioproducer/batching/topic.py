@@ -206,13 +206,13 @@ def failure_of_missing(where: TopicPartition, partitions: int, *, possibly_persi
 class _Queues(dict[int, PartitionQueue]):
     """Queues by partition, each made when it is first asked for; what is there is found without a call of Python code."""
 
-    __slots__ = ("_make",)
+    __slots__ = ("_topic",)
 
-    def __init__(self, make: Callable[[int], PartitionQueue]) -> None:
-        self._make = make
+    def __init__(self, topic: TopicQueues) -> None:
+        self._topic = topic  # a bound method would be one more object per topic for the collector
 
     def __missing__(self, partition: int) -> PartitionQueue:
-        queue = self[partition] = self._make(partition)
+        queue = self[partition] = self._topic.make_queue(partition)
         return queue
 
 
@@ -260,13 +260,13 @@ class TopicQueues(TopicFields):
         """Lock of the waiting calls. Other calls append only while no call holds the lock."""
         self.awaiting_partition: dict[QueuedCall, int] = {}
         """Calls outside the queue that wait for a partition, each with the partition."""
-        self.pending_calls: set[object] = set()
+        self.pending_calls: dict[object, None] = {}  # an empty dict is not tracked by the collector; a set is
         """Pending calls, queued or not."""
         self.used_until: float = 0.0
         """Time up to which the metadata counts the topic as in use (loop clock)."""
         self.sticky: PartitionQueue | None = None
         """Queue of the sticky partition, or None before the first record without a key and partition."""
-        self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
+        self.by_partition: Mapping[int, PartitionQueue] = _Queues(self)
         """Existing queues by partition. An index creates a missing queue; `get` returns None instead."""
         self._settings = settings
         self._identities = identities
@@ -280,7 +280,8 @@ class TopicQueues(TopicFields):
         """Return the queue of *partition*, created for its first record."""
         return self.by_partition[partition]
 
-    def _make(self, partition: int) -> PartitionQueue:
+    def make_queue(self, partition: int) -> PartitionQueue:
+        """Return a new queue of *partition*; `by_partition` adds it."""
         queue = PartitionQueue(self.name, partition, self._settings, self._identities)
         queue.leader = self._leader(partition)
         return queue
