@@ -158,7 +158,7 @@ NO_COUNTERPART = HARMLESS | REFUSED_OF_OTHERS.keys()
 
 OTHER_CLIENTS = frozenset(
     """
-    allow.auto.create.topics auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.controllers
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.controllers
     check.crcs consume.callback.max.messages consume.cb coordinator.query.interval.ms default.api.timeout.ms
     enable.auto.commit enable.auto.offset.store enable.partition.eof exclude.internal.topics fetch.error.backoff.ms
     fetch.max.bytes fetch.max.wait.ms fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms

@@ -52,7 +52,7 @@ OF_SOURCE_PREFIXES: Final = ("fetchoffset.", "kafkaconsumer.")
 
 OF_CONSUMERS: Final = frozenset(
     """
-    allow.auto.create.topics auto.commit.interval.ms check.crcs default.api.timeout.ms exclude.internal.topics
+    auto.commit.interval.ms check.crcs default.api.timeout.ms exclude.internal.topics
     fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
     group.remote.assignor heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms
     max.poll.records partition.assignment.strategy session.timeout.ms
