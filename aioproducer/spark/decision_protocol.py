@@ -118,16 +118,20 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
     Raises: DeliveryError: records of the log were removed.
     """
-    if await _is_known(kafka, delivery):
-        return
-    decided = await kafka.decisions()
-    await _check_nothing_removed(kafka, delivery, decided)
-    if not decided:
-        registrar = await kafka.take_over(delivery.beginning_id)
-        await kafka.write(registrar, begun(delivery.prefix, await kafka.removed()))
-        await kafka.take_over(
-            delivery.beginning_id
-        )  # the broker answers after the commit marker is in the log
+    known = await _known(kafka, delivery)
+    if not _was_used(known, delivery):
+        decided = await kafka.decisions()
+        await _check_nothing_removed(kafka, delivery, decided)
+        if not decided:
+            registrar = await kafka.take_over(delivery.beginning_id)
+            await kafka.write(registrar, begun(delivery.prefix, await kafka.removed()))
+            # the broker answers after the commit marker is in the log
+            await kafka.take_over(delivery.beginning_id)
+            return
+    beginning = known.get(delivery.beginning_id)
+    if beginning is not None and beginning.takes_records:
+        # a driver hung in this function, wrote after another driver, and died: an open transaction blocks readers
+        await kafka.fence([delivery.beginning_id])
 
 
 async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
@@ -149,7 +153,7 @@ async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
 
 async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
     """Check the log as planning does, and write nothing. Raises: DeliveryError: decisions can have been lost."""
-    if await _is_known(kafka, delivery):
+    if _was_used(await _known(kafka, delivery), delivery):
         await kept(kafka, delivery)
     else:
         await _check_nothing_removed(kafka, delivery, await kafka.decisions())
@@ -252,13 +256,17 @@ async def missing(
     return found
 
 
-async def _is_known(kafka: Kafka, delivery: ExactlyOnce) -> bool:
-    """Return True if brokers know an id of the prefix, which was used before."""
+async def _known(kafka: Kafka, delivery: ExactlyOnce) -> Mapping[str, Known | None]:
+    """Return what brokers know of the ids of drivers, of single tasks, and of the first use of the prefix."""
     try:
-        known = await kafka.describe([delivery.driver_id, delivery.single_id])
+        return await kafka.describe([delivery.driver_id, delivery.single_id, delivery.beginning_id])
     except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
-        return False
-    return any(known.values())
+        return {}
+
+
+def _was_used(known: Mapping[str, Known | None], delivery: ExactlyOnce) -> bool:
+    """Return True if a driver or a single task has used the prefix before."""
+    return any(known.get(name) for name in (delivery.driver_id, delivery.single_id))
 
 
 async def _check_nothing_removed(kafka: Kafka, delivery: ExactlyOnce, decided: Mapping[str, Decided]) -> None:

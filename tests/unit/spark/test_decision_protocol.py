@@ -10,10 +10,12 @@ import itertools
 import os
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
-from tests.unit.spark.delivery_model import BATCHES, ROWS, Fault, Spark
+from aioproducer.spark.decision_protocol import begin, plan
+from tests.unit.spark.delivery_model import BATCHES, DELIVERY, ROWS, Fault, Spark
 
 ALL = os.environ.get("EXACTLY_ONCE") == "all"
 EVERY = sorted((number, row) for number in range(BATCHES) for row in ROWS)
@@ -96,6 +98,32 @@ def test_a_loss_is_possible_told_and_told_again(version: int) -> None:
         spark.play()
         assert spark.lost is not None
         assert spark.cluster.seen == seen
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("takes_office", [True, False])
+def test_first_use_left_open_is_aborted(takes_office: bool, version: int) -> None:
+    """A driver hangs before it takes the id of the first use, writes after another driver, and dies."""
+    spark = Spark({}, version=version)
+    kafka, cluster = spark.kafka, spark.cluster
+
+    def complete() -> None:
+        process = plan(kafka, DELIVERY, "other") if takes_office else begin(kafka, DELIVERY)
+        with suppress(StopIteration):
+            while True:
+                process.send(None)
+
+    hung = begin(kafka, DELIVERY)
+    for _ in ("describe", "decisions", "take_over"):
+        hung.send(None)
+    complete()
+    while not cluster.ids[DELIVERY.beginning_id].is_open:
+        hung.send(None)
+    hung.close()
+    complete()
+    assert not any(each.is_open for each in cluster.ids.values())
+    spark.play()
+    assert sorted(cluster.seen) == EVERY
 
 
 def steps(version: int) -> int:
