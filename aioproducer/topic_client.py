@@ -21,6 +21,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.handover import connection_security
+from aioproducer.metadata.metadata_source import request_metadata
 from aioproducer.metadata.staggered import Refusals, failed
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -107,7 +108,11 @@ class Client:
             include_topic_authorized_operations=for_writing
             and connection.versions.pick(MetadataRequest) >= AUTHORIZED_OPERATIONS_FROM,
         )
-        return await connection.request(request)
+        return await request_metadata(connection, request)
+
+    async def cluster_id(self) -> str | None:
+        """Return the id of the cluster; None: its brokers have no ids."""
+        return (await self._patiently(partial(self.describe, []))).cluster_id
 
     async def topic_id(self, topic: str) -> bytes | None:
         """Return the id of *topic*, zeros if its brokers have no ids; None: the cluster has no such topic."""

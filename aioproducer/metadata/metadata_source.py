@@ -362,14 +362,11 @@ class MetadataSource:
 
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
         self._asked.append(connection)
-        answer = await connection.request(request)
-        if answer.error_code:
-            error = broker_error(answer.error_code)
-            if error is RebootstrapRequired:
-                self._told_to_rebootstrap = True
-            raise error(f"{connection}: {error.__name__} ({error.code})")
-        if not answer.brokers:
-            raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
+        try:
+            answer = await request_metadata(connection, request)
+        except RebootstrapRequired:
+            self._told_to_rebootstrap = True
+            raise
         self._unanswered_since = None
         self._told_to_rebootstrap = False
         self.told_by = connection.node_id
@@ -378,6 +375,23 @@ class MetadataSource:
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+async def request_metadata(connection: Connection, request: MetadataRequest) -> MetadataResponse:
+    """Return the answer to *request* over *connection*, which lists at least one broker.
+
+    A broker lists none while it is starting up, and while the controller has fenced all brokers (KIP-631). Such an answer
+    describes no cluster: its topics are unknown.
+
+    Raises: ConnectionFailed if it lists none; ProducerError.
+    """
+    answer = await connection.request(request)
+    if answer.error_code:
+        error = broker_error(answer.error_code)
+        raise error(f"{connection}: {error.__name__} ({error.code})")
+    if not answer.brokers:
+        raise ConnectionFailed(f"{connection}: the broker lists no brokers, as it is starting up or fenced")
+    return answer
 
 
 async def close_all(*connections: Connection) -> None:

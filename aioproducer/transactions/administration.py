@@ -24,6 +24,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.log_limits import LogLimits
+from aioproducer.metadata.metadata_source import request_metadata
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
 from aioproducer.net.pool import Pool
@@ -260,7 +261,7 @@ class Administration:
         self, coordinators: Coordinators, request: ListTransactionsRequest
     ) -> set[TransactionListing]:
         anybody = await coordinators.anybody(set())
-        cluster = await anybody.request(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        cluster = await request_metadata(anybody, MetadataRequest(topics=[], allow_auto_topic_creation=False))
         nodes = [Node(each.node_id, Address(each.host, each.port)) for each in cluster.brokers]
         told = await _each(lambda node: self._list_at(coordinators, node, request), nodes)
         return set().union(*told.values())

@@ -15,6 +15,7 @@ from aioproducer import (
 )
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, story
+from tests.unit.test_topic_client import without_brokers
 
 NAME = "orders-1"
 
@@ -113,3 +114,13 @@ async def test_an_outage_is_sat_out_or_told_as_what_it_is() -> None:
             await ending
         await asyncio.sleep(1)
         assert committed(cluster) == 1
+
+
+@story
+async def test_list_waits_for_brokers_that_start_up() -> None:
+    async with cluster_of(2) as cluster:
+        await prepare(cluster)
+        async with TransactionAdmin(cluster.bootstrap_servers) as admin:
+            starting = cluster.on("metadata", times=3).rewrite(without_brokers(TOPIC))
+            assert [each.transactional_id for each in await admin.list(states=["Ongoing"])] == [NAME]
+            assert starting.hits == 3

@@ -124,15 +124,17 @@ class Job:
 
     def wait_for_aborts(self) -> None:
         """Return when the time of all transactions of tasks has run out."""
-        deadline = time.monotonic() + 60
-        while any(name.startswith(f"{self.topic}.t.") for name in asyncio.run(self._ongoing())):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        asyncio.run(self._wait_for_aborts())
 
-    async def _ongoing(self) -> list[str]:
+    async def _wait_for_aborts(self) -> None:
+        deadline = time.monotonic() + 60
         async with TransactionAdmin(self.kafka.bootstrap_servers) as admin:
-            listed = await admin.list(states=["Ongoing", "PrepareAbort"])
-            return [each.transactional_id for each in listed]
+            while any(
+                each.transactional_id.startswith(f"{self.topic}.t.")
+                for each in await admin.list(states=["Ongoing", "PrepareAbort"])
+            ):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -16,13 +17,19 @@ from aioproducer.errors import (
     NotLeaderOrFollower,
     OffsetNotAvailable,
     ProtocolError,
+    RebootstrapRequired,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from aioproducer.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from aioproducer.protocol.list_offsets import ListOffsetsResponse
-from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from aioproducer.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from aioproducer.protocol.schema import Message, encode_response
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.handlers import connect
@@ -59,6 +66,12 @@ async def read(
 def says(message: Message, version: int) -> Callable[[bytes], bytes]:
     """Put *message* in the place of an answer."""
     return lambda frame: bytes(encode_response(message, version, int.from_bytes(frame[4:8], "big")))
+
+
+def without_brokers(topic: str) -> Callable[[bytes], bytes]:
+    """Answer Metadata as a broker that is starting up does."""
+    unknown = MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=topic, partitions=[])
+    return says(MetadataResponse(brokers=[], cluster_id="c", topics=[unknown]), 13)
 
 
 @in_virtual_time
@@ -174,6 +187,31 @@ async def test_creating_is_tried_again_until_there_is_a_controller() -> None:
         moved = cluster.on("create_topics").answer(NotController)
         await client.create_topic("refunds", 2)
         assert unknown.hits == moved.hits == 1
+
+
+@in_virtual_time
+async def test_answer_without_brokers_is_no_missing_topic() -> None:
+    async with orders() as (cluster, client):
+        calls: list[tuple[Callable[[], Awaitable[object]], object]] = [
+            (partial(read, client), EVERYTHING),
+            (partial(client.topic_id, "orders"), await client.topic_id("orders")),
+            (client.cluster_id, cluster.cluster_id),
+        ]
+        for call, expected in calls:
+            starting = cluster.on("metadata", times=10).rewrite(without_brokers("orders"))
+            assert await call() == expected
+            assert starting.hits == 10
+        cluster.on("metadata").rewrite(without_brokers("orders"))
+        with pytest.raises(ConnectionFailed, match="the broker lists no brokers"):
+            await client.describe(["orders"])
+
+
+@in_virtual_time
+async def test_error_of_a_metadata_answer_is_raised() -> None:
+    async with orders() as (cluster, client):
+        cluster.on("metadata", topic="orders").answer(RebootstrapRequired)
+        with pytest.raises(RebootstrapRequired):
+            await client.describe(["orders"])
 
 
 @in_virtual_time

@@ -151,7 +151,7 @@ class Sending:
     async def _check_cluster(self, remembered: Remembered | None) -> None:
         """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
         async with Client(self._plan.config) as client:
-            cluster = self.outcome.prefix.cluster = (await client.describe([])).cluster_id
+            cluster = self.outcome.prefix.cluster = await client.cluster_id()
         if remembered is not None and remembered.cluster != cluster:
             raise CheckpointError(
                 f"the checkpoint was made on the cluster {remembered.cluster}, not {cluster}: name another file"

@@ -15,6 +15,7 @@ from aioproducer.protocol.metadata import (
     MetadataResponseTopic,
 )
 from aioproducer.testing import Cluster
+from tests.unit.test_topic_client import without_brokers
 
 
 def of(cluster: Cluster) -> ProducerConfig:
@@ -147,3 +148,11 @@ async def test_internal_topics_are_shown_if_they_are_named(
 async def test_where_nobody_is_that_is_an_error() -> None:
     with pytest.raises(ConnectionFailed):
         await show_topics(ProducerConfig(bootstrap_servers="127.0.0.1:1"), [], as_json=False)
+
+
+async def test_a_cluster_that_starts_up_is_no_empty_cluster() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        for names in ([], ["orders"]):
+            cluster.on("metadata").rewrite(without_brokers("orders"))
+            with pytest.raises(ConnectionFailed, match="the broker lists no brokers"):
+                await show_topics(of(cluster), names, as_json=False)

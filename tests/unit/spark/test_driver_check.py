@@ -22,6 +22,7 @@ from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
 from tests.kafka.apache.broker import free_ports
+from tests.unit.test_topic_client import without_brokers
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
 DESCRIBE = 1 << 8
@@ -129,3 +130,14 @@ def test_a_driver_without_an_answer_warns_once(
     check(host, settings(kafka_cluster.bootstrap_servers), ("orders",))
     assert caplog.messages[1:] == ["spark.driver.unchecked reason='the brokers did not answer in 1 s'"]
     kafka_cluster.thaw_broker(1)
+
+
+def test_brokers_that_start_up_miss_no_topic(
+    host: Worker, kafka_cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka_cluster.on("metadata", times=None).rewrite(without_brokers("orders"))
+    check(host, settings(kafka_cluster.bootstrap_servers), ("orders",))
+    assert len(caplog.messages) == 1
+    assert re.match(
+        r"spark\.driver\.unchecked reason=.ConnectionFailed: .*lists no brokers", caplog.messages[0]
+    )

@@ -18,6 +18,7 @@ from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
 from aioproducer.topic_client import Client
+from tests.unit.test_topic_client import without_brokers
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
 VERSIONS = [
@@ -178,6 +179,13 @@ async def test_what_is_open_is_listed_by_how_it_begins_and_fenced(kafka_cluster:
         assert known["p.t.r.0.0"].takes_records
         await kafka.fence(["p.t.r.0.0"])
         assert await kafka.ongoing("p.t.") == ["p.t.q.0.0"]
+
+
+async def test_listing_waits_for_brokers_that_start_up(kafka_cluster: Cluster) -> None:
+    await prepared(kafka_cluster)
+    async with port(kafka_cluster) as kafka:
+        kafka_cluster.on("metadata", times=2).rewrite(without_brokers("orders"))
+        assert await kafka.ongoing("p.t.") == ["p.t.r.0.0"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -51,6 +51,8 @@ class Brokers:
         self.listed: dict[int, list[Any]] = {0: [], 1: []}
         self.inits: dict[str, int] = {}
         self.find_code = 0
+        self.starting = 0
+        """Number of the next answers to Metadata without brokers."""
         self.offered = dict(OFFERED)
         self.snapshot = MetadataSnapshot(brokers={node: Broker(node, "b", 9092 + node) for node in (0, 1)})
         self.connections = {node: Node(self, node) for node in (0, 1)}
@@ -92,9 +94,10 @@ class Brokers:
                     error_code=self.inits.get(request.transactional_id or "", 0), producer_epoch=1
                 )
             case MetadataRequest():
+                self.starting, known = max(self.starting - 1, 0), () if self.starting else (0, 1)
                 return MetadataResponse(
                     brokers=[
-                        MetadataResponseBroker(node_id=each, host="b", port=9092 + each) for each in (0, 1)
+                        MetadataResponseBroker(node_id=each, host="b", port=9092 + each) for each in known
                     ],
                     topics=[],
                 )

@@ -25,6 +25,7 @@ from aioproducer.protocol.describe_transactions import (
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_transactions import ListTransactionsRequest, TransactionState as Listed
+from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnRequest
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -257,6 +258,19 @@ class TestList:
         brokers = Brokers()
         brokers.listed[1] = [14] * 1000
         with pytest.raises(TransactionTimeout, match="CoordinatorLoadInProgress"):
+            run(brokers, lambda admin: admin.list(None, (), None))
+
+    def test_answer_without_brokers_is_asked_for_again(self) -> None:
+        brokers = Brokers()
+        brokers.starting = 2
+        brokers.listed[1] = [Listed(transactional_id="a", producer_id=1, transaction_state="Empty")]
+        assert [each[0] for each in run(brokers, lambda admin: admin.list(None, (), None))] == ["a"]
+        assert len(brokers.of(MetadataRequest)) == 3
+
+    def test_answers_without_brokers_are_no_empty_listing(self) -> None:
+        brokers = Brokers()
+        brokers.starting = 1000
+        with pytest.raises(TransactionTimeout, match="the broker lists no brokers"):
             run(brokers, lambda admin: admin.list(None, (), None))
 
     def test_a_state_that_nobody_knows(self) -> None:
