@@ -17,7 +17,6 @@ WITHOUT_EFFECT = frozenset(
     metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms security.providers
 
-
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
     sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
@@ -103,7 +102,8 @@ HARMLESS = frozenset(
 _UNCALLED = "callbacks of other clients are never called; {}"
 _REPORTED = _UNCALLED.format("await send(), or add a callback to its Future")
 _OBSERVED = _UNCALLED.format("read the log events and metrics()")
-_SOCKETS = "sockets are those of asyncio"
+_SOCKETS = "asyncio opens and closes sockets; give dial, an async function that connects to a host and port"
+_PROXY = "give dial, an async function that connects through the proxy"
 _ENGINES = "OpenSSL engines cannot be loaded; give an ssl_context"
 _ENDPOINT_TRUST = (
     "token endpoints are verified with the authorities of the system; give sasl_oauth_token_provider"
@@ -112,7 +112,7 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "background.event.cb": _OBSERVED,
     "closesocket.cb": _SOCKETS,
     "connect.cb": _SOCKETS,
-    "open.cb": _SOCKETS,
+    "open.cb": "Python opens files",
     "resolve.cb": _SOCKETS,
     "socket.cb": _SOCKETS,
     "error.cb": _OBSERVED,
@@ -134,12 +134,12 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "enable.sasl.oauthbearer.unsecure.jwt": "give sasl.jaas.config with unsecuredLogin options",
     "enable.ssl.certificate.verification": "certificates are always verified; name the CA in ssl.truststore.location",
     "plugin.library.paths": "libraries of librdkafka cannot be loaded",
-    "proxy.url": "connections are direct, without a proxy",
+    "proxy.url": _PROXY,
     "sasl.oauthbearer.config": "give sasl_oauth_token_provider or sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.assertion.private.key.pem": "give sasl.oauthbearer.assertion.private.key.file",
     "sasl.oauthbearer.metadata.authentication.type": "give sasl_oauth_token_provider",
     "sasl.oauthbearer.method": "only oidc is supported; give sasl_oauth_token_provider",
-    "socks5.proxy": "connections are direct, without a proxy",
+    "socks5.proxy": _PROXY,
     "ssl.crl.location": "give an ssl_context that loads the revocation list",
     "ssl.crlfile": "give an ssl_context that loads the revocation list",
     "ssl.engine.callback.data": _ENGINES,
@@ -151,10 +151,13 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "ssl.certificate": "give the certificate as ssl.certificate.pem",
     "ssl.key": "give the key as ssl.key.pem",
 }
-"""Options of other clients that change security, delivery or the program: a warning would not be enough."""
+"""Options of other clients that change security, delivery or the program, with the reason or the replacement.
+
+A warning would not be enough.
+"""
 
 NO_COUNTERPART = HARMLESS | REFUSED_OF_OTHERS.keys()
-"""Options of other clients without a counterpart. The nearest name would mislead."""
+"""Options of other clients that are not translated. The nearest name would mislead."""
 
 OTHER_CLIENTS = frozenset(
     """
@@ -278,7 +281,9 @@ def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> st
         return (
             f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"
         )
-    if dotted in NO_COUNTERPART or is_of_other_clients(dotted):
+    if dotted in REFUSED_OF_OTHERS:
+        return f"unknown option {name!r}; {REFUSED_OF_OTHERS[dotted]}"
+    if dotted in HARMLESS or is_of_other_clients(dotted):
         return f"unknown option {name!r}; it has no counterpart here; leave it out"
     from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
 

@@ -262,8 +262,8 @@ class Options(SecurityOptions):
     dial: DialHook | None = option(
         None,
         DialKind(),
-        "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login follow, with the"
-        " broker's own host name.",
+        "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login use this connection"
+        " and the broker's own host name. None: connect directly.",
     )
     connections_max_idle_ms: int = option(
         540_000, long_ms(-1), "Close a connection that was not used for this long. -1 or 0: never."
@@ -299,8 +299,8 @@ class Options(SecurityOptions):
     allow_auto_create_topics: bool = option(
         True,
         Flag(),
-        "Let brokers with `auto.create.topics.enable` create a topic that is sent to. False: sending to an unknown topic"
-        " fails with UnknownTopicOrPartition after two or three metadata responses.",
+        "Let brokers with `auto.create.topics.enable` create an unknown topic when a record is sent to it. False: sending"
+        " to an unknown topic fails with UnknownTopicOrPartition after two or three metadata responses.",
     )
     transactional_id: str | None = option(
         None,

@@ -5,10 +5,12 @@ import logging
 import pytest
 
 from aioproducer.config.names import (
+    HARMLESS,
     KAFKA_NAMES,
     NO_COUNTERPART,
     OTHER_CLIENTS,
     REFUSED,
+    REFUSED_OF_OTHERS,
     WITHOUT_EFFECT,
     applied_options,
 )
@@ -95,7 +97,20 @@ def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
         applied_options({name: 1}, KINDS)
 
 
-@pytest.mark.parametrize("name", sorted(NO_COUNTERPART))
+@pytest.mark.parametrize("name", sorted(REFUSED_OF_OTHERS))
+def test_replacement_of_a_refused_option_is_named(name: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        applied_options({name.replace(".", "_"): 1}, KINDS)
+    assert str(raised.value) == f"unknown option {name.replace('.', '_')!r}; {REFUSED_OF_OTHERS[name]}"
+
+
+@pytest.mark.parametrize("name", ["proxy_url", "socks5_proxy", "connect_cb", "resolve_cb", "socket_cb"])
+def test_dial_replaces_proxies_and_sockets_of_other_clients(name: str) -> None:
+    with pytest.raises(ConfigError, match="give dial, an async function"):
+        applied_options({name: 1}, KINDS)
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS))
 def test_what_only_other_clients_have_can_be_left_out(name: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^unknown option '\w+'; it has no counterpart here; leave it out$"
