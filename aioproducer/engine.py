@@ -215,13 +215,13 @@ class Engine:
     async def start(
         self, going_on: GoingOn | None = None, *, wait: bool = True, timeout_s: float | None = None
     ) -> None:
-        """Get the first metadata answer, then run; with transactions, as whom *going_on* says.
+        """Get the first metadata answer, and start the tasks; a transactional producer takes the identity in *going_on*.
 
-        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`), which also limit the initialization
-        of transactions (None: `max_block_ms`). Without *wait*, return at once, and do all of it in the background.
+        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`). Initialization of transactions is limited
+        by `max_block_ms` and by *timeout_s*. Without *wait*, return at once; both continue in the background.
 
-        Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. Failed or cancelled,
-        everything is taken down again.
+        Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. A failed or cancelled start leaves no
+        connection or task behind.
         """
         if self._handover is not None:
             self.pool.take_over(self._handover.take())

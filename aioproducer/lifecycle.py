@@ -102,16 +102,16 @@ class Lifecycle:
         A failed or cancelled start leaves nothing behind and may be repeated.
 
         Args:
-            wait: None is `start_wait`. False: return at once in state `degraded`, and connect in the background. Calls that
-                need the cluster wait up to `max_block_ms`; `begin_transaction` waits for the producer id.
-            timeout_s: time limit of the start, in seconds. Connecting is repeated until then, at the reconnect backoff.
-                None is `bootstrap_timeout_ms`; 0 tries each address once.
+            wait: False: return at once in state `degraded`, and connect in the background; calls that need the cluster
+                wait up to `max_block_ms`, and `begin_transaction` waits for the producer id. Default: `start_wait`.
+            timeout_s: Time limit of the start, in seconds: failed connections are repeated until then, at the reconnect
+                backoff. 0: try each address once. Default: `bootstrap_timeout_ms`.
 
         Raises:
             ConnectionFailed: every bootstrap address failed; the message lists each with its cause.
             AuthenticationFailed: every address that was asked refused the login or the certificate. Waiting ends at once.
             ProducerClosed: the producer was closed, also during the start.
-            TransactionTimeout: no coordinator answered within `max_block_ms`. The coordinator's refusal of the
+            TransactionTimeout: no coordinator answered within `max_block_ms` or *timeout_s*. The coordinator's refusal of the
                 transactional id is raised as its own error.
         """
         if timeout_s is not None:

@@ -96,9 +96,10 @@ class Client:
         await self._patiently(partial(self._leaders_of, name))
 
     async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
-        """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again.
+        """Return the metadata of the cluster and these *topics*; None: of all topics. Failures are not retried.
 
-        *for_writing*: brokers may create the topics, unless `allow_auto_create_topics` is False, and return the authorized operations (KIP-430).
+        With *for_writing*, brokers may create the topics (unless `allow_auto_create_topics` is False) and return the authorized
+        operations (KIP-430).
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self._any_broker()

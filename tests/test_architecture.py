@@ -91,7 +91,7 @@ def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
 
 
 def test_an_editors_tab_says_which_file_it_is() -> None:
-    """Two of a name are a client's half and a broker's (`testing/`), types of messages and records, and aiokafka's name."""
+    """Only `__init__`, `types` (messages, records) and `partitioner` (ours, aiokafka's) are names of two modules on one side."""
     for broker in (False, True):
         named = Counter(
             path.stem for path in PACKAGE.rglob("*.py") if (PACKAGE / "testing" in path.parents) is broker

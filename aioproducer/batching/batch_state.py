@@ -78,7 +78,7 @@ class After(dict[BatchState, BatchState]):
         self._event = event
 
     def __missing__(self, state: BatchState) -> NoReturn:
-        raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # under -O, too
+        raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # also under -O
 
 
 RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.ABANDONED})

@@ -74,7 +74,7 @@ class PartitionQueue(QueueFields):
         self.sealed_bytes: int = 0
         """How large all records were together that batches were sealed with."""
         self.gone_in_doubt: Order = ()
-        """Place of the newest batch that may be in the log and is sent no more: it failed, or was split."""
+        """Place of the newest batch that may be in the log and is sent no more, because the batch failed or was split."""
         self.sequences: Final = PartitionSequences()
         self.numbered: int = 0
         """How many batches got a sequence."""
@@ -128,7 +128,7 @@ class PartitionQueue(QueueFields):
 
     @property
     def before_gone(self) -> list[Batch]:
-        """The batches to be sent again that precede the newest batch that is gone in doubt."""
+        """Batches to be sent again that are older than the newest batch gone in doubt."""
         return [each for each in self.retrying if each.order < self.gone_in_doubt]
 
     def is_newest(self, batch: Batch) -> bool:
@@ -136,14 +136,14 @@ class PartitionQueue(QueueFields):
         return not self.is_proved(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
 
     def is_denied_in_vain(self, batch: Batch) -> bool:
-        """True if the leader denies *batch*, the oldest, and all behind it, and may know only a batch that is gone in doubt."""
+        """True if the leader denies *batch*, the oldest, and all behind *batch*, and may recognise only a batch gone in doubt."""
         persistence = batch.persistence
         if not persistence.in_doubt or persistence.denials < DENIALS_BELIEVED:
             return False
         return self.gone_in_doubt > batch.order and self._asked_behind(batch)
 
     def _asked_behind(self, batch: Batch) -> bool:
-        """True if no batch behind *batch* remains to be asked for."""
+        """True if the leader was asked for all batches behind *batch*."""
         behind = (
             each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
         )
@@ -285,7 +285,7 @@ class PartitionQueue(QueueFields):
         insort(self.retrying, batch, key=_by_order)
 
     def note_gone(self, batch: Batch) -> None:
-        """Record that *batch* is sent no more, so that the leader cannot be asked for it."""
+        """Record that *batch* is sent no more, so the leader cannot be asked for this batch."""
         if batch.persistence.possible:
             self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
 

@@ -157,7 +157,7 @@ class Pace:
 
 
 class Paces(defaultdict[int, Pace]):
-    """The pace of each node that requests were written to, by its id, and the nodes nearby."""
+    """Pace of each node that requests were written to, by node id, and the nodes in the client's rack."""
 
     __slots__ = ("_time", "nearby")
 
@@ -165,7 +165,7 @@ class Paces(defaultdict[int, Pace]):
         super().__init__(Pace)
         self._time = time
         self.nearby: Collection[int] = ()
-        """Nodes that lead the partitions for records without a key, if one of the nodes leads any (KIP-1123)."""
+        """Nodes in the client's rack: preferred leaders for records without a key (KIP-1123). Empty: no preference."""
 
     def is_long(self, node_id: int) -> bool:
         """Whether a node would take long to answer one more request."""

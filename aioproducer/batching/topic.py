@@ -22,12 +22,14 @@ from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import TopicPartition
 
 IMPROVING_STEP: Final = 0.005
-"""Largest decrease of the estimated compression ratio per 16 KiB that compressed better than estimated …"""
+"""Largest decrease of the estimated compression ratio per `IMPROVING_STEP_BYTES` that compressed better than estimated."""
 IMPROVING_STEP_BYTES: Final = 16_384
-"""… which is the batch size of the JVM client …"""
+"""Default batch size of the JVM client, whose CompressionRatioEstimator lowers its estimate once per batch."""
 DETERIORATING_STEP: Final = 0.05
-"""… and smallest increase after a batch that compressed worse, as in the JVM client's CompressionRatioEstimator. It limits the
-decrease per batch, so batches that compress better and worse in turn keep within RATE_MARGIN."""
+"""Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client.
+
+Also the largest decrease per batch, so that batches that compress better and worse in turn keep within RATE_MARGIN.
+"""
 RATE_MARGIN: Final = 1.05
 """A batch that is compressed so much less than is estimated still keeps to its limits."""
 PROBE_TIMES: Final = 1.25
@@ -416,7 +418,10 @@ class TopicQueues(TopicFields):
         return self._paces.is_sooner(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
-        """Return the partitions for records without a key: with a leader that is not stalled, and nearby if one is."""
+        """Return the partitions for records without a key.
+
+        Partitions of stalled leaders are left out, then those outside the client's rack, unless no partition would remain.
+        """
         choice = self.available
         if self._stalled is not None and (stalled := self._stalled()):
             choice = [each for each in choice if self.leaders[each] not in stalled] or choice

@@ -113,7 +113,7 @@ def _print(path: Path, checked: Checked) -> None:
 
 
 def _meant(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the durations that *given* requests, or their defaults: one that does not fit others is adjusted."""
+    """Return the durations in *given*, or their defaults, before the configuration adjusts them."""
     meant = {
         name: KINDS[name].parse(value.strip()) if isinstance(value, str) else value
         for name, value in given.items()

@@ -200,7 +200,7 @@ def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
 
 
 def file_options(command: C) -> C:
-    """`--config-prefix` and `--config-providers`, which are about a configuration file."""
+    """Add the options of a configuration file: `--config-prefix` and `--config-providers`."""
     prefix = click.option(
         "--config-prefix",
         metavar="PREFIX",
@@ -229,7 +229,7 @@ def config_prefix() -> str:
 
 
 def config_providers() -> list[str]:
-    """Return the config providers that values of the configuration file may name."""
+    """Return the allowed config providers of references in the configuration file."""
     return [each.strip() for each in _of_context(_PROVIDERS).split(",") if each.strip()]
 
 

@@ -23,7 +23,7 @@ PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
 IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
 _OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
-"""Last words of secrets of other clients, such as `basic.auth.user.info`."""
+"""Suffixes of names of other clients' secrets, such as `basic.auth.user.info`."""
 _IN_PYTHON: Final = re.compile(r"\b(?:sasl|security|ssl)_[a-z0-9_]+\b")
 
 
@@ -150,7 +150,7 @@ def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: 
     ):
         environment = f", or into the environment as {_variable(option)}" if option in secret_names() else ""
         raise click.BadParameter(
-            f"everybody on this machine can see {name} in an argument: put it into --config{environment}",
+            f"other users of this machine can see {name} in an argument; put it into --config{environment}",
             ctx,
             param,
         )

@@ -1,4 +1,4 @@
-"""Options of a file or mapping, as written for any Kafka client: which have an effect, and which do not."""
+"""Options of a file or mapping for any Kafka client, sorted by their effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NESTED: Final = re.compile(r"(?P<producer>producer\.)?(?:properties\.)?")
 _SECTION: Final = re.compile(r"\[[^\[\]]*\]")
 _OTHER_SECTION: Final = re.compile(r"\[(?:admin|consumer|streams)[^\]]*\]", re.IGNORECASE)
 _WORDS: Final = frozenset(("common", "default", "kafka", "producer", "properties", "spark", "spring"))
-"""Segments of prefixes. A name without one of them is misspelt instead."""
+"""Segments of prefixes. A name without any of these segments counts as misspelt."""
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _KEYTAB: Final = {"sasl.kerberos.keytab": "keyTab", "sasl.kerberos.principal": "principal"}
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
@@ -69,7 +69,7 @@ class Reading:
     of_others: list[str] = field(default_factory=list)
     """Names of other clients."""
     ignored: dict[str, str] = field(default_factory=dict)
-    """Names of other clients for an option that the mapping gives under Kafka's name, which counts."""
+    """Ignored names of other clients, each with the name in the mapping that wins."""
 
     def log(self) -> None:
         """Log the names without effect; values are never logged."""
@@ -117,7 +117,7 @@ def read_mapping(
 
 
 def behind_prefix(options: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the *options* behind *prefix*, without it."""
+    """Return the *options* behind *prefix*, with the prefix removed from their names."""
     return {each.name: options[each.written] for each in _entries(options, prefix, [])}
 
 
@@ -223,7 +223,7 @@ def _translate(reading: Reading, entries: Sequence[Entry], references: Reference
 
 
 def _numbers(convert: Callable[[int], int]) -> Callable[[object], object]:
-    """Return a conversion of numbers; another value is left to the check of the option."""
+    """Return a conversion of numbers. Other values pass unchanged; the option refuses them later."""
 
     def converted(value: object) -> object:
         text = str(value).strip()
@@ -237,7 +237,7 @@ def _hostname_check(value: object) -> object:
 
 
 def _authorities(value: object) -> object:
-    return None if value == "probe" else value  # librdkafka then looks for those of the system
+    return None if value == "probe" else value  # in librdkafka: the authorities of the system
 
 
 def _retriever(value: object) -> object:
@@ -263,7 +263,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[object], object]]] = {
 
 
 def _collect_login(reading: Reading, entry: Entry, references: References, login: dict[str, str]) -> None:
-    """Keep an option of librdkafka that Kafka writes into `sasl.jaas.config`."""
+    """Keep an option of librdkafka that is part of `sasl.jaas.config` in Kafka."""
     dotted = dotted_name(entry.name)
     try:
         text = references.resolved(str(entry.value or "").strip())
@@ -327,7 +327,7 @@ def _entries(
 
 
 def _plain(name: str) -> tuple[str, bool]:
-    """Return *name* without segments of Spring and in Kafka's spelling; True if it stood behind `producer.`."""
+    """Return *name* in Kafka's spelling, without segments of Spring; True if the name was behind `producer.`."""
     nested = _NESTED.match(name)
     assert nested is not None, "every part of the pattern is optional"
     rest = name[nested.end() :]

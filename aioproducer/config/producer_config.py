@@ -69,11 +69,11 @@ class ProducerConfig(Options):
         *,
         is_mapping: bool = False,
     ) -> None:
-        """Check and keep the options *given*; errors name an option as it was *written*.
+        """Check and keep the options *given*; errors contain the names as *written*.
 
         Raises:
-            ConfigError: all *mistakes*, and those of this check. Options in *wrong* have a mistake already, so
-                rules about them are not checked.
+            ConfigError: all *mistakes*, and the mistakes found here. Rules about the options in *wrong*, which have a
+                mistake already, are not checked.
         """
         found: list[str | ConfigError] = list(mistakes)
         faulty = set(wrong)
@@ -106,7 +106,7 @@ class ProducerConfig(Options):
         sasl_oauthbearer_allowed_files: str | Sequence[str | os.PathLike[str]] | None = None,
         sasl_oauthbearer_allowed_urls: str | Sequence[str] | None = None,
     ) -> Self:
-        """Return the configuration in *options*: Kafka's names (`linger.ms`) or ours, values as text or as Python objects.
+        """Return the configuration in *options*: Kafka's names (`linger.ms` or `linger_ms`), values as text or Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
         StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
@@ -116,17 +116,17 @@ class ProducerConfig(Options):
 
         Args:
             options: Names and values.
-            bootstrap_servers: Brokers instead of those in *options*. Files for Kafka's tools often contain none.
-            prefix: Take the options behind this prefix (`producer.`, `spring.kafka.`) or section (`[default]`), without
-                it; several prefixes: later prefixes win. Other options are left out. Default: no prefix.
-            config_providers: Config providers (KIP-297) that references in values may name: some of `env`, `file` and
+            bootstrap_servers: Brokers; override those in *options*. Files for Kafka's tools often contain none.
+            prefix: Read only the options behind this prefix (`producer.`, `spring.kafka.`) or in this section (`[default]`).
+                If several prefixes give an option, the last prefix wins. Default: no prefix.
+            config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
                 `directory`. Default: none; a reference is then an error.
             sasl_oauthbearer_allowed_files: Files that *options* may name for OAUTHBEARER.
             sasl_oauthbearer_allowed_urls: Token endpoints that *options* may name.
 
         Raises:
-            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed. The text
-                lists all mistakes, one a line.
+            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed. The error
+                lists all mistakes, one per line.
         """
         config = cls.__new__(cls)
         allowed = {
@@ -191,9 +191,11 @@ class ProducerConfig(Options):
 
         Args:
             source: A path, or the text.
-            bootstrap_servers: As in `from_mapping`.
-            prefix: As in `from_mapping`.
-            config_providers: As in `from_mapping`.
+            bootstrap_servers: Brokers; override those in the file.
+            prefix: Read only the options behind this prefix or in this section. If several prefixes give an option, the
+                last prefix wins. Default: no prefix.
+            config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
+                `directory`. Default: none; a reference is then an error.
             sasl_oauthbearer_allowed_files: Files that the file may name for OAUTHBEARER.
             sasl_oauthbearer_allowed_urls: Token endpoints that the file may name.
 

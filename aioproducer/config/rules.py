@@ -110,7 +110,7 @@ def _check_rack(config: Options, written: Mapping[str, str]) -> None:
 
 
 def limit_backoffs(config: Options, given: Collection[str]) -> None:
-    """Keep each pair of first and longest wait in order, as the JVM does: the longest one rules."""
+    """Limit each first wait to its maximum, as the JVM does. `reconnect_backoff_ms` alone is also its own maximum."""
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
         _set(config, "reconnect_backoff_max_ms", config.reconnect_backoff_ms)
     for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
@@ -166,7 +166,7 @@ def _check_batch_sizes(config: Options) -> None:
 
 
 def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> None:
-    """Refuse a size that is smaller than any record."""
+    """Refuse a size that fits no record."""
     value = getattr(config, name)
     if value < SMALLEST_BATCH:
         raise ConfigError(
@@ -199,7 +199,7 @@ def _check_encryption(config: Options) -> None:
 
 
 def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
-    """A record must have the time for one attempt; a default that is too short is lifted, as in the JVM."""
+    """Require the time for one attempt per record; raise a default that is too short, as in the JVM."""
     needed = min(math.ceil(config.linger_ms) + config.request_timeout_ms, INT32_MAX)
     if config.delivery_timeout_ms >= needed:
         return
@@ -232,4 +232,4 @@ def _vet_sources(
 
 
 def _set(config: Options, name: str, value: object) -> None:
-    object.__setattr__(config, name, value)  # frozen for everyone else
+    object.__setattr__(config, name, value)  # callers get a frozen dataclass

@@ -157,7 +157,7 @@ class ThreadedProducer:
         self.close()
 
     def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
-        """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
+        """Start the thread, and the producer in it. The end of the program closes a producer that is still open.
 
         *wait* and *timeout_s* are those of `Producer.start`.
 

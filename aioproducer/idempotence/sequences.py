@@ -42,7 +42,7 @@ Acknowledged: TypeAlias = tuple[tuple[int, ...], int, int]
 """An acknowledged batch: position in its partition, base offset, and end offset.
 
 The base offset is -1 if the leader only recognised the batch. The end offset is the log's end behind the batch, or behind
-an earlier batch that is forgotten; -1 if neither is known. A plain tuple costs half of a NamedTuple.
+an earlier batch that is forgotten; -1 if both are unknown. A plain tuple costs half of a NamedTuple.
 """
 
 
@@ -224,7 +224,7 @@ class Persistence:
     _denials: int = 0
     _remains_possible: bool = False
     half_of_possibly_persisted: bool = False
-    """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
+    """True for a part of a batch that may be in the log whole; the leader does not recognise such a part."""
 
     @property
     def possible(self) -> bool:

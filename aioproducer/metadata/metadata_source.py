@@ -412,7 +412,7 @@ async def open_to_any(
 ) -> Connection:
     """Return the first connection past its handshake to any address that the name in *address* stands for.
 
-    Without *resolves* the name is not looked up: the option `dial` gets the name.
+    Without *resolves*, *open_connection* receives the name itself, for the option `dial`.
 
     One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 

@@ -68,7 +68,7 @@ class Refusals:
 
     @property
     def is_final(self) -> bool:
-        """True if every address that was asked refused, or as many as may refuse; another attempt would be refused."""
+        """True if every address that was asked refused, or *most* addresses refused. Another bootstrap would be refused as well."""
         return self._refused > 0 and (not self._others or self._refused >= self._most)
 
     def patience_s(self, elapsed_s: float) -> float:

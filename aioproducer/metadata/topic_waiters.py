@@ -72,9 +72,10 @@ class NewAnswer:
 
 
 class Denials:
-    """Answers to requests after a call that deny the topic. One answer is no proof, because a new topic reaches brokers late.
+    """Counter of metadata answers that deny a topic, to requests sent after a call.
 
-    Proof is two answers of the only broker, two answers of different brokers, or `MOST_DENIALS` answers.
+    One answer is no proof, because a new topic reaches brokers late. Proof is two answers of the only broker, two
+    answers of different brokers, or `MOST_DENIALS` answers.
     """
 
     __slots__ = ("_count", "_first_node", "_requests")

@@ -184,8 +184,9 @@ class MetadataUpdater:
 
         Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
             AuthenticationFailed if nothing else has come of any request for a while;
-            TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker says
-            so; UnknownTopicOrPartition without `allow_auto_create_topics`, once brokers have denied the topic; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
+            TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker answers so;
+            UnknownTopicOrPartition without `allow_auto_create_topics`, once brokers have denied the topic;
+            ProducerClosed; the error given to `fail_all`. Cancelling stops only the waiting.
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")

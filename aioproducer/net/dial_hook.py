@@ -51,7 +51,7 @@ async def _over_socket(sock: socket.socket, make_protocol: MakeProtocol) -> asyn
 def _over_streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, make_protocol: MakeProtocol
 ) -> asyncio.Transport:
-    """Take the transport of a pair of streams over. Brokers send nothing before the first request."""
+    """Take over the transport of a pair of streams. No byte is lost: brokers send nothing before the first request."""
     transport = cast("asyncio.Transport", writer.transport)
     if transport.is_closing() or reader.at_eof():
         writer.close()

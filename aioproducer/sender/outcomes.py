@@ -21,8 +21,8 @@ PROBABLY_IN_THE_LOG: Final = (
     " resent in parts, none of which the broker accepts"
 )
 OUTCOME_UNKNOWN: Final = (
-    "the leader denies an earlier, unanswered attempt, but a later batch failed without an answer, and the leader may know"
-    " only that batch"
+    "the leader denies an earlier, unanswered attempt, which proves nothing: a later batch failed or was split without an"
+    " answer, and the leader may recognise only that batch"
 )
 
 
@@ -66,7 +66,7 @@ class Fail(NamedTuple):
     of_record: bool = False
     """True if each record is refused for its own content."""
     before_gone: bool = False
-    """True if all batches that precede a batch gone in doubt fail with it."""
+    """True if all batches before the batch that is gone in doubt fail as well."""
 
 
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
@@ -86,7 +86,7 @@ class Standing(NamedTuple):
     half_of_possibly_persisted: bool
     """A part of a batch that may be in the log whole."""
     denied_in_vain: bool
-    """The leader denies it and all behind it, and may know only a later batch that is gone."""
+    """True if the leader denies this batch and all behind it, and may recognise only a later batch that is gone."""
     last_attempt: bool
     """`retries` is used up."""
     transactional: bool = False

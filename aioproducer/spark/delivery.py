@@ -67,7 +67,7 @@ class ExactlyOnce(NamedTuple):
         return f"{self.prefix}.d"
 
     def lasts_ms(self, timeout_ms: int) -> float:
-        """Return the maximum age of a transaction at its commit, of transactions with *timeout_ms*; -1 is no timeout.
+        """Return the maximum age at commit of a transaction with the timeout *timeout_ms*; -1 is no timeout.
 
         With any number of tasks, the second half of the timeout is left for a driver that takes over.
         """

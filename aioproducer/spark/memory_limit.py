@@ -27,7 +27,7 @@ M_ARENA_MAX: Final = -8
 LARGE_BYTES: Final = 1024 * 1024
 """Blocks from this size on go back to the operating system at once."""
 ARENA_BYTES: Final = 128 * 1024 * 1024
-"""Address space that mimalloc, Arrow's allocator, reserves for itself as soon as it is free under a limit."""
+"""Address space that mimalloc, Arrow's allocator, reserves under a limit as soon as this much is free."""
 STATM: Final = Path("/proc/self/statm")
 MAX_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -57,7 +57,7 @@ def buffer_bytes(default: int, largest_request: int) -> int:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return True if *error* is, or was caused by, a MemoryError: the producer's own task may be the first without memory."""
+    """Return True if *error* is a MemoryError or was caused by one, for example in a task of the producer."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     return error is not None

@@ -142,11 +142,11 @@ def log_topic_unchecked(topic: str, reason: str) -> None:
 
 
 _slow: Final[set[str]] = set()
-"""Queries and jobs with a slow batch that was logged: once in each process."""
+"""Queries and jobs whose first slow batch was logged in this process."""
 
 
 def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
-    """Log that a batch took *age_s*, and that a batch fails after *lasts_s*."""
+    """Log that *batch* took *age_s* seconds, and that batches fail after *lasts_s* seconds; once per query."""
     if batch.name in _slow:
         return
     _slow.add(batch.name)

@@ -95,12 +95,12 @@ class Transactions:
     # --- what the user calls -------------------------------------------------------------------------------------
 
     async def initialize(self, going_on: GoingOn | None = None, timeout_s: float = inf) -> None:
-        """Get a producer id, which fences whoever had this transactional id before, and aborts what that has left.
+        """Get a producer id. This fences the earlier producer of the transactional id, and aborts its open transaction.
 
-        *going_on* is for who goes on where another process has left off.
+        *going_on* has the identity of another process whose transaction this producer continues.
 
-        Raises: TransactionTimeout after *timeout_s* seconds, at most `max_block_ms`; what the coordinator refuses it for; AuthenticationFailed if
-            brokers refuse the login.
+        Raises: TransactionTimeout after *timeout_s* seconds, at most `max_block_ms`; the coordinator's refusal;
+            AuthenticationFailed if brokers refuse the login.
         """
         self.manager.initialize()
         if going_on is not None:
@@ -122,7 +122,7 @@ class Transactions:
         raise_outcome(task)
 
     def initialize_later(self) -> None:
-        """Get a producer id in the background; `begin` waits for the id, and raises its refusal."""
+        """Get a producer id in the background; `begin` waits for the id, and raises the coordinator's refusal."""
         self.manager.initialize()
         self._renewing = self._spawn(self._initialize(), "initialize")
 

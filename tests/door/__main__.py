@@ -29,7 +29,8 @@ SOURCES = {
 PROGRAMS = ("faststream", "faust", "kafkaesk", "opentelemetry")
 OF_FASTSTREAM = [f"tests/brokers/kafka/test_{each}.py" for each in ("publish", "connect", "parser", "router")]
 LIKE_AIOKAFKA = ["--noconftest", "-o", "filterwarnings="]
-"""There each warning is an error: pytest-asyncio's of an option, and one of a producer that a failed test left open."""
+"""pytest arguments for aiokafka's tests, whose filterwarnings make two warnings errors: pytest-asyncio's about an option,
+and the warning of a producer that a failed test left open."""
 OF_AIOKAFKA = [*LIKE_AIOKAFKA, "tests/test_producer.py"]
 OF_TRANSACTIONS = [
     *LIKE_AIOKAFKA,

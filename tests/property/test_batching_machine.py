@@ -304,7 +304,7 @@ class BatchingMachine(RuleBasedStateMachine):
         return self.world.has(batch) or (batch.persistence.possible and self.follows_a_gap(batch))
 
     def precedes_one_gone(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether *batch* may be in the log, and a leader that denies it may have a batch behind it that is gone."""
+        """True if *batch* may be in the log, and a leader that denies *batch* may have a later batch that is gone."""
         return batch.persistence.possible and queue.gone_in_doubt > batch.order
 
     def follows_a_gap(self, batch: Batch) -> bool:

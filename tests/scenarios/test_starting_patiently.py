@@ -83,7 +83,7 @@ class TestWaitingStart:
             assert now() == 0
 
     @story
-    async def test_waiting_ends_once_a_late_address_refuses_like_the_others(self) -> None:
+    async def test_waiting_ends_when_a_late_address_refuses_as_well(self) -> None:
         async with secured("PLAIN", brokers=2) as cluster:
             cluster.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)
             await cluster.stop_broker(2)
@@ -113,7 +113,7 @@ class TestWaitingStart:
             assert now() < 1
 
     @story
-    async def test_start_waits_for_an_absent_address_beside_one_that_refuses(self) -> None:
+    async def test_start_waits_for_address_beside_one_that_refuses(self) -> None:
         async with secured("PLAIN", brokers=2) as cluster:
             cluster.on("sasl_authenticate", node=1, times=None).answer(SaslAuthenticationFailed)
             await cluster.stop_broker(2)

@@ -72,13 +72,13 @@ async def unanswered(
 
 
 async def restart(cluster: Cluster) -> None:
-    """Let the leader know the last batch only, as from its snapshot."""
+    """Let the leader remember only the last batch, as if restored from its snapshot."""
     await cluster.stop_broker(1)
     await cluster.start_broker(1)
 
 
 async def outcomes(sending: Sequence[asyncio.Future[RecordMetadata]]) -> list[RecordMetadata | ProducerError]:
-    """Return the outcomes of *sending*, which come without a wait for the delivery timeout."""
+    """Return the outcomes of *sending*, which arrive before the delivery timeout."""
     began_at = now()
     results = await asyncio.gather(*sending, return_exceptions=True)
     assert now() - began_at < PROMPT_S

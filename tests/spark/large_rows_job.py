@@ -1,4 +1,4 @@
-"""What tests/spark/test_cluster.py runs with a limit of the memory of Python: large rows at least once, then exactly once."""
+"""Job of tests/spark/test_cluster.py under a limit of Python's memory: large rows at least once, then exactly once."""
 
 from __future__ import annotations
 

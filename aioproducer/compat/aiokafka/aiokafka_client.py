@@ -131,11 +131,11 @@ class AIOKafkaClient:
         return True
 
     def add_topic(self, topic: str) -> asyncio.Future[bool]:
-        """Ask for the metadata of *topic*. The Future's result is True once its partitions are known."""
+        """Request the metadata of *topic*. The Future's result is True once the partitions are known."""
         return self.set_topics([topic])
 
     def set_topics(self, topics: Sequence[str]) -> asyncio.Future[bool]:
-        """Ask for the metadata of *topics*, and of all known topics if it is empty. Other topics stay known."""
+        """Request the metadata of *topics*; of all known topics if *topics* is empty. Other topics stay known."""
         engine = self._engine()
         deadline = engine.intake.loop.time() + self._producer.config.max_block_s
         return asyncio.ensure_future(

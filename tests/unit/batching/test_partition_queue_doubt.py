@@ -205,7 +205,7 @@ def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
 
 
 class TestDeniedInVain:
-    """The leader may know only a batch that is gone, so its denials never rule out the batches before that one."""
+    """The leader may recognise only a batch that is gone, so its denials never rule out the batches before that batch."""
 
     @staticmethod
     def queue_before_gone(count: int) -> tuple[PartitionQueue, list[Batch]]:

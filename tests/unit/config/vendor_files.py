@@ -29,7 +29,7 @@ _REGISTRY: Final = (
 
 
 class VendorFile(NamedTuple):
-    """A file, and what becomes of it."""
+    """A configuration file and its expected result."""
 
     name: str
     expected: Mapping[str, Any]

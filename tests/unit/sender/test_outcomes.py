@@ -123,7 +123,7 @@ class TestTooLarge:
 
     @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_half_of_a_batch_that_is_in_the_log_fails_once_nothing_else_can_be_why_it_is_refused(
+    def test_half_of_stored_batch_fails_when_its_sequence_is_refused(
         self, kind: type[BrokerError], oldest: bool, expected: type[Verdict]
     ) -> None:
         outcome = judge(
