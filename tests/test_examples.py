@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from aioproducer.testing import DecodedRecord, ThreadedCluster
+from examples.outbox import sqlalchemy_store
 from tests.services.serving import APPS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -40,6 +43,8 @@ def test_every_example_is_tested() -> None:
     by_kafka = {f"exactly_once_{consumer}.py" for consumer in ("aiokafka", "confluent", "kafka_python")}
     assert names == here | by_kafka  # by tests/kafka/test_exactly_once.py
     assert {path.parent.name for path in EXAMPLES.glob("*_app/app.py")} == set(APPS)  # by tests/services
+    outbox = {path.name for path in EXAMPLES.glob("outbox/*.py")}  # by tests/kafka/test_outbox.py
+    assert outbox == {"postgres.py", "sqlalchemy_store.py", "worker.py"}
 
 
 def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
@@ -88,6 +93,31 @@ def test_errors() -> None:
         "d: unknown: ask before paying again",
         "in the log: a, d",
     ]
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 1})
+async def test_outbox_worker_sends_rows_until_sigterm(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/shop.db"
+    engine = create_async_engine(url)
+    await sqlalchemy_store.create_tables(engine)
+    async with engine.begin() as connection:
+        for number in range(20):
+            await sqlalchemy_store.add(connection, "orders", b"k", b"%d" % number, {"traceparent": "00-1"})
+        await connection.execute(sqlalchemy_store.OUTBOX.update().values(shard=0))
+    await engine.dispose()
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "examples.outbox.worker", url, kafka_cluster.bootstrap_servers, "0"),
+        cwd=EXAMPLES.parent,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        records = await asyncio.to_thread(kafka_cluster.wait_for_records, "orders", 0, 20)
+    finally:
+        worker.terminate()
+    _, said = await worker.communicate()
+    assert (worker.returncode, b"ERROR" in said) == (0, False), said.decode()
+    assert [record.value for record in records] == [b"%d" % number for number in range(20)]
+    assert {record.headers for record in records} == {(("traceparent", b"00-1"),)}
 
 
 def test_test_your_code() -> None:
