@@ -10,10 +10,10 @@ import pytest
 
 from aioproducer import PreparedTransaction, Producer, TransactionAdmin
 from aioproducer.errors import ProducerFenced, TransactionLost, TransactionOutcomeUnknown
-from aioproducer.spark.decision_protocol import End
+from aioproducer.spark.decision_protocol import End, begin
 from aioproducer.spark.decision_records import DecisionView, Entry, Share, decision
 from aioproducer.spark.decision_topic import going_on, read_on
-from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from aioproducer.spark.delivery import BatchId, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
@@ -186,6 +186,19 @@ async def test_listing_waits_for_brokers_that_start_up(kafka_cluster: Cluster) -
     async with port(kafka_cluster) as kafka:
         kafka_cluster.on("metadata", times=2).rewrite(without_brokers("orders"))
         assert await kafka.ongoing("p.t.") == ["p.t.r.0.0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_first_use_left_open_is_aborted(kafka_cluster: Cluster, version: int) -> None:
+    delivery = ExactlyOnce(Guarantee.LOG, "p", None)
+    async with port(kafka_cluster) as kafka:
+        await begin(kafka, delivery)
+        await kafka.take_over(delivery.driver_id)
+        await prepared(kafka_cluster, delivery.beginning_id)
+        await begin(kafka, delivery)
+        known = (await kafka.describe([delivery.beginning_id]))[delivery.beginning_id]
+        assert known is not None
+        assert not known.is_open
 
 
 @pytest.mark.parametrize("version", VERSIONS)
