@@ -257,7 +257,7 @@ async def missing(
 
 
 async def _known(kafka: Kafka, delivery: ExactlyOnce) -> Mapping[str, Known | None]:
-    """Return what brokers know of the ids of drivers, of single tasks, and of the first use of the prefix."""
+    """Return the brokers' state of the ids of drivers, of single tasks, and of the first use of the prefix."""
     try:
         return await kafka.describe([delivery.driver_id, delivery.single_id, delivery.beginning_id])
     except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
@@ -329,8 +329,8 @@ async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]
             raise DeliveryError(
                 f"{batch} is not decided, nothing of it is to be seen: {share.transactional_id!r} began"
                 f" {age_ms / 1000:.0f} s ago, more than half of kafka.transaction.timeout.ms ({share.timeout_ms});"
-                " make that longer (and the brokers' transaction.max.timeout.ms), batches smaller, or maxBytesPerSecond"
-                " higher if it is set"
+                " raise this timeout (and the brokers' transaction.max.timeout.ms) or maxBytesPerSecond, if set, or write"
+                " smaller batches"
             )
 
 
