@@ -2,7 +2,7 @@
 
 With a broker as for quickstart.py, and `pip install aiohttp`; from the root of the clone, as it imports its neighbour:
 
-    python -m examples.aiohttp_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT in the environment
+    python -m examples.aiohttp_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT, … in the environment
     curl -i localhost:8000/orders --json '{"order": 1, "customer": "customer-7"}'
 """
 
@@ -44,8 +44,12 @@ routes = web.RouteTableDef()
 def make_producer() -> Producer:
     """Make the producer of this service; nothing is connected yet."""
     # max_block_ms: when the memory is full, a request is refused after a second instead of joining a long line
+    # bootstrap_timeout_ms: in containers a service may start before its brokers
     return Producer(
-        os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"), client_id="shop", max_block_ms=1_000
+        os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"),
+        client_id="shop",
+        max_block_ms=1_000,
+        bootstrap_timeout_ms=int(os.environ.get("BOOTSTRAP_TIMEOUT_MS", "0")),
     )
 
 

@@ -2,7 +2,7 @@
 
 With a broker as for quickstart.py, and `pip install fastapi uvicorn`; from the root of the clone:
 
-    python -m examples.fastapi_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT in the environment
+    python -m examples.fastapi_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT, … in the environment
     uvicorn examples.fastapi_app.app:app                  # the same with uvicorn's own options
     curl -i localhost:8000/orders --json '{"order": 1, "customer": "customer-7"}'
 """
@@ -54,8 +54,12 @@ class Click(BaseModel):
 def make_producer() -> Producer:
     """Make the producer of this service; nothing is connected yet."""
     # max_block_ms: when the memory is full, a request is refused after a second instead of joining a long line
+    # bootstrap_timeout_ms: in containers a service may start before its brokers
     return Producer(
-        os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"), client_id="shop", max_block_ms=1_000
+        os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092"),
+        client_id="shop",
+        max_block_ms=1_000,
+        bootstrap_timeout_ms=int(os.environ.get("BOOTSTRAP_TIMEOUT_MS", "0")),
     )
 
 
