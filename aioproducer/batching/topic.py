@@ -26,12 +26,12 @@ IMPROVING_STEP: Final = 0.005
 IMPROVING_STEP_BYTES: Final = 16_384
 """Default batch size of the JVM client, whose CompressionRatioEstimator lowers its estimate once per batch."""
 DETERIORATING_STEP: Final = 0.05
-"""Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client.
-
-Also the largest decrease per batch, so that batches that compress better and worse in turn keep within RATE_MARGIN.
-"""
+"""Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client."""
 RATE_MARGIN: Final = 1.05
-"""A batch that is compressed so much less than is estimated still keeps to its limits."""
+"""A batch that is compressed so much less than is estimated still keeps to its limits.
+
+The estimate falls by no more than this per batch, so batches that compress better and worse in turn keep to their limits.
+"""
 PROBE_TIMES: Final = 1.25
 """Size of a batch that tests for a raised limit, relative to the smallest refused size."""
 CLOSE_ENOUGH: Final = 64
@@ -152,7 +152,8 @@ class BatchLimits:
         rate = (len(batch.encoded or b"") - BATCH_OVERHEAD) / (batch.size - BATCH_OVERHEAD)
         step = DETERIORATING_STEP
         if rate <= self._estimate:
-            step = -min(IMPROVING_STEP * max(1.0, batch.size / IMPROVING_STEP_BYTES), DETERIORATING_STEP)
+            most = self._estimate * (1 - 1 / RATE_MARGIN)
+            step = -min(IMPROVING_STEP * max(1.0, batch.size / IMPROVING_STEP_BYTES), most)
         self._estimate = max(self._estimate + step, rate)
         self.rate = max(self._estimate * RATE_MARGIN, 1 / MOST_TIMES)
         self._set()
