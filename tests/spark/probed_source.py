@@ -102,7 +102,7 @@ def _patch() -> None:
 
     async def probed_send(self: Producer, topic: str, *arguments: Any, **options: Any) -> Any:
         if topic == TOPIC:
-            at("decision-next")
+            _at(self, "decision-next")
         return await send(self, topic, *arguments, **options)
 
     async def commit_in_two(self: KafkaPort, shares: Sequence[Share]) -> Mapping[Share, End]:
@@ -116,12 +116,18 @@ def _patch() -> None:
     KafkaPort.commit = commit_in_two  # type: ignore[method-assign]
 
 
+def _at(owner: object, point: str) -> None:
+    """Meet *point*; of the record of a prefix's first use (`PREFIX.b`), the point `first-use-…` in place of `decision-…`."""
+    name = owner.config.transactional_id if isinstance(owner, Producer) else getattr(owner, "_id", None)
+    at(point.replace("decision", "first-use") if (name or "").endswith(".b") else point)
+
+
 def _before(owner: type, name: str, point: str, *, in_task: bool = False) -> None:
     method: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
     async def probed(*arguments: Any, **options: Any) -> Any:
         if not in_task or TaskContext.get() is not None:
-            at(point)
+            _at(arguments[0], point)
         return await method(*arguments, **options)
 
     setattr(owner, name, probed)
@@ -135,7 +141,7 @@ def _on_its_way(owner: type, name: str, point: str) -> None:
         def written() -> None:
             on_written()
             if commit:
-                at(point)
+                _at(arguments[0], point)
 
         return await method(*arguments, commit=commit, on_written=written, **options)
 
@@ -147,7 +153,7 @@ def _after(owner: type, name: str, point: str) -> None:
 
     async def probed(*arguments: Any, **options: Any) -> Any:
         result = await method(*arguments, **options)
-        at(point)
+        _at(arguments[0], point)
         return result
 
     setattr(owner, name, probed)

@@ -59,10 +59,11 @@ TASKS: Final = {SINGLE: (1, 1), LOG: (2, 3)}
 
 OF_TASKS: Final = ("task-before-init", "task-amid-rows", "task-before-flush", "task-flushed")
 OF_DECISIONS: Final = ("commit-called", "decision-next", "decision-written", "decision-sent", "decision-made")
+OF_FIRST_USE: Final = ("first-use-written", "first-use-made")
 OF_ENDS: Final = ("commit-sent", "between-commits", "before-done", "commit-done")
 STEPS: Final = {
-    SINGLE: (*OF_TASKS, *OF_DECISIONS, "commit-done"),
-    LOG: ("before-init", "planned", *OF_TASKS, *OF_DECISIONS, *OF_ENDS),
+    SINGLE: (*OF_FIRST_USE, *OF_TASKS, *OF_DECISIONS, "commit-done"),
+    LOG: ("before-init", *OF_FIRST_USE, "planned", *OF_TASKS, *OF_DECISIONS, *OF_ENDS),
 }
 
 
@@ -220,7 +221,7 @@ def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: 
 
 @needs_stream_sink
 @in_the_long_form
-@steps(of=("task-flushed", *OF_DECISIONS))
+@steps(of=("first-use-written", "task-flushed", *OF_DECISIONS))
 def test_a_driver_that_was_replaced_decides_nothing(
     job: Job, guarantee: str, step: str, tmp_path: Path
 ) -> None:
