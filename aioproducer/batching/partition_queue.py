@@ -301,8 +301,6 @@ class PartitionQueue(QueueFields):
 
         Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
         """
-        if self.sequences.behind_gap(self.gone_in_doubt):
-            self.gone_in_doubt = ()
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
             if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
@@ -312,6 +310,8 @@ class PartitionQueue(QueueFields):
             batch.persistence.ruled_out()
             batch.renumber()
             self.put_back(batch)
+        if self.sequences.behind_gap(self.gone_in_doubt):  # the loop may have found the gap
+            self.gone_in_doubt = ()
 
     def leave_cluster(self) -> None:
         """Continue in another cluster, whose logs have no batch and no sequence of this producer."""

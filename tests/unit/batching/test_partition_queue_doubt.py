@@ -247,3 +247,13 @@ class TestDeniedInVain:
         queue.request_epoch_bump(first)
         assert queue.gone_in_doubt == ()
         assert list(queue.batches) == [second]
+
+    def test_gone_batch_is_forgotten_behind_a_gap_of_the_same_bump(self) -> None:
+        queue, [first, second, gone] = doubted(3)
+        second.persistence.ruled_out()
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        assert queue.gone_in_doubt == ()
+        deny(first)
+        assert queue.is_newest(first)
+        assert not queue.is_denied_in_vain(first)
