@@ -46,7 +46,7 @@ class ShardTaken(Exception):
 class OutboxStore(Protocol):
     """One shard of an outbox table. Each method is one database transaction.
 
-    After a later claim of the shard, `note` and `finish` must change nothing and raise `ShardTaken`; `read` may.
+    After a later claim of the shard, `note` and `finish` must change nothing and raise `ShardTaken`; `read` may raise it.
     """
 
     async def claim(self) -> tuple[int, str]:
@@ -99,7 +99,7 @@ async def relay(
         async with TransactionAdmin(bootstrap_servers, **options) as admin:
             if note:
                 await _end_noted(store, admin, note)
-            if prefix and claim > 1:  # else the last worker could hold back readers, or continue
+            if prefix and claim > 1:  # the last worker could block readers, or continue
                 await admin.fence(f"{prefix}-{claim - 1}")
     if prefix:
         options["transactional_id"] = f"{prefix}-{claim}"
@@ -134,7 +134,7 @@ async def _end_noted(store: OutboxStore, admin: TransactionAdmin, note: str) -> 
 async def _send_rows(
     store: OutboxStore, producer: Producer, rows: Sequence[OutboxRow], *, in_transaction: bool
 ) -> bool:
-    """Send *rows* and record their outcomes. Return True if a row is refused, and fewer rows will show which one."""
+    """Send *rows* and record their outcomes. Return True if fewer rows must be sent to find a refused row."""
     failed = await (_commit(store, producer, rows) if in_transaction else _send(producer, rows))
     refused: dict[int, str] = {}
     for row_id, error in failed.items():
