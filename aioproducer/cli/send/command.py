@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,20 @@ def constant_headers(
     return tuple(headers)
 
 
+def take_delimiter(ctx: click.Context, param: click.Parameter, value: str) -> bytes:
+    r"""Return the bytes of a delimiter in which \n, \r, \t, \0 and \\ are escapes, and \xHH is a byte."""
+    escapes = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+    def unescape(found: re.Match[bytes]) -> bytes:
+        code = found[1].decode()
+        return bytes.fromhex(code[1:]) if code[0] == "x" else escapes[code]
+
+    delimiter = re.sub(rb"\\(x[0-9a-fA-F]{2}|[nrt0\\])", unescape, value.encode(errors="surrogateescape"))
+    if not delimiter:
+        raise click.BadParameter("must not be empty", ctx, param)
+    return delimiter
+
+
 FIELD_OPTIONS = ("value", "key", "headers", "partition")
 
 
@@ -59,6 +74,15 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
     help="A value per line; JSON per line; or a length in 4 bytes, big endian, then the value.",
 )
 @click.option("--key-separator", metavar="TEXT", help=r"lines: separates key and value; \t is a tab.")
+@click.option(
+    "--delimiter",
+    metavar="TEXT",
+    default=r"\n",
+    show_default=True,
+    callback=take_delimiter,
+    help=r"lines, json: the end of each record, such as \0 or \x1e.",
+)
+@click.option("--force", is_flag=True, help="lines, json: send binary input instead of refusing it.")
 @click.option(
     "--record-key",
     metavar="TEXT",
@@ -125,6 +149,8 @@ def send(  # noqa: PLR0917 - click passes names
     on_error: str,
     run: str | None,
     as_json: bool,  # noqa: FBT001 - likewise
+    delimiter: bytes,
+    force: bool,  # noqa: FBT001 - likewise
     **fields: str | None,
 ) -> None:
     """Send what is in FILES, or on standard input, to TOPIC, one record after the other.
@@ -159,12 +185,18 @@ def send(  # noqa: PLR0917 - click passes names
         raise WrongOption(
             "in a transaction all of the input lands or nothing: leave out --on-error, or the transactional id"
         )
+    if form == "length-prefixed" and (force or delimiter != b"\n"):
+        raise click.UsageError("--delimiter and --force need --format lines or json")
     work = {"topic": topic, "format": form, "run": run}
+    if delimiter != b"\n":
+        work["format"] = f"{form} delimited by {delimiter.hex()}"
     plan = Plan(
         config=config,
         topic=topic,
         paths=paths,
-        format=replace(_format(form, key_separator, names, record_key), headers=headers),
+        format=replace(
+            _format(form, key_separator, names, record_key), headers=headers, delimiter=delimiter, force=force
+        ),
         rate=rate,
         run=run,
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),

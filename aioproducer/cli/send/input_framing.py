@@ -7,6 +7,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 LENGTH_BYTES: Final = 4
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""UTF-8's mark at the beginning of a file, which is no part of the first record."""
 
 
 class Whole(NamedTuple):
@@ -33,34 +35,51 @@ class Framing(Protocol):
 
 
 class Lines:
-    """Each line is a record; LF or CRLF ends it, or the end of the file.
+    """Records that end with *delimiter* or with the file; a CR before LF is no part of the record.
 
-    A line that grows beyond *limit* bytes is refused: no broker would take it, and memory has an end.
+    A record that grows beyond *limit* bytes is refused: no broker would accept it, and memory is bounded.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, delimiter: bytes = b"\n") -> None:
         self._limit = limit
+        self._delimiter = delimiter
         self._begun: list[bytes] = []
+        self._tail = b""
+        """Last bytes of the unfinished record: a delimiter may begin there."""
+        self._first = True
 
     def feed(self, data: bytes) -> Whole:
-        """Return the lines that end in *data*."""
+        """Return the records that end in *data*."""
+        delimiter = self._delimiter
         self._begun.append(data)
-        if b"\n" in data:
+        if delimiter in self._tail + data:
             raw = b"".join(self._begun)
-            *lines, begun = raw.split(b"\n")
+            *lines, begun = raw.split(delimiter)
             self._begun = [begun]
-            if lines:
-                ends = accumulate(len(line) + 1 for line in lines)
-                whole = [line.removesuffix(b"\r") for line in lines]
-                return Whole(whole, list(ends), raw[: len(raw) - len(begun)])
-        if sum(map(len, self._begun)) > self._limit:
+            ends = accumulate(len(line) + len(delimiter) for line in lines)
+            whole = Whole(self._items(lines), list(ends), raw[: len(raw) - len(begun)])
+        else:
+            whole = NOTHING
+        if len(delimiter) > 1:
+            self._tail = (self._tail + data if whole is NOTHING else self._begun[0])[1 - len(delimiter) :]
+        if whole is NOTHING and sum(map(len, self._begun)) > self._limit:
             raise ValueError(f"it is longer than max.request.size = {self._limit:,} bytes")
-        return NOTHING
+        return whole
 
     def finish(self) -> Whole:
-        """Return the last line, if nothing ended it."""
+        """Return the last record, if no delimiter ended it."""
         raw = b"".join(self._begun)
-        return Whole([raw.removesuffix(b"\r")], [len(raw)], raw) if raw else NOTHING
+        if self._first and raw == BYTE_ORDER_MARK:
+            return NOTHING
+        return Whole(self._items([raw]), [len(raw)], raw) if raw else NOTHING
+
+    def _items(self, lines: list[bytes]) -> list[bytes]:
+        if self._delimiter == b"\n":
+            lines = [line.removesuffix(b"\r") for line in lines]
+        if self._first:
+            self._first = False
+            lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+        return lines
 
 
 class LengthPrefixed:

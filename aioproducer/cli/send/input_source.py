@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer.cli.send.input_framing import Framing, Whole
+from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
 from aioproducer.cli.send.unpacking import is_compressed, unpacked
 from aioproducer.escaping import escaped
 
@@ -59,27 +60,81 @@ class Block:
 
 
 async def blocks(
-    paths: Sequence[str], new_framing: Callable[[], Framing], unit: str
+    paths: Sequence[str],
+    new_framing: Callable[[], Framing],
+    unit: str,
+    new_check: Callable[[], TextCheck] | None = None,
 ) -> AsyncGenerator[Block, None]:
     """Yield what is in *paths*; a record ends with its file at the latest. *unit* is what a record is called.
 
+    With *new_check*, binary input is refused; of all regular files before the first record of any.
+
     Raises: InputError.
     """
+    if new_check is not None:
+        await _check_files(paths, new_check)
     for path in paths:
-        file = "standard input" if path == STDIN else escaped(path)
+        file = _named(path)
         framing, count = new_framing(), 0
         try:
-            async with aclosing(_read(path)) as stored, aclosing(unpacked(stored)) as pieces:
+            async with (
+                aclosing(_read(path)) as stored,
+                aclosing(_text(unpacked(stored), new_check)) as pieces,
+            ):
                 async for data in pieces:
                     if (whole := framing.feed(data)).items:
                         yield Block(whole, file, count + 1)
                         count += len(whole.items)
             if (whole := framing.finish()).items:
                 yield Block(whole, file, count + 1)
+        except BinaryInput as error:
+            raise InputError(f"{file}: {error}") from error
         except ValueError as error:
             raise InputError(f"{file}, {unit} {count + 1}: {error}") from error
         except OSError as error:
             raise InputError(f"{file}: {error.strerror}") from error
+
+
+def _named(path: str) -> str:
+    return "standard input" if path == STDIN else escaped(path)
+
+
+async def _text(
+    pieces: AsyncGenerator[bytes, None], new_check: Callable[[], TextCheck] | None
+) -> AsyncGenerator[bytes, None]:
+    """Yield *pieces*. Raises: BinaryInput: they begin as a binary file does."""
+    async with aclosing(pieces):
+        if new_check is None:
+            async for data in pieces:
+                yield data
+            return
+        check = new_check()
+        async for data in pieces:
+            if text := check.feed(data):
+                yield text
+        if text := check.finish():
+            yield text
+
+
+async def _check_files(paths: Sequence[str], new_check: Callable[[], TextCheck]) -> None:
+    """Read the beginning of each regular file. Raises: InputError: one is binary."""
+    for path in paths:
+        try:
+            if path == STDIN or not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - returns at once
+                continue
+            size = 0
+            async with (
+                aclosing(_read(path)) as stored,
+                aclosing(_text(unpacked(stored), new_check)) as pieces,
+            ):
+                async for data in pieces:
+                    size += len(data)
+                    if size >= HEAD_BYTES:
+                        break
+        except BinaryInput as error:
+            raise InputError(f"{_named(path)}: {error}") from error
+        except (OSError, ValueError):
+            continue  # reading the file reports the error behind the records before it
 
 
 def size_of(paths: Sequence[str]) -> int | None:

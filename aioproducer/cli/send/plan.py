@@ -11,6 +11,7 @@ from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.dead_letters import DeadLetters
 from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
+from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
@@ -27,6 +28,10 @@ class Format:
     """Of every record."""
     headers: Sequence[Header] = ()
     """Of every record, before its own."""
+    delimiter: bytes = b"\n"
+    """End of each record in the line and JSON formats."""
+    force: bool = False
+    """True if binary input is sent in the line and JSON formats."""
 
     @property
     def unit(self) -> str:
@@ -35,7 +40,16 @@ class Format:
 
     def framing(self, limit: int) -> Callable[[], Framing]:
         """Return what takes each file apart; a record has at most *limit* bytes."""
-        return partial(LengthPrefixed if self.name == "length-prefixed" else Lines, limit)
+        if self.name == "length-prefixed":
+            return partial(LengthPrefixed, limit)
+        return partial(Lines, limit, self.delimiter)
+
+    @property
+    def check(self) -> Callable[[], TextCheck] | None:
+        """Factory of the check of each input; None if any bytes are accepted."""
+        if self.force or self.name == "length-prefixed":
+            return None
+        return partial(TextCheck, nul=b"\0" in self.delimiter)
 
     def decode(self, known: Collection[int], *, skips: bool = False) -> Decode:
         """Return what makes columns; *known* are the topic's partitions. With *skips* it leaves out what makes no sense."""

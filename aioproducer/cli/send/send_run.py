@@ -163,7 +163,7 @@ class Sending:
         pace = _Pace(plan.rate)
         try:
             async with (
-                aclosing(blocks(plan.paths, framing, plan.format.unit)) as source,
+                aclosing(blocks(plan.paths, framing, plan.format.unit, plan.format.check)) as source,
                 aclosing(self._behind(remembered, source)) as rest,
             ):
                 async for block in rest:

@@ -1,4 +1,4 @@
-"""Unpacking of input that is compressed: gzip and zstd are known by their first bytes, wherever they come from."""
+"""Decompression of input: gzip, zstd, bzip2, xz and lz4 are recognised by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import sys
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 PIECE_BYTES: Final = 1024 * 1024
 """At most so much is unpacked at once: a small file may hold a large one."""
@@ -85,8 +86,68 @@ class Unzstd:
             raise ValueError("the zstd file ends too early: is it whole?")
 
 
-MAGIC: Final[dict[bytes, Callable[[], Unpacking]]] = {b"\x1f\x8b\x08": Gunzip, b"\x28\xb5\x2f\xfd": Unzstd}
-"""What such a file begins with. No line of text does, and no length that a record could have."""
+class Decompressing:
+    """A decompressor of the standard library's interface, for one stream or several in a row."""
+
+    def __init__(self, name: str, new: Callable[[], Any], errors: tuple[type[Exception], ...]) -> None:
+        self._name = name
+        self._new = new
+        self._errors = errors
+        self._stream = new()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed bytes of *data*, in pieces of at most `PIECE_BYTES`."""
+        while True:
+            if self._stream.eof:
+                if not (data := data.lstrip(b"\0")):
+                    return  # padding between and behind streams
+                self._stream = self._new()
+            try:
+                piece = self._stream.decompress(data, PIECE_BYTES)
+            except self._errors as error:
+                raise ValueError(f"the {self._name} file is damaged: {error}") from error
+            data = (self._stream.unused_data or b"") if self._stream.eof else b""
+            if piece:
+                yield piece
+            if not data and (self._stream.eof or self._stream.needs_input):
+                return
+
+    def finish(self) -> None:
+        """Check that the last stream has ended."""
+        if not self._stream.eof:
+            raise ValueError(f"the {self._name} file ends too early: is it whole?")
+
+
+def _bunzip2() -> Unpacking:
+    from bz2 import BZ2Decompressor
+
+    return Decompressing("bzip2", BZ2Decompressor, (OSError, ValueError))
+
+
+def _unxz() -> Unpacking:
+    from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
+
+    return Decompressing("xz", partial(LZMADecompressor, FORMAT_XZ), (LZMAError,))
+
+
+def _unlz4() -> Unpacking:
+    from lz4.frame import LZ4FrameDecompressor
+
+    return Decompressing("lz4", LZ4FrameDecompressor, (RuntimeError,))
+
+
+MAGIC: Final[dict[bytes, Callable[[], Unpacking]]] = {
+    b"\x1f\x8b\x08": Gunzip,
+    b"\x28\xb5\x2f\xfd": Unzstd,
+    b"\xfd7zXZ\0": _unxz,
+    b"\x04\x22\x4d\x18": _unlz4,
+    **{
+        b"BZh%d%b" % (level, block): _bunzip2
+        for level in range(1, 10)
+        for block in (b"1AY&SY", b"\x17rE8P\x90")
+    },
+}
+"""First bytes of compressed files. No line of text begins with them, and no length of an ordinary record."""
 
 
 async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:

@@ -74,3 +74,28 @@ def test_a_binary_record_that_the_input_cuts_is_refused(cut: int) -> None:
     assert framing.feed(prefixed(b"good") + prefixed(b"value")[:cut]).items == [b"good"]
     with pytest.raises(ValueError, match="ends in the middle"):
         framing.finish()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+@pytest.mark.parametrize("delimiter", [b"\0", b"\x1e", b"||", b"\r\n", b"aab"])
+def test_lines_end_at_any_delimiter(delimiter: bytes, step: int) -> None:
+    raw = delimiter.join([b"one\n", b"", b"a", b"last"])
+    lines = Lines(1_000, delimiter)
+    items: list[bytes] = []
+    for start in range(0, len(raw), step):
+        items += lines.feed(raw[start : start + step]).items
+    items += lines.finish().items
+    assert items == raw.split(delimiter)
+
+
+def test_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    raw = b"\xef\xbb\xbfone\n\xef\xbb\xbftwo"
+    lines = Lines(1_000)
+    first, last = lines.feed(raw), lines.finish()
+    assert [*first.items, *last.items] == [b"one", b"\xef\xbb\xbftwo"]
+    assert first.raw + last.raw == raw
+
+
+def test_file_of_a_byte_order_mark_alone_has_no_line() -> None:
+    lines = Lines(1_000)
+    assert (lines.feed(b"\xef\xbb\xbf").items, lines.finish().items) == ((), ())

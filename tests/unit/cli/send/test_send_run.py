@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,26 @@ async def test_a_transaction_that_cannot_be_aborted_says_why(input_file: Path) -
     assert outcome.transaction is Ended.LEFT_OPEN
     assert outcome.stopped is not None
     assert outcome.stopped.startswith("a record failed; then ProducerFenced: ABORT for transactional id")
+
+
+@in_virtual_time
+@pytest.mark.parametrize("form", ["lines", "json"])
+async def test_binary_file_is_refused_before_the_first_record(input_file: Path, form: str) -> None:
+    archive = input_file.with_name("orders.zip")
+    archive.write_bytes(b"PK\x03\x04\n1\n")
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, format=Format(name=form))
+        outcome = await send(replace(plan, paths=[str(input_file), str(archive)]))
+        assert values(cluster) == [[]]
+    assert (outcome.sent, outcome.complete) == (0, False)
+    assert outcome.stopped is not None
+    assert outcome.stopped.startswith(f"{archive}: it is a zip archive, which --format lines and json refuse")
+
+
+@in_virtual_time
+async def test_binary_file_is_sent_when_it_is_forced(input_file: Path) -> None:
+    input_file.write_bytes(b"PK\x03\x04\n1\n")
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, format=Format(force=True)))
+        assert values(cluster) == [[b"PK\x03\x04", b"1"]]
+    assert outcome.complete

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import itertools
+import lzma
 import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import lz4.frame
 import pytest
 import zstandard
 
@@ -18,6 +21,9 @@ TEXT = b"".join(b"line %d\n" % number for number in range(20_000))
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor().compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "lz4": lz4.frame.compress,
 }
 
 
