@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from aioproducer.acceleration import accelerated
 from aioproducer.cli.output import printable
 from aioproducer.cli.parameters import (
     WrongOption,
@@ -28,6 +29,8 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
     refuse_transactional,
+    topic_argument,
+    with_setting,
 )
 from aioproducer.cli.securing import allowed_options, as_given, given
 from aioproducer.cli.send.command import send
@@ -37,6 +40,7 @@ from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
+ACCELERATION = "accelerated" if accelerated else "pure Python"
 
 
 @contextmanager
@@ -90,7 +94,7 @@ class Program(click.Group):
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, message=f"%(prog)s %(version)s ({ACCELERATION})")
 def program() -> None:
     """An asyncio-native producer for Apache Kafka."""
 
@@ -239,14 +243,8 @@ def completion(shell: str) -> None:
 
 
 @program.command(short_help="Find what was lost, duplicated or out of order.")
+@topic_argument
 @producer_options
-@click.option(
-    "--topic",
-    metavar="NAME",
-    required=True,
-    callback=check_topic_name,
-    help="The topic, read from its beginning to its current end.",
-)
 @click.option(
     "--run",
     metavar="ID",
@@ -267,7 +265,7 @@ def audit(
     order: bool,  # noqa: FBT001 - click passes names
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
+    """Read TOPIC from its beginning to its current end, and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
 
     It fails if any record was lost or duplicated. A run of several producers or tasks keeps no common order: with --order the
     records of one lane (header aioproducer-lane) must be in order within each partition.
@@ -280,13 +278,17 @@ def audit(
 
 
 @program.command(short_help="Send many records, and report how fast they were acknowledged.")
+@topic_argument
 @producer_options
-@click.option(
-    "--topic", metavar="NAME", required=True, callback=check_topic_name, help="The topic to send to."
-)
 @click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
 @click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
 @rate_option
+@click.option(
+    "--compression",
+    metavar="TYPE",
+    shell_complete=complete_compression,
+    help="The same as --option compression.type=TYPE.",
+)
 @click.option(
     "--run",
     metavar="ID",
@@ -301,11 +303,12 @@ def perf(  # noqa: PLR0917 - click passes names
     records: int,
     value_bytes: int,
     rate: float | None,
+    compression: str | None,
     settings: dict[str, str],
     run: str | None,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Send many records to a topic, and report throughput and latencies.
+    """Send many records to TOPIC, and report throughput and latencies.
 
     Each record has a run id and its number in its headers, so that `aioproducer audit` can tell afterwards if all of
     it is there. Ctrl-C ends it early: it waits for what was sent, and reports it. It fails if not all records were
@@ -314,6 +317,7 @@ def perf(  # noqa: PLR0917 - click passes names
     from aioproducer.cli.perf.perf_report import run_and_report
     from aioproducer.cli.perf.perf_run import Plan
 
+    settings = with_setting("compression.type", compression, settings, by="--compression")
     config = configuration(bootstrap_servers, config_file, settings)
     refuse_transactional(config)
     plan = Plan(

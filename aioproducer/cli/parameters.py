@@ -24,6 +24,7 @@ MOST_RUN_BYTES = 4_096
 """Of a run's id, which is in every record, and in a checkpoint."""
 _PREFIX = f"{__name__}.prefix"
 _PROVIDERS = f"{__name__}.providers"
+_TOPIC = f"{__name__}.topic"
 SERIALIZERS = ("key.serializer", "value.serializer")
 
 
@@ -241,3 +242,36 @@ def _of_context(name: str) -> str:
 def json_option(command: C) -> C:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def topic_argument(command: C) -> C:
+    """Add the argument TOPIC, for which `--topic` is another spelling."""
+    option = click.option(
+        "--topic", "topic_option", hidden=True, expose_value=False, is_eager=True, callback=_keep_topic
+    )
+    return click.argument("topic", metavar="TOPIC", required=False, callback=_one_topic)(option(command))
+
+
+def _keep_topic(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[_TOPIC] = value
+
+
+def _one_topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """Return the topic. Raises: click.UsageError: it is missing, or given twice."""
+    option = ctx.meta.get(_TOPIC)
+    if value is not None and option is not None:
+        raise click.UsageError("the topic is given twice: leave out --topic", ctx)
+    topic = option if value is None else value
+    if topic is None:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return check_topic_name(ctx, param, topic)
+
+
+def with_setting(name: str, value: str | None, settings: dict[str, str], *, by: str) -> dict[str, str]:
+    """Return *settings* with the value of the option *by*. Raises: WrongOption: *settings* has *name*."""
+    if value is None:
+        return settings
+    if name in settings:
+        raise WrongOption(f"{by} already sets {name}")
+    return {**settings, name: value}

@@ -92,7 +92,7 @@ def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str
     servers = ",".join(config.bootstrap_servers)
     with_what = "" if config.security_protocol == "PLAINTEXT" else ", and the options for security"
     return (
-        f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {topic}"
+        f"Is all of it there? aioproducer audit {topic} --bootstrap-servers {servers}"
         f" --run {run} --expect {expect}{with_what}\n"
     )
 

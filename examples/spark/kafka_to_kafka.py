@@ -16,7 +16,7 @@ What makes it exactly once, from end to end:
 The headers of a record go along. So if its writer has stamped it, as stream.py does, an audit of the new topic counts what
 was lost or doubled all the way:
 
-    aioproducer audit --bootstrap-servers localhost:9092 --topic events-by-section --run events --expect 100000
+    aioproducer audit events-by-section --bootstrap-servers localhost:9092 --run events --expect 100000
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ files; what was acknowledged of it before is then there twice. Of other micro-ba
 
 The headers of a record say which event it is, and they are the same each time. So the topic itself can tell:
 
-    aioproducer audit --bootstrap-servers localhost:9092 --topic events --run events --expect 100000
+    aioproducer audit events --bootstrap-servers localhost:9092 --run events --expect 100000
 
 "lost" has to be 0. "duplicated" are the events that were written again, with the offsets where that begins. "Out of
 order" stays 0 as long as a micro-batch is one task, that is one file of less than some megabytes: tasks do not wait for

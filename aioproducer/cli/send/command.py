@@ -20,6 +20,7 @@ from aioproducer.cli.parameters import (
     json_option,
     producer_options,
     rate_option,
+    with_setting,
 )
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ def send(  # noqa: PLR0917 - click passes names
         raise WrongOption("standard input is closed; name a file")
     if paths.count("-") > 1:
         raise WrongOption("standard input can be read once")
-    settings = _with("compression.type", compression, settings, by="--compression")
-    settings = _with("transactional.id", transactional_id, settings, by="--transactional-id")
+    settings = with_setting("compression.type", compression, settings, by="--compression")
+    settings = with_setting("transactional.id", transactional_id, settings, by="--transactional-id")
     config = configuration(bootstrap_servers, config_file, settings)
     if checkpoint is not None and config.acks == 0:
         raise WrongOption(
@@ -212,14 +213,6 @@ def _dead_letters(on_error: str) -> DeadLetters | None:
     if on_error == "stop":
         return None
     return DeadLetters(None if on_error == "skip" else Path(on_error))
-
-
-def _with(name: str, value: str | None, settings: dict[str, str], *, by: str) -> dict[str, str]:
-    if value is None:
-        return settings
-    if name in settings:
-        raise WrongOption(f"{by} already sets {name}")
-    return {**settings, name: value}
 
 
 def _format(

@@ -231,7 +231,7 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
         (("a:1", "b:1"), "orders", "nightly-7", None, False, False),
         (("a:1", "b:1"), "orders", "nightly-7", 0, True, True),
     ]
-    for missing in ("--bootstrap-servers", "--topic", "--run"):
+    for missing in ("--bootstrap-servers", "--run"):
         at = needed.index(missing)
         done = call("audit", *needed[:at], *needed[at + 2 :])
         assert (done.exit_code, "Missing option" in done.output and missing in done.output) == (2, True)
@@ -287,3 +287,30 @@ def test_what_sends_in_no_transaction_refuses_a_transactional_id(command: tuple[
     done = call(*command, "-b", "a:1", "--option", "transactional.id=nightly")
     assert done.exit_code == 2
     assert "leave out transactional.id" in done.output
+
+
+@pytest.mark.parametrize("command", [("perf",), ("audit", "--run", "r")])
+def test_topic_is_an_argument_and_is_required_once(command: tuple[str, ...]) -> None:
+    missing = call(*command, "-b", "a:1")
+    assert (
+        missing.exit_code,
+        "Missing argument 'TOPIC'" in missing.output,
+    ) == (2, True)
+    twice = call(*command, "orders", "--topic", "orders", "-b", "a:1")
+    assert (twice.exit_code, "the topic is given twice" in twice.output) == (2, True)
+    illegal = call(*command, "or ders", "-b", "a:1")
+    assert (illegal.exit_code, "not a legal name" in illegal.output) == (2, True)
+
+
+def test_perf_takes_the_topic_and_the_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[perf.Plan] = []
+
+    async def run_and_report(plan: perf.Plan, *, as_json: bool) -> bool:
+        plans.append(plan)
+        return not as_json
+
+    monkeypatch.setattr(perf_report, "run_and_report", run_and_report)
+    assert call("perf", "orders", "-b", "a:1", "--compression", "lz4").exit_code == 0
+    assert [(plan.topic, plan.config.compression_type) for plan in plans] == [("orders", "lz4")]
+    twice = call("perf", "orders", "-b", "a:1", "--compression", "lz4", "-o", "compression.type=zstd")
+    assert (twice.exit_code, "--compression already sets compression.type" in twice.output) == (2, True)

@@ -30,7 +30,7 @@ def test_without_acks_nothing_is_acknowledged() -> None:
 
 def test_the_hint_is_a_command() -> None:
     hint = audit_hint(ProducerConfig(bootstrap_servers="a:1,b:2"), "orders", "r", 3)
-    command = "aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run r --expect 3"
+    command = "aioproducer audit orders --bootstrap-servers a:1,b:2 --run r --expect 3"
     assert hint == f"Is all of it there? {command}\n"
     secured = ProducerConfig(bootstrap_servers="a:1,b:2", security_protocol="SSL")
     assert (

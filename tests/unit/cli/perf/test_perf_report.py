@@ -37,7 +37,7 @@ async def test_what_was_acknowledged_is_told_with_how_to_audit_it(capsys: pytest
         assert re.search(r"^records acknowledged +300$", told, flags=re.MULTILINE)
         assert "latency p99.9" in told
         assert re.search(r"^sent with +send_many$", told, flags=re.MULTILINE)
-        audit = f"--bootstrap-servers {cluster.bootstrap_servers} --topic orders --run perf-1 --expect 300\n"
+        audit = f"orders --bootstrap-servers {cluster.bootstrap_servers} --run perf-1 --expect 300\n"
         assert told.endswith(f"Is all of it there? aioproducer audit {audit}")
 
 

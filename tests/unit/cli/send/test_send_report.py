@@ -60,7 +60,7 @@ async def test_what_is_all_there_is_said_so(
     assert told.splitlines() == [
         "5 records had been acknowledged before, and not sent again.",
         "4,000 records acknowledged in 2.00 s, 2,000 records/s",
-        "Is all of it there? aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run nightly --expect 4005",
+        "Is all of it there? aioproducer audit orders --bootstrap-servers a:1,b:2 --run nightly --expect 4005",
         "If a call before was killed, what it sent last may be there twice.",
     ]
     assert complaints == "", "no bar where there is no terminal"
