@@ -192,10 +192,10 @@ async def test_broker_without_descriptions_still_gives_the_next_epoch(
     """Brokers before 3.0 have no DescribeTransactions."""
     offered = ApiVersionTable.pick
 
-    def pick(table: ApiVersionTable, request: type[Request[Any]], *, at_most: int | None = None) -> int:
+    def pick(table: ApiVersionTable, request: type[Request[Any]], at_most: int | None = None) -> int:
         if request is DescribeTransactionsRequest:
             raise UnsupportedVersion("DescribeTransactionsRequest is not offered")
-        return offered(table, request, at_most=at_most)
+        return offered(table, request, at_most)
 
     monkeypatch.setattr(ApiVersionTable, "pick", pick)
     async with cluster(transaction_version=0) as opened, producer_of(opened) as producer:
