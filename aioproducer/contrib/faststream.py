@@ -12,12 +12,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from fast_depends.pydantic import PydanticSerializer
-from faststream import BaseMiddleware, ContextRepo
-from faststream.kafka import KafkaPublishCommand
-from faststream.message import encode_message
-
 from aioproducer import Producer, RecordMetadata, SendManyResult
+
+try:
+    from fast_depends.pydantic import PydanticSerializer
+    from faststream import BaseMiddleware, ContextRepo
+    from faststream.kafka import KafkaPublishCommand
+    from faststream.message import encode_message
+except ImportError as _missing:
+    raise ImportError(
+        "aioproducer.contrib.faststream needs FastStream: pip install 'faststream[kafka]'"
+    ) from _missing
 
 Sent: TypeAlias = (
     RecordMetadata | SendManyResult | asyncio.Future[RecordMetadata] | list[asyncio.Future[RecordMetadata]]
