@@ -244,7 +244,7 @@ def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
         console.print(f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['all of it failed'])[0]}")
 
 
-@program.command(short_help="Our sink and Spark's own, on Spark (some ten minutes).")
+@program.command(short_help="Our sink and Spark's own, on Spark (some 20 minutes).")
 @click.option(
     "--work",
     metavar="NAME,…",
@@ -266,7 +266,7 @@ def spark(json_path: Path | None, **asked_for: Any) -> None:
     asked = session.Asked(**asked_for)
     results = session.empty_results(asked)
     with Bar(console, asked.steps()) as bar, broker(None) as (servers, _):
-        results.tables[Tuning.DEFAULTS] = session.play(asked, servers, bar.follow)
+        results.tables |= session.play(asked, servers, bar.follow)
     show.show_results(results, console)
     if json_path is not None:
         results.save(json_path)

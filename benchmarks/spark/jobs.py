@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.figures import Run
-from benchmarks.settings import Settings
+from benchmarks.settings import Settings, Tuning, Work
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.table import AT_LEAST_ONCE, MICRO_BATCH_ROWS, TASKS, WARM_UP_BATCHES
 
@@ -32,12 +32,18 @@ class Target(NamedTuple):
     servers: str
     topic: str
     guarantee: str = ""
-    """Of our sink; empty: its default."""
+    """`deliveryGuarantee` of our sink; empty: its default."""
+    settings: Settings = Settings(work=Work.BULK, tuning=Tuning.DEFAULTS)
 
     @property
     def options(self) -> dict[str, str]:
-        """Of the sink: beside these each has its producer's own defaults."""
+        """Options of the sink: every other option keeps the sink's default."""
         options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic}
+        if self.settings.compression != "none":
+            options["kafka.compression.type"] = self.settings.compression
+        if self.settings.tuning is Tuning.EQUAL:
+            options["kafka.linger.ms"] = str(self.settings.linger_ms)
+            options["kafka.batch.size"] = str(self.settings.batch_bytes)
         if self.guarantee:
             options["deliveryGuarantee"] = self.guarantee
         if self.exactly_once:
@@ -50,12 +56,17 @@ class Target(NamedTuple):
         return self.guarantee not in ("", AT_LEAST_ONCE)
 
 
-def cached_rows(spark: SparkSession, rows: int, settings: Settings) -> DataFrame:
-    """Return *rows* rows, in Spark's memory: what is measured is a sink, not where its rows come from."""
+def cached_rows(
+    spark: SparkSession, rows: int, settings: Settings, partitions: int | None = None
+) -> DataFrame:
+    """Return a DataFrame of *rows* rows in Spark's memory, so that a run measures the sink alone.
+
+    *partitions* is the number of Spark partitions; None keeps Spark's default.
+    """
     columns = [VALUE.format(bytes=settings.value_bytes)]
     columns += [KEY] if settings.keys else []
     columns += [HEADERS] if settings.headers else []
-    frame = spark.range(rows).selectExpr(*columns).cache()
+    frame = spark.range(0, rows, numPartitions=partitions).selectExpr(*columns).cache()
     frame.count()
     return frame
 

@@ -22,13 +22,14 @@ from benchmarks.parent import rounds
 from benchmarks.parent.rounds import Step
 from benchmarks.parent.topics import Topics
 from benchmarks.row import Row
-from benchmarks.settings import PARTITIONS
+from benchmarks.settings import PARTITIONS, Tuning
 from benchmarks.spark import idle_sink, jobs
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.table import (
     BATCHES,
     GUARANTEES,
     IDLE,
+    ONE_PARTITION,
     ONE_TASK,
     OURS,
     SINKS,
@@ -59,15 +60,18 @@ class Asked:
         return rounds.plan(rows, (*SINKS, IDLE, *GUARANTEES), self.rounds + 1, seconds=1)
 
 
-def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[str, Played]:
-    """Start Spark, take all steps, and return what came of them, without the first round."""
+def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[Tuning, dict[str, Played]]:
+    """Start Spark, take all steps, and return their results by tuning, without the first round."""
     with TemporaryDirectory() as directory, Engine.running(Path(directory)) as engine:
         session = Session(asked, engine, Topics(servers), Path(directory))
         rows = rounds.play(asked.steps(), session.run, follow)
     for played in rows.values():
         for runs in played.runs.values():
             del runs[0]
-    return rows
+    tables: dict[Tuning, dict[str, Played]] = {}
+    for name, played in rows.items():
+        tables.setdefault(TABLE[name].settings.tuning, {})[name] = played
+    return tables
 
 
 class Session:
@@ -90,10 +94,8 @@ class Session:
         """
         name = f"{next(self._numbers)}-{step.client}"
         with self._topics.fresh(name, PARTITIONS) as topic:
-            if step.client in GUARANTEES:
-                target = jobs.Target(OURS, self._topics.servers, topic, step.client)
-            else:
-                target = jobs.Target(step.client, self._topics.servers, topic)
+            sink, guarantee = (OURS, step.client) if step.client in GUARANTEES else (step.client, "")
+            target = jobs.Target(sink, self._topics.servers, topic, guarantee, step.row.settings)
             try:
                 measured = self._measured(step.row, target, self._directory / name)
             except (Py4JError, PySparkException) as error:
@@ -118,7 +120,9 @@ class Session:
             self._cached[1].unpersist()
             self._cached = None
         if self._cached is None:
-            self._cached = row, jobs.cached_rows(self._engine.spark, self._count, row.settings)
+            rows = min(self._count, row.settings.records or self._count)
+            partitions = 1 if row.name == ONE_PARTITION.name else None
+            self._cached = row, jobs.cached_rows(self._engine.spark, rows, row.settings, partitions)
         return self._cached[1]
 
     def _stream(self, batches: int) -> DataFrame:

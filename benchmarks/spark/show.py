@@ -21,9 +21,9 @@ def show_results(results: Results, console: Console) -> None:
     """Print everything."""
     facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
     console.print(Text(facts, style="dim"))
-    for rows in results.tables.values():
+    for tuning, rows in results.tables.items():
         console.print(measured_table(rows))
-        console.print(target_table(rows))
+        console.print(target_table(rows, tuning))
     for failure in results.failures:
         console.print(Text(f"failed: {failure}", style="bold red"))
 
@@ -40,11 +40,11 @@ def measured_table(rows: Mapping[str, Played]) -> Table:
     return table
 
 
-def target_table(rows: Mapping[str, Played]) -> Table:
-    """Return what there was to reach, next to Spark's own sink or a smaller promise, and whether it was."""
+def target_table(rows: Mapping[str, Played], tuning: Tuning) -> Table:
+    """Return the targets, next to Spark's own sink or a weaker guarantee, with their verdicts."""
     table = _table(*TARGET_HEADINGS)
     for name, played in rows.items():
-        for judged in judge(TABLE[name], played, Tuning.DEFAULTS):
+        for judged in judge(TABLE[name], played, tuning):
             target = judged.target
             table.add_row(
                 target.tuning,
