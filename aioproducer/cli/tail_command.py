@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from aioproducer.cli.output import echo
+from aioproducer.cli.stored_records import to_dict
 from aioproducer.config import ProducerConfig
 from aioproducer.escaping import escaped
 from aioproducer.records.decode import DecodedRecord
@@ -25,30 +25,9 @@ async def tail_and_show(config: ProducerConfig, topic: str, *, last: int, as_jso
         async for partition, records in client.read(topic, last=last):
             for record in records:
                 if as_json:
-                    echo(json.dumps(to_dict(partition, record), ensure_ascii=False))
+                    echo(json.dumps(to_dict(topic, partition, record), ensure_ascii=False))
                 else:
                     echo(_line(partition, record))
-
-
-def to_dict(partition: int, record: DecodedRecord) -> dict[str, Any]:
-    """Return everything of a record, for programs; bytes that are no UTF-8 as an object with their base64."""
-    return {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": _for_programs(record.key),
-        "value": _for_programs(record.value),
-        "headers": [[name, _for_programs(value)] for name, value in record.headers],
-    }
-
-
-def _for_programs(data: bytes | None) -> str | dict[str, str] | None:
-    if data is None:
-        return None
-    try:
-        return bytes(data).decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _line(partition: int, record: DecodedRecord) -> str:

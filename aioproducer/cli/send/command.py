@@ -59,7 +59,7 @@ def take_delimiter(ctx: click.Context, param: click.Parameter, value: str) -> by
     return delimiter
 
 
-FIELD_OPTIONS = ("value", "key", "headers", "partition")
+FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
 
 
 @click.command(short_help="Send lines, JSON or binary records from files or standard input.")
@@ -101,6 +101,11 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
 @click.option("--key-field", metavar="NAME", help="json: the key.")
 @click.option("--headers-field", metavar="NAME", help="json: an object with the headers.")
 @click.option("--partition-field", metavar="NAME", help="json: the partition's number.")
+@click.option(
+    "--timestamp-field",
+    metavar="NAME",
+    help="json: the time, in milliseconds since 1970 or as ISO 8601 with a zone.",
+)
 @rate_option
 @click.option(
     "--compression",

@@ -1,12 +1,17 @@
-"""Records out of an input: values, keys, headers and partitions, as columns."""
+"""Records out of an input: values, keys, headers, partitions and timestamps, as columns."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import repeat
 from typing import Any, Final, TypeAlias
+
+from aioproducer.cli.stored_records import stored_record
+from aioproducer.intake.checks import HIGHEST_TIMESTAMP
 
 MISSING: Final = object()
 
@@ -25,6 +30,7 @@ class Columns:
     keys: list[bytes | None] | None = None
     headers: list[list[Header]] | None = None
     partitions: list[int | None] | None = None
+    timestamps_ms: list[int | None] | None = None
     bad: Sequence[tuple[int, str]] = ()
     """Items that cannot be understood, and why: the first, before which the columns end, or all that are left out."""
 
@@ -87,6 +93,12 @@ class Fields:
     key: str | None = None
     headers: str | None = None
     partition: str | None = None
+    timestamp: str | None = None
+
+    @property
+    def names_parts(self) -> bool:
+        """True if an option names the value, key, headers or timestamp: objects are not read as stored records."""
+        return any(each is not None for each in (self.value, self.key, self.headers, self.timestamp))
 
 
 def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> Decode:
@@ -94,10 +106,11 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
 
     It ends before an item that makes no sense; with *skips* it leaves those out.
 
-    A value or key that is missing is an error; headers and a partition may be. Null means none. Text is taken in
-    UTF-8, anything else as JSON.
+    A value, key or timestamp that is missing is an error; headers and a partition may be. Null means none. Text is taken in
+    UTF-8, anything else as JSON. Objects of `tail --json` and `kcat -J` are the records in them, unless *fields* name parts.
     """
-    looks_inside = any((fields.value, fields.key, fields.headers, fields.partition))
+    looks_inside = fields.names_parts or fields.partition is not None
+    parts_of = partial(_named_parts, fields) if fields.names_parts else _stored_parts
 
     def decode(items: Sequence[bytes]) -> Columns:
         rows: list[int] = []
@@ -105,6 +118,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
         keys: list[bytes | None] = []
         headers: list[list[Header]] = []
         partitions: list[int | None] = []
+        timestamps_ms: list[int | None] = []
         bad: list[tuple[int, str]] = []
         for index, item in enumerate(items):
             if not (line := item.strip()):
@@ -113,9 +127,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
                 found = _parsed(line)
                 if looks_inside and type(found) is not dict:
                     raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - told like the others
-                value = line if fields.value is None else _bytes(_required(found, fields.value))
-                key = None if fields.key is None else _bytes(_required(found, fields.key))
-                own = [] if fields.headers is None else _headers(found, fields.headers)
+                value, key, own, timestamp_ms = parts_of(line, found)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
             except (ValueError, RecursionError) as error:
                 reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
@@ -128,16 +140,35 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
             keys.append(key)
             headers.append(own)
             partitions.append(partition)
+            timestamps_ms.append(timestamp_ms)
         return Columns(
             rows,
             values,
-            keys if fields.key is not None else None,
-            headers if fields.headers is not None else None,
+            keys if fields.key is not None or keys.count(None) < len(keys) else None,
+            headers if fields.headers is not None or any(headers) else None,
             partitions if fields.partition is not None else None,
+            timestamps_ms if fields.timestamp is not None or timestamps_ms.count(None) < len(rows) else None,
             bad,
         )
 
     return decode
+
+
+Parts: TypeAlias = tuple[bytes | None, bytes | None, list[Header], int | None]
+"""Value, key, headers and timestamp of a record."""
+
+
+def _named_parts(fields: Fields, line: bytes, found: Any) -> Parts:
+    return (
+        line if fields.value is None else _bytes(_required(found, fields.value)),
+        None if fields.key is None else _bytes(_required(found, fields.key)),
+        [] if fields.headers is None else _headers(found, fields.headers),
+        None if fields.timestamp is None else _timestamp(found, fields.timestamp),
+    )
+
+
+def _stored_parts(line: bytes, found: Any) -> Parts:
+    return stored_record(found) or (line, None, [], None)
 
 
 def _no_constant(name: str) -> None:
@@ -210,6 +241,34 @@ def _partition(found: Any, path: str, known: Collection[int]) -> int | None:
     if inner not in known:
         raise ValueError(f"{path} = {inner}: the topic has the partitions 0 to {max(known)}")
     return inner
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _timestamp(found: Any, path: str) -> int | None:
+    """Return the milliseconds since 1970 of an integer, or of ISO 8601 with a zone."""
+    inner = _required(found, path)
+    if inner is None:
+        return None
+    told = inner
+    if isinstance(inner, str):
+        try:
+            when = datetime.fromisoformat(inner.strip())
+        except ValueError:
+            when = None
+        if when is not None and when.tzinfo is None:
+            raise ValueError(f"{path} = {_short(inner)}: the time has no zone; add Z or +00:00")
+        if when is not None:
+            told = (when - _EPOCH) // timedelta(milliseconds=1)
+    if type(told) is not int:
+        raise ValueError(
+            f"{path} is no time: {_short(inner)}; expected an integer, milliseconds since 1970, or ISO 8601 with a zone,"
+            " such as 2026-11-27T03:09:55.123Z"
+        )
+    if not 0 <= told <= HIGHEST_TIMESTAMP:
+        raise ValueError(f"{path} = {_short(inner)}: a timestamp is not before 1970 and fits into 64 bits")
+    return told
 
 
 def _short(found: Any) -> str:

@@ -371,6 +371,7 @@ async def _send(
             keys=columns.keys,
             headers=columns.headers,
             partitions=columns.partitions,
+            timestamps_ms=columns.timestamps_ms,
         )
     except SendManyError as error:
         return error.result.failures

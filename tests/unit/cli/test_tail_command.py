@@ -58,6 +58,7 @@ async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture
         await tail(cluster, as_json=True)
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {
+        "topic": "orders",
         "partition": 0,
         "offset": 0,
         "timestamp_ms": TIME_MS,

@@ -131,3 +131,79 @@ def test_constants_are_in_every_record_before_its_own() -> None:
     columns = own([b'{"h": {"b": "2"}}', b"", b"{}"])
     assert columns.keys is None
     assert columns.headers == [[("a", b"1"), ("b", b"2")], [("a", b"1")]]
+
+
+@pytest.mark.parametrize(
+    ("found", "timestamp_ms"),
+    [
+        (None, None),
+        (0, 0),
+        (1_700_000_000_123, 1_700_000_000_123),
+        (2**63 - 1, 2**63 - 1),
+        ("1970-01-01T00:00:00Z", 0),
+        ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
+        ("2023-11-14T23:13:20.123999+01:00", 1_700_000_000_123),
+        ("2023-11-14 22:13:20.123456789Z", 1_700_000_000_123),
+        ("20231114T221320,123Z", 1_700_000_000_123),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_timestamp_is_milliseconds_or_iso_8601(found: object, timestamp_ms: int | None) -> None:
+    columns = decoded(Fields(timestamp="meta.at"), {"meta": {"at": found}})
+    assert (columns.timestamps_ms, columns.bad) == ([timestamp_ms], [])
+    assert columns.values == [json.dumps({"meta": {"at": found}}).encode()]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ({}, "there is no field at"),
+        ({"at": "2023-11-14T22:13:20"}, "the time has no zone; add Z or +00:00"),
+        ({"at": "2023-11-14"}, "the time has no zone"),
+        ({"at": "yesterday"}, "at is no time: 'yesterday'; expected an integer"),
+        ({"at": "1700000000123"}, "at is no time: '1700000000123'"),
+        ({"at": ""}, "at is no time: ''"),
+        ({"at": 1.5}, "at is no time: 1.5"),
+        ({"at": True}, "at is no time: True"),
+        ({"at": [1]}, "at is no time: [1]"),
+        ({"at": -1}, "at = -1: a timestamp is not before 1970"),
+        ({"at": 2**63}, "a timestamp is not before 1970 and fits into 64 bits"),
+        ({"at": "1969-12-31T23:59:59.999Z"}, "a timestamp is not before 1970"),
+        ({"at": "0001-01-01T00:00:00+14:00"}, "a timestamp is not before 1970"),
+    ],
+)
+def test_timestamp_that_makes_no_sense_is_refused(line: object, reason: str) -> None:
+    columns = decoded(Fields(timestamp="at"), {"at": 1}, line)
+    [(index, told)] = columns.bad
+    assert (index, columns.timestamps_ms) == (1, [1])
+    assert reason in told
+
+
+TAILED = {
+    "topic": "orders",
+    "partition": 2,
+    "offset": 7,
+    "timestamp_ms": 5,
+    "key": {"base64": "/w=="},
+    "value": "v",
+    "headers": [["a", "1"], ["a", None]],
+}
+
+
+def test_object_of_tail_is_the_record_in_it() -> None:
+    columns = decoded(Fields(), {"a": 1}, TAILED)
+    assert columns.values == [b'{"a": 1}', b"v"]
+    assert columns.keys == [None, b"\xff"]
+    assert columns.headers == [[], [("a", b"1"), ("a", None)]]
+    assert columns.timestamps_ms == [None, 5]
+    assert columns.partitions is None, "another topic may have fewer"
+
+
+def test_object_of_tail_keeps_its_partition_when_the_field_is_named() -> None:
+    columns = decoded(Fields(partition="partition"), TAILED)
+    assert (columns.values, columns.partitions) == ([b"v"], [2])
+
+
+def test_object_of_tail_is_plain_json_when_a_field_is_named() -> None:
+    assert decoded(Fields(key="topic"), TAILED).values == [json.dumps(TAILED).encode()]
+    assert decoded(Fields(value="offset"), TAILED).values == [b"7"]
