@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from aioproducer.acceleration import accelerated
+from aioproducer.cli.logs import logged, logging_options
 from aioproducer.cli.output import printable
 from aioproducer.cli.parameters import (
     WrongOption,
@@ -32,11 +33,11 @@ from aioproducer.cli.parameters import (
     topic_argument,
     with_setting,
 )
-from aioproducer.cli.securing import allowed_options, as_given, given
+from aioproducer.cli.securing import SERVERS, allowed_options, as_given, given, servers_by_variable, variable
 from aioproducer.cli.send.command import send
 from aioproducer.cli.spark_command import spark_recover
 from aioproducer.cli.transaction_commands import transactions
-from aioproducer.errors import ConfigError, ProducerError
+from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
@@ -62,7 +63,7 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; the text of an error is escaped."""
-        with _escaped_errors():
+        with logged(ctx), _escaped_errors():
             return self._run(ctx)
 
     def _run(self, ctx: click.Context) -> Any:
@@ -73,7 +74,10 @@ class Program(click.Group):
         except ProducerError as error:
             from aioproducer.cli.shell import complaint
 
-            raise click.ClickException(as_given(complaint(error), ctx)) from error
+            told = as_given(complaint(error), ctx)
+            if isinstance(error, ConnectionFailed) and servers_by_variable(ctx):
+                told += f"\nThe servers are those of {variable(SERVERS)}."
+            raise click.ClickException(told) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise  # click knows what a broken pipe is; others are bugs of ours
@@ -95,6 +99,7 @@ class Program(click.Group):
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message=f"%(prog)s %(version)s ({ACCELERATION})")
+@logging_options
 def program() -> None:
     """An asyncio-native producer for Apache Kafka."""
 
@@ -149,6 +154,7 @@ def demo(
     callback=new_topics,
     help="Create it; may be repeated.",
 )
+@logging_options
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
 
@@ -169,6 +175,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 @json_option
 @file_options
 @allowed_options
+@logging_options
 def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
     """List every option, or check a .properties FILE, show what it changes and what does nothing here.
 

@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from aioproducer.cli.output import echo, escaping
+from aioproducer.cli.parameters import read_file
 from aioproducer.cli.shell import plain_table, told_once
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
-from aioproducer.config.properties import read_properties
 from aioproducer.escaping import escaped
 from aioproducer.security.secret import Secret
 
@@ -59,7 +59,7 @@ def show_file(
     """
     prefixes = (prefix,) if prefix else ()
     with told_once("aioproducer.config"):
-        checked = _checked(read_properties(path), prefixes, config_providers)
+        checked = _checked(read_file(path), prefixes, config_providers)
     if as_json:
         echo(json.dumps(_to_dict(checked), indent=2))
     else:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aioproducer.cli.securing import refuse_secret, refuse_twice, secured, security_options
+from aioproducer.cli.logs import logging_options
+from aioproducer.cli.securing import (
+    SERVERS,
+    keep_servers,
+    refuse_secret,
+    refuse_twice,
+    secured,
+    security_options,
+    variable,
+)
 from aioproducer.escaping import escaped
 
 if TYPE_CHECKING:
@@ -57,7 +66,7 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
         if not equals:
             raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
         kafkas = name.strip().replace("_", ".")
-        if kafkas == "bootstrap.servers":
+        if kafkas == SERVERS:
             raise click.BadParameter("that is for --bootstrap-servers", ctx, param)
         if kafkas in SERIALIZERS:
             raise click.BadParameter(
@@ -75,9 +84,7 @@ def configured(servers: str | None, file: Path | None, settings: dict[str, str])
 
     Raises: ConfigError; click.UsageError: no servers are named.
     """
-    from aioproducer.config.properties import read_properties
-
-    in_file = {} if file is None else read_properties(file)
+    in_file = {} if file is None else read_file(file)
     if prefix := config_prefix():
         from aioproducer.config.mapping import behind_prefix
 
@@ -87,12 +94,25 @@ def configured(servers: str | None, file: Path | None, settings: dict[str, str])
     for name in SERIALIZERS:
         given.pop(name, None)
     if servers is not None:
-        given["bootstrap.servers"] = servers
-    elif "bootstrap.servers" not in given:
+        given[SERVERS] = servers
+    elif SERVERS not in given:
         raise click.UsageError(
-            "Missing option '-b' / '--bootstrap-servers', or bootstrap.servers in --config."
+            f"Missing option '-b' / '--bootstrap-servers', {variable(SERVERS)} in the environment, or {SERVERS} in --config."
         )
     return given
+
+
+def read_file(file: Path) -> dict[str, str]:
+    """Return the options in *file*. Raises: ConfigError, with the file's name; WrongOption: it cannot be read."""
+    from aioproducer.config.properties import read_properties
+    from aioproducer.errors import ConfigError
+
+    try:
+        return read_properties(file)
+    except ConfigError as error:
+        raise ConfigError(f"{escaped(str(file))}: {error}") from error
+    except OSError as error:
+        raise WrongOption(f"{escaped(str(file))}: {error.strerror}") from error
 
 
 def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
@@ -167,7 +187,15 @@ def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) 
 
 def bootstrap_option(command: C, *, text: str = "The Kafka cluster.") -> C:
     """`--bootstrap-servers`."""
-    return click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help=text)(command)
+    return click.option(
+        "-b",
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        envvar=variable(SERVERS),
+        show_envvar=True,
+        callback=keep_servers,
+        help=text,
+    )(command)
 
 
 def rate_option(command: C) -> C:
@@ -179,7 +207,7 @@ def rate_option(command: C) -> C:
 
 
 def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
-    """`--bootstrap-servers`, `--config`, `--option` and those for security, for `configuration`."""
+    """Add the options of the cluster, its configuration, security and the log, for `configuration`."""
     option = click.option(
         "-o",
         "--option",
@@ -197,7 +225,8 @@ def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A .properties file of a Kafka producer; what is given here comes first.",
     )
-    return bootstrap_option(file(file_options(option(security_options(command)))), text=servers)
+    shared = file(file_options(option(security_options(logging_options(command)))))
+    return bootstrap_option(shared, text=servers)
 
 
 def file_options(command: C) -> C:

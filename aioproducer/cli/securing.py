@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 
 GIVEN: Final = f"{__name__}.given"
 """Where in a context's `meta` is what the command line says: no command needs to hand it on."""
 FLAGS: Final = f"{__name__}.flags"
-"""Likewise: by which of this command's own options it says so."""
+"""Key of a context's `meta`: options and environment variables that set options, by Kafka's names."""
+SERVERS: Final = "bootstrap.servers"
 ALLOWED_FILES: Final = "sasl.oauthbearer.allowed.files"
 ALLOWED_URLS: Final = "sasl.oauthbearer.allowed.urls"
 PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
@@ -24,7 +26,7 @@ IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
 _OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
 """Suffixes of names of other clients' secrets, such as `basic.auth.user.info`."""
-_IN_PYTHON: Final = re.compile(r"\b(?:sasl|security|ssl)_[a-z0-9_]+\b")
+_NAME: Final = re.compile(r"\b(?:bootstrap|sasl|security|ssl)(?:[._][a-z0-9]+)+\b")
 
 
 def security_options(command: C) -> C:
@@ -79,7 +81,7 @@ def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str 
     """Set the environment's list for this command, because every configuration of the command line reads the list there."""
     if value is None:
         return
-    name = _variable(option)
+    name = variable(option)
     before = os.environ.get(name)
     os.environ[name] = value
 
@@ -110,21 +112,37 @@ def secured(settings: dict[str, str]) -> dict[str, str]:
     settings = settings | on_the_line
     if settings.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
         return settings
+    context = click.get_current_context(silent=True)
     for name in secret_names() - on_the_line.keys():
-        if value := os.environ.get(_variable(name)):
+        if value := os.environ.get(variable(name)):
             settings[name] = value
+            if context is not None:
+                context.meta.setdefault(FLAGS, {})[name] = variable(name)
     return settings
 
 
 def as_given(text: str, context: click.Context) -> str:
-    """Return *text*, an error's, with options named as whoever wrote this command line, or its `--config`, knows them."""
+    """Return the text of an error with the options of the command line, environment variables and Kafka's names."""
     flags: dict[str, str] = context.meta.get(FLAGS, {})
 
     def name(found: re.Match[str]) -> str:
         kafkas = found[0].replace("_", ".")
-        return flags.get(kafkas, kafkas)
+        return flags.get(kafkas, found[0] if "." in found[0] else kafkas)
 
-    return _IN_PYTHON.sub(name, text)
+    return _NAME.sub(name, text)
+
+
+def keep_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Keep the option or the environment variable that names the servers, for errors."""
+    if value is not None:
+        by_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
+        ctx.meta.setdefault(FLAGS, {})[SERVERS] = variable(SERVERS) if by_variable else "--bootstrap-servers"
+    return value
+
+
+def servers_by_variable(context: click.Context) -> bool:
+    """Return True if the environment names the servers."""
+    return bool(context.meta.get(FLAGS, {}).get(SERVERS) == variable(SERVERS))
 
 
 def secret_names() -> set[str]:
@@ -148,7 +166,7 @@ def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: 
     if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
         option in IN_FILES and Path(value.strip()).is_file()
     ):
-        environment = f", or into the environment as {_variable(option)}" if option in secret_names() else ""
+        environment = f", or into the environment as {variable(option)}" if option in secret_names() else ""
         raise click.BadParameter(
             f"other users of this machine can see {name} in an argument; put it into --config{environment}",
             ctx,
@@ -192,5 +210,6 @@ def _content(path: str) -> str:
     return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """Return the environment variable of an option."""
     return f"AIOPRODUCER_{name.replace('.', '_').upper()}"

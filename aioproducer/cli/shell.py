@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich import box
 from rich.table import Table
 
+from aioproducer.cli.logs import requested
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
 from aioproducer.producer import Producer
 
@@ -99,7 +100,10 @@ def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str
 
 @contextmanager
 def told_once(logger: str) -> Iterator[None]:
-    """Keep what *logger* warns of out of the log: the command tells it in its own words."""
+    """Keep warnings of *logger* out of the log, because the command reports them itself; options of the log show all."""
+    if requested():
+        yield
+        return
     quiet = logging.getLogger(logger)
     before = quiet.level
     quiet.setLevel(logging.CRITICAL)

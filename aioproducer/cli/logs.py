@@ -1,0 +1,222 @@
+"""Log output of the commands: `-v`, `--log-level` and `--log-format`; without them, warnings of commands that succeed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from threading import Timer
+from typing import Any, Final, TypeVar
+
+import click
+
+from aioproducer.cli.output import printable
+from aioproducer.escaping import escaped
+
+C = TypeVar("C", bound=Callable[..., Any] | click.Command)
+
+HOLD_S: Final = 5.0
+"""Age at which a warning is printed, in seconds. A command that fails earlier prints its error alone."""
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+FORMATS: Final = ("text", "logfmt", "json")
+_LOG: Final = f"{__name__}.log"
+_LEVEL: Final = f"{__name__}.level"
+_FORMAT: Final = f"{__name__}.format"
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every log record; all others are fields of the event."""
+_BARE: Final = re.compile(r'[^\s"=]+')
+_EVENT: Final = re.compile(r"[a-z][a-z_]*(?:\.[a-z_]+)+(?= |$)")
+
+
+def logging_options(command: C) -> C:
+    """Add `-v`, `--log-level` and `--log-format`."""
+    verbose = click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        callback=_take_verbosity,
+        help="Show the producer's log on standard error; -vv with every detail.",
+    )
+    level = click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        expose_value=False,
+        callback=_take_level,
+        help="Show log records of this level and above; -v is info, -vv debug.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(FORMATS, case_sensitive=False),
+        expose_value=False,
+        callback=_take_format,
+        help="Format of the log records: one line each.  [default: text]",
+    )
+    return verbose(level(form(command)))
+
+
+def _take_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    if value:
+        _keep(ctx, param, _LEVEL, logging.DEBUG if value > 1 else logging.INFO)
+
+
+def _take_level(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        _keep(ctx, param, _LEVEL, getattr(logging, value.upper()))
+
+
+def _take_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        _keep(ctx, param, _FORMAT, value.lower())
+
+
+def _keep(ctx: click.Context, param: click.Parameter, name: str, value: object) -> None:
+    """Keep an option, which may stand before or behind the command's name, and apply it at once."""
+    if ctx.meta.get(name, value) != value:
+        raise click.BadParameter("contradicts another option of the log: give one of them", ctx, param)
+    ctx.meta[name] = value
+    if _LOG in ctx.meta:
+        ctx.meta[_LOG].configure(ctx.meta)
+
+
+def requested() -> bool:
+    """Return True if the command line has an option of the log."""
+    context = click.get_current_context(silent=True)
+    return context is not None and not {_LEVEL, _FORMAT}.isdisjoint(context.meta)
+
+
+@contextmanager
+def logged(ctx: click.Context) -> Iterator[None]:
+    """Print log records while a command runs; a command that fails drops the records that are held back."""
+    root, own, log = logging.getLogger(), logging.getLogger("aioproducer"), _Log()
+    before = own.level
+    root.addHandler(log)
+    ctx.meta[_LOG] = log
+    log.configure(ctx.meta)
+    try:
+        yield
+    except (click.ClickException, click.Abort, KeyboardInterrupt):
+        log.drop_held()
+        raise
+    except click.exceptions.Exit as end:
+        if end.exit_code:
+            log.drop_held()
+        raise
+    finally:
+        del ctx.meta[_LOG]
+        log.print_held()
+        root.removeHandler(log)
+        own.setLevel(before)
+
+
+class _Log(logging.Handler):
+    """Handler that writes to standard error; it holds records back until an option asks for the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._holds = True
+        self._held: list[logging.LogRecord] = []
+        self._timer: Timer | None = None
+
+    def configure(self, options: dict[str, Any]) -> None:
+        """Apply the options of the log."""
+        self._holds = _LEVEL not in options and _FORMAT not in options
+        self.setFormatter(_FORMATTERS[options.get(_FORMAT, "text")]())
+        if not self._holds:
+            level = options.get(_LEVEL, logging.WARNING)
+            logging.getLogger("aioproducer").setLevel(level)
+            self.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hold the record back, or print it. A traceback is a bug, and no error of a command repeats it."""
+        self._held.append(record)
+        if not self._holds or record.exc_info:
+            self.print_held()
+        elif self._timer is None:
+            self._timer = Timer(HOLD_S, self.print_held)
+            self._timer.daemon = True
+            with suppress(RuntimeError):  # no thread can be started: the record is printed at the end
+                self._timer.start()
+
+    def print_held(self) -> None:
+        """Print the records that are held back."""
+        self.acquire()
+        try:
+            with suppress(OSError, ValueError):  # standard error may be closed
+                for record in self._take():
+                    click.echo(printable(self.format(record)), err=True)
+        finally:
+            self.release()
+
+    def drop_held(self) -> None:
+        """Forget the records that are held back."""
+        self.acquire()
+        try:
+            _ = self._take()
+        finally:
+            self.release()
+
+    def _take(self) -> list[logging.LogRecord]:
+        if self._timer is not None:
+            self._timer.cancel()
+        held, self._held, self._timer = self._held, [], None
+        return held
+
+
+def _time(record: logging.LogRecord) -> str:
+    when = datetime.fromtimestamp(record.created, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _traceback(record: logging.LogRecord) -> str | None:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+
+
+class _Text(logging.Formatter):
+    """Time, level and message; a traceback in further lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname} {escaped(record.getMessage())}"
+        return "\n".join(filter(None, (line, _traceback(record))))
+
+
+class _Logfmt(logging.Formatter):
+    """Names and values; the message of an event has this form already."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = escaped(record.getMessage())
+        pairs = {"ts": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        line = " ".join(f"{name}={_quoted(value)}" for name, value in pairs.items())
+        line += f" event={message}" if _EVENT.match(message) else f" msg={_quoted(message)}"
+        trace = _traceback(record)
+        return line if trace is None else f"{line} traceback={_quoted(trace)}"
+
+
+class _Json(logging.Formatter):
+    """An object per record; fields of an event are members of their own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "ts": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if (trace := _traceback(record)) is not None:
+            line["traceback"] = trace
+        return json.dumps(line, default=str)
+
+
+def _quoted(text: str) -> str:
+    return text if text and _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+_FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": _Text, "logfmt": _Logfmt, "json": _Json}
