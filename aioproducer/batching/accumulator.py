@@ -376,8 +376,7 @@ class Accumulator:
             queue.topic_partition, queue.next_order(), now, now + self._delivery_timeout_s, limit,
             topic.limits.rate, now + self.windows.lasts_s, not lingers, self._open_records(),
         )  # fmt: skip
-        queue.open = batch
-        queue.batches.append(batch)
+        queue.add(batch)
         self.hold(batch)
         if not queue.is_watched:
             self.windows.watch(queue, batch.joins_until)

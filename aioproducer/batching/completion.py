@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
-from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.partition_queue import PartitionQueue, without
 from aioproducer.batching.topic import failure_of_missing
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
@@ -81,7 +81,8 @@ class BatchCompletion:
         """Resolve the records of the acknowledged *batch*, and continue with its partition."""
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
-        queue.in_flight.remove(batch)  # which an abandoned one is, too: no need for `queue.remove` to look
+        in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
+        queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
         batch.acknowledge()
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)

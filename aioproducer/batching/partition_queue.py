@@ -62,15 +62,17 @@ class PartitionQueue(QueueFields):
         self.partition: int = partition
         self.topic_partition: TopicPartition = TopicPartition(topic, partition)
         self.leader: int = NO_LEADER
-        self.batches: deque[Batch] = deque()
-        """Without a sequence: the open one last, before it sealed ones."""
+        self.batches: deque[Batch] | tuple[Batch, ...] = ()
+        """Batches without a sequence, the open batch last. The second batch makes it a deque, which takes 616 bytes."""
         self.open: Batch | None = None
         self.is_watched: bool = False
         """True while the accumulator checks the age of `open`."""
-        self.retrying: list[Batch] = []
-        """In backoff, the oldest first; they hold their sequences."""
-        self.in_flight: list[Batch] = []
-        """Drained and not answered, the oldest first."""
+        self.retrying: tuple[
+            Batch, ...
+        ] = ()  # the garbage collector would visit the empty lists of all partitions
+        """Batches in backoff, the oldest first; they hold their sequences."""
+        self.in_flight: tuple[Batch, ...] = ()
+        """Drained batches without an answer, the oldest first."""
         self.sealed_bytes: int = 0
         """How large all records were together that batches were sealed with."""
         self.gone_in_doubt: Order = ()
@@ -155,7 +157,7 @@ class PartitionQueue(QueueFields):
 
     def is_alone(self, batch: Batch) -> bool:
         """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
-        return self.in_flight == [batch] and not self.retrying
+        return self.in_flight == (batch,) and not self.retrying
 
     @property
     def doubts_leader(self) -> bool:
@@ -167,6 +169,19 @@ class PartitionQueue(QueueFields):
     def needs_identity(self) -> bool:
         """Whether its next batch is due and has to get a sequence."""
         return self._is_idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
+
+    def add(self, batch: Batch) -> None:
+        """Append *batch*, the new open batch."""
+        self.open = batch
+        if self.batches:
+            self._as_deque().append(batch)
+        else:
+            self.batches = (batch,)
+
+    def _as_deque(self) -> deque[Batch]:
+        if not isinstance(self.batches, deque):
+            self.batches = deque(self.batches)
+        return self.batches
 
     def next_order(self) -> Order:
         """Return the place of a new batch: behind all there were."""
@@ -227,9 +242,12 @@ class PartitionQueue(QueueFields):
     def take(self, batch: Batch) -> None:
         """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
         if batch.state is _BACKOFF:
-            self.retrying.remove(batch)
+            self.retrying = without(self.retrying, batch)
         else:
-            self.batches.popleft()
+            if len(self.batches) > 1:
+                self._as_deque().popleft()
+            else:
+                self.batches = ()
             self.seal(batch)
             if batch.withdrawn:
                 batch.leave_out_withdrawn()
@@ -237,10 +255,7 @@ class PartitionQueue(QueueFields):
                 batch.assign_sequence(self.sequences.assign(len(batch.columns)), self.numbered)
                 self.numbered += 1
         batch.drain()
-        if self.in_flight:
-            insort(self.in_flight, batch, key=_by_order)
-        else:
-            self.in_flight.append(batch)
+        self.in_flight = _with(self.in_flight, batch) if self.in_flight else (batch,)
 
     def seal(self, batch: Batch) -> None:
         """Let *batch* take no more records and wait for none."""
@@ -278,11 +293,11 @@ class PartitionQueue(QueueFields):
         index = next(
             (i for i, other in enumerate(self.batches) if other.order > batch.order), len(self.batches)
         )
-        self.batches.insert(index, batch)
+        self._as_deque().insert(index, batch)
 
     def retry(self, batch: Batch) -> None:
         """Put *batch* where it belongs among `retrying`."""
-        insort(self.retrying, batch, key=_by_order)
+        self.retrying = _with(self.retrying, batch)
 
     def note_gone(self, batch: Batch) -> None:
         """Record that *batch* is sent no more, so the leader cannot be asked for this batch."""
@@ -301,10 +316,10 @@ class PartitionQueue(QueueFields):
 
         Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
         """
-        retrying, self.retrying = self.retrying, []
+        retrying, self.retrying = self.retrying, ()
         for batch in retrying:
             if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
-                self.retrying.append(batch)
+                self.retrying += (batch,)
                 continue
             self.sequences.request_epoch_bump(batch.order, absent=True)
             batch.persistence.ruled_out()
@@ -324,13 +339,13 @@ class PartitionQueue(QueueFields):
     def remove(self, batch: Batch) -> None:
         """Take *batch* off, wherever it is."""
         if batch.state in (BatchState.OPEN, BatchState.SEALED):
-            self.batches.remove(batch)
+            self._as_deque().remove(batch)
             if self.open is batch:
                 self.open = None
         elif batch.state is _BACKOFF:
-            self.retrying.remove(batch)
+            self.retrying = without(self.retrying, batch)
         else:
-            self.in_flight.remove(batch)
+            self.in_flight = without(self.in_flight, batch)
 
     def recover(self) -> list[Batch]:
         """Complete or undo an append that an exception interrupted; return the batches in question.
@@ -350,11 +365,27 @@ class PartitionQueue(QueueFields):
 
     def discard(self, batch: Batch) -> None:
         """Remove *batch* from every list, in any state."""
-        for line in (self.batches, self.retrying, self.in_flight):
-            if batch in line:
-                line.remove(batch)
+        if batch in self.batches:
+            self._as_deque().remove(batch)
+        if batch in self.retrying:
+            self.retrying = without(self.retrying, batch)
+        if batch in self.in_flight:
+            self.in_flight = without(self.in_flight, batch)
         if self.open is batch:
             self.open = None
+
+
+def without(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
+    """Return *batches* without *batch*, which is one of them."""
+    index = batches.index(batch)
+    return batches[:index] + batches[index + 1 :]
+
+
+def _with(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
+    """Return *batches*, which are in order, and *batch* in its place."""
+    line = list(batches)
+    insort(line, batch, key=_by_order)
+    return tuple(line)
 
 
 def _may_be_known(batch: Batch) -> bool:

@@ -314,7 +314,7 @@ class TopicQueues(TopicFields):
             for queue in self.by_partition.values():
                 queue.sequences.forget_log(max((batch.order for batch in queue.in_flight), default=()))
                 queue.forget_denials()
-        self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
+        self.available = tuple([partition for partition, leader in enumerate(leaders) if leader != NO_LEADER])
         self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
         self.leaders = leaders  # last: a topic with leaders counts as known
         changed = []

@@ -67,7 +67,9 @@ class PartitionSequences:
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self._acknowledged: list[Acknowledged] = []  # a deque takes 760 bytes for one
+        self._acknowledged: tuple[
+            Acknowledged, ...
+        ] = ()  # the garbage collector would visit the lists of all partitions
         self._to_the_old_log: tuple[int, ...] = ()
         """The place of the newest batch that was on its way when its log was deleted."""
         self.needs_epoch_bump: bool = False
@@ -117,10 +119,9 @@ class PartitionSequences:
                         end_offset = end_offset if other_end < 0 else other_end
                     elif end_offset < 0:
                         end_offset = other_end
-                acknowledged.clear()
-            acknowledged.append((order, base_offset, end_offset))
-            if len(acknowledged) > _REMEMBERED:
-                del acknowledged[0]
+                acknowledged = ()
+            newest = (order, base_offset, end_offset)
+            self._acknowledged = (*acknowledged[1 - _REMEMBERED :], newest) if acknowledged else (newest,)
 
     def proves(self, order: tuple[int, ...], count: int) -> bool:
         """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
@@ -140,7 +141,7 @@ class PartitionSequences:
         """
         self._to_the_old_log = in_flight
         self.acknowledged_here = False
-        self._acknowledged.clear()
+        self._acknowledged = ()
 
     def leave_cluster(self) -> None:
         """Restart in another cluster under another producer id, after all batches with a sequence are settled."""
@@ -199,7 +200,7 @@ class PartitionSequences:
     def _begin(self, identity: ProducerIdentity | None) -> None:
         self._next = 0
         self.acknowledged_here = False
-        self._acknowledged.clear()  # what was under another identity says nothing of this one
+        self._acknowledged = ()  # what was under another identity says nothing of this one
         self._identity = identity  # last, so that an interrupted call can be repeated
 
     def assign(self, count: int) -> BatchSequence:

@@ -303,7 +303,7 @@ class World:
         queue = self.accumulator.queue(batch)
         assert batch.state is BatchState.IN_FLIGHT
         assert (batch.sequence is not None) == self.idempotent
-        alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
+        alone = batch.attempts == 1 and queue.in_flight == (batch,) and not queue.retrying
         return Written(queue.partition, batch.sequence, tuple(values_of(batch)), alone)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:

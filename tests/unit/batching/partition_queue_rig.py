@@ -31,8 +31,7 @@ class Rig:
             batch.columns.append(b"value", None, (), 0)
         if due:
             batch.mark_due()
-        self.queue.open = batch
-        self.queue.batches.append(batch)
+        self.queue.add(batch)
         return batch
 
     def take(self, now: float = 0.0) -> Batch:

@@ -39,8 +39,7 @@ class Floor:
         batch = Batch(queue.topic_partition, queue.next_order(), created_at=NOW, deadline=NOW + 120)
         batch.columns.append(b"value", None, (), 0)
         batch.size = size
-        queue.batches.append(batch)
-        queue.open = batch
+        queue.add(batch)
         return batch
 
     def queue(self, batch: Batch) -> PartitionQueue:

@@ -148,7 +148,7 @@ async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_ans
     assert rig.accumulator.idle
     assert rig.accumulator.unfinished == 1
     assert rig.accumulator.memory.used == batch.size
-    assert rig.queue().in_flight == [batch]
+    assert rig.queue().in_flight == (batch,)
 
 
 @in_virtual_time

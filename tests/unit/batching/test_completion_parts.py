@@ -183,7 +183,7 @@ async def test_without_idempotence_the_halves_have_no_stamps() -> None:
     rig.completion.split(batch)
     assert [part.sequence for part in batch.successors] == [None, None]
     assert rig.drain() == [batch.successors[0]]
-    assert rig.queue().retrying == [batch.successors[1]]
+    assert rig.queue().retrying == (batch.successors[1],)
 
 
 @in_virtual_time

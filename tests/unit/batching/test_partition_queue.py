@@ -57,9 +57,20 @@ def test_taken_it_is_sealed_in_flight_and_stamped() -> None:
     assert batch.attempts == 1
     assert rig.queue.open is None
     assert not rig.queue.batches
-    assert rig.queue.in_flight == [batch]
+    assert rig.queue.in_flight == (batch,)
     rig.add()
     assert rig.take().sequence == BatchSequence(FIRST, 3)
+
+
+def test_queue_keeps_no_container_when_it_is_idle() -> None:
+    rig = Rig()
+    batches = [rig.add() for _ in range(3)]
+    assert list(rig.queue.batches) == batches
+    for batch in batches:
+        assert rig.take() is batch
+    for batch in batches:
+        rig.answered(batch)
+    assert (rig.queue.batches, rig.queue.in_flight, rig.queue.retrying) == ((), (), ())
 
 
 def test_sealing_twice_does_no_harm() -> None:
@@ -178,7 +189,7 @@ def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> N
     back_off(rig.queue, second, 0.0)
     assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT  # `first` may still fail
     back_off(rig.queue, first, 0.0)
-    assert rig.queue.retrying == [first, second]
+    assert rig.queue.retrying == (first, second)
     assert rig.take() is first
     assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(first)
@@ -192,7 +203,7 @@ def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
     rig.take()
     back_off(rig.queue, first, 0.0)
     assert rig.take() is first
-    assert rig.queue.in_flight == [first, second]
+    assert rig.queue.in_flight == (first, second)
 
 
 def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> None:
@@ -211,10 +222,7 @@ def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
     first, second = rig.add(), rig.add()
     rig.take()
     back_off(rig.queue, first, 0.0)
-    rig.queue.batches.clear()
-    second.seal()
-    second.drain()
-    rig.queue.in_flight.append(second)
+    rig.queue.take(second)
     assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(second)
     assert rig.take() is first

@@ -26,7 +26,7 @@ def queue_of(count: int, *, records: int = 1) -> tuple[PartitionQueue, list[Batc
         for _ in range(records):
             batch.columns.append(b"value", None, (), 0)
         batch.mark_due()
-        queue.batches.append(batch)
+        queue.add(batch)
         queue.take(batch)
         batch.persistence.written()
         batches.append(batch)
@@ -168,10 +168,10 @@ class TestAnEpochBump:
 
     def test_what_is_behind_the_gap_gets_another_sequence_in_its_place(self) -> None:
         queue, [first, second, third] = doubted(3)
-        queue.retrying.remove(first)
+        queue.remove(first)
         first.persistence.ruled_out()
         queue.request_epoch_bump(first)
-        assert queue.retrying == []
+        assert queue.retrying == ()
         assert list(queue.batches) == [second, third]
         for batch in (second, third):
             assert (batch.state, batch.sequence) == (BatchState.SEALED, None)
@@ -181,7 +181,7 @@ class TestAnEpochBump:
         queue, [first, second, third] = doubted(3)
         second.persistence.ruled_out()
         queue.request_epoch_bump(first)
-        assert queue.retrying == [first]
+        assert queue.retrying == (first,)
         assert queue.sequences.gap_at == second.order
         assert list(queue.batches) == [second, third]
 

@@ -115,7 +115,7 @@ class TestMissing:
 
 
 def test_partitions_without_a_leader_are_not_available() -> None:
-    assert topic(1, NO_LEADER, 1).available == [0, 2]
+    assert topic(1, NO_LEADER, 1).available == (0, 2)
 
 
 def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
@@ -192,7 +192,7 @@ def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> Non
     queues = topic(1)
     assert queues.idle
     batch = Batch(queues[0].topic_partition, (1,), created_at=0.0, deadline=1.0)
-    queues[0].batches.append(batch)
+    queues[0].add(batch)
     assert not queues.idle
     queues[0].remove(batch)
     assert queues.idle
@@ -253,7 +253,10 @@ def queue_up(queues: TopicQueues, partition: int, size: int, *, out: bool = Fals
     queue = queues[partition]
     batch = Batch(queue.topic_partition, queue.next_order(), created_at=0.0, deadline=1.0)
     batch.size = size
-    (queue.in_flight if out else queue.batches).append(batch)
+    if out:
+        queue.in_flight += (batch,)
+    else:
+        queue.add(batch)
     return batch
 
 
