@@ -7,6 +7,8 @@
 
 #define UUID_SIZE 16
 #define LONGEST_STRING 0x7FFF
+#define USUAL_OVERHEAD 64     /* bytes of a request with a topic, without its partitions; more are possible */
+#define PARTITION_OVERHEAD 12 /* bytes of a partition at most, without its records, and its share of the topic */
 
 /* ---- produce_writer(by_name) ---- */
 
@@ -23,22 +25,33 @@ static int does_not_fit(const char *what)
     return -1;
 }
 
-/* Return where to write *size* bytes, behind what *buf* has, or NULL. */
-static char *room(PyObject *buf, Py_ssize_t size)
+/* Written bytes, at the start of `buf`, which has room for more. Attributes of a request may run Python code, which may resize
+   `buf`, so no address of its memory is kept. */
+typedef struct {
+    PyObject *buf; /* a bytearray */
+    Py_ssize_t end;
+} Out;
+
+/* Make room for *size* bytes and return their address, or NULL. */
+static char *room(Out *out, Py_ssize_t size)
 {
-    Py_ssize_t end = PyByteArray_Size(buf);
-    return PyByteArray_Resize(buf, sum(end, size)) < 0 ? NULL : PyByteArray_AsString(buf) + end;
+    Py_ssize_t need = sum(out->end, size), has = PyByteArray_Size(out->buf);
+    if (need > has && PyByteArray_Resize(out->buf, need < 2 * has ? 2 * has : need) < 0)
+        return NULL;
+    return PyByteArray_AsString(out->buf) + out->end;
 }
 
-static int put_bytes(PyObject *buf, const char *bytes, Py_ssize_t size)
+static int put_bytes(Out *out, const char *bytes, Py_ssize_t size)
 {
-    char *at = room(buf, size);
-    if (at != NULL)
-        memcpy(at, bytes, (size_t)size);
-    return at == NULL ? -1 : 0;
+    char *at = room(out, size);
+    if (at == NULL)
+        return -1;
+    memcpy(at, bytes, (size_t)size);
+    out->end += size;
+    return 0;
 }
 
-static int put_compact_length(PyObject *buf, Py_ssize_t length)
+static int put_compact_length(Out *out, Py_ssize_t length)
 {
     char bytes[5];
     int size = 0;
@@ -46,19 +59,20 @@ static int put_compact_length(PyObject *buf, Py_ssize_t length)
         return does_not_fit("a length");
     for (uint32_t rest = (uint32_t)length + 1; size == 0 || rest > 0; rest >>= 7)
         bytes[size++] = (char)((rest & 0x7F) | (rest > 0x7F ? 0x80 : 0));
-    return put_bytes(buf, bytes, size);
+    return put_bytes(out, bytes, size);
 }
 
-static int put_no_tags(PyObject *buf)
+static int put_no_tags(Out *out)
 {
-    return put_bytes(buf, "", 1);
+    return put_bytes(out, "", 1);
 }
 
 /* `put_number`, `put_nullable_string` and `put_records` are handed a `field(…)`, and let go of it; there is an exception if it
    is NULL. The others borrow. */
 
-static int put_number(PyObject *buf, PyObject *number, int bytes)
+static int put_number(Out *out, PyObject *number, int bytes)
 {
+    char encoded[8];
     long long value = number == NULL ? -1 : PyLong_AsLongLong(number);
     long long limit = 1LL << (8 * bytes - 1);
     Py_XDECREF(number);
@@ -66,15 +80,12 @@ static int put_number(PyObject *buf, PyObject *number, int bytes)
         return -1;
     if (value < -limit || value >= limit)
         return does_not_fit("a number");
-    char *at = room(buf, bytes);
-    if (at == NULL)
-        return -1;
-    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
-        *at++ = (char)((uint64_t)value >> shift);
-    return 0;
+    for (int at = 0; at < bytes; at++)
+        encoded[at] = (char)((uint64_t)value >> 8 * (bytes - 1 - at));
+    return put_bytes(out, encoded, bytes);
 }
 
-static int put_string(PyObject *buf, PyObject *string)
+static int put_string(Out *out, PyObject *string)
 {
     Py_ssize_t size;
     const char *bytes = PyUnicode_AsUTF8AndSize(string, &size);
@@ -82,79 +93,99 @@ static int put_string(PyObject *buf, PyObject *string)
         return -1;
     if (size > LONGEST_STRING)
         return does_not_fit("a string");
-    return put_compact_length(buf, size) < 0 ? -1 : put_bytes(buf, bytes, size);
+    return put_compact_length(out, size) < 0 ? -1 : put_bytes(out, bytes, size);
 }
 
-static int put_nullable_string(PyObject *buf, PyObject *string)
+static int put_nullable_string(Out *out, PyObject *string)
 {
-    int status = string == NULL ? -1 : string == Py_None ? put_compact_length(buf, -1) : put_string(buf, string);
+    int status = string == NULL ? -1 : string == Py_None ? put_compact_length(out, -1) : put_string(out, string);
     Py_XDECREF(string);
     return status;
 }
 
-static int put_records(PyObject *buf, PyObject *records)
+static int put_records(Out *out, PyObject *records)
 {
     Py_buffer view;
     int status = -1;
     if (records == Py_None)
-        status = put_compact_length(buf, -1);
+        status = put_compact_length(out, -1);
     else if (records != NULL && PyObject_GetBuffer(records, &view, PyBUF_SIMPLE) == 0) {
-        if (put_compact_length(buf, view.len) == 0)
-            status = put_bytes(buf, view.buf, view.len);
+        if (put_compact_length(out, view.len) == 0)
+            status = put_bytes(out, view.buf, view.len);
         PyBuffer_Release(&view);
     }
     Py_XDECREF(records);
     return status;
 }
 
-static int put_partition(PyObject *buf, PyObject *names, PyObject *partition)
+/* Make room for *partitions* at once: a larger bytearray is often a copy. An estimate may be too low. */
+static int make_room(Out *out, PyObject *names, PyObject *partitions)
 {
-    if (put_number(buf, field(names, INDEX, partition), 4) < 0 || put_records(buf, field(names, RECORDS, partition)) < 0)
+    Py_ssize_t total = 0;
+    for (Py_ssize_t at = 0; at < PyTuple_Size(partitions); at++) {
+        PyObject *records = field(names, RECORDS, PyTuple_GetItem(partitions, at));
+        Py_ssize_t size = records == NULL || records == Py_None ? 0 : PyObject_Size(records);
+        if (size < 0 || records == NULL)
+            PyErr_Clear(); /* raised again where the partition is put */
+        total = sum(total, sum(size < 0 ? 0 : size, PARTITION_OVERHEAD));
+        Py_XDECREF(records);
+    }
+    return room(out, total) == NULL ? -1 : 0;
+}
+
+static int put_partition(Out *out, PyObject *names, PyObject *partition)
+{
+    if (put_number(out, field(names, INDEX, partition), 4) < 0 || put_records(out, field(names, RECORDS, partition)) < 0)
         return -1;
-    return put_no_tags(buf);
+    return put_no_tags(out);
 }
 
 /* Put the array that is field *which* of *of*, each item by *put*. */
-static int put_each(PyObject *buf, PyObject *names, int which, PyObject *of,
-                    int (*put)(PyObject *buf, PyObject *names, PyObject *item))
+static int put_each(Out *out, PyObject *names, int which, PyObject *of,
+                    int (*put)(Out *out, PyObject *names, PyObject *item))
 {
     PyObject *array = field(names, which, of), *items = array == NULL ? NULL : PySequence_Tuple(array);
-    int status = items == NULL ? -1 : put_compact_length(buf, PyTuple_Size(items));
+    int status = items == NULL ? -1 : put_compact_length(out, PyTuple_Size(items));
+    if (status == 0 && which == PARTITION_DATA)
+        status = make_room(out, names, items);
     for (Py_ssize_t index = 0; status == 0 && index < PyTuple_Size(items); index++)
-        status = put(buf, names, PyTuple_GetItem(items, index));
+        status = put(out, names, PyTuple_GetItem(items, index));
     Py_XDECREF(items);
     Py_XDECREF(array);
-    return status < 0 ? -1 : put_no_tags(buf);
+    return status < 0 ? -1 : put_no_tags(out);
 }
 
-static int put_topic_by_name(PyObject *buf, PyObject *names, PyObject *topic)
+static int put_topic_by_name(Out *out, PyObject *names, PyObject *topic)
 {
     PyObject *name = field(names, TOPIC, topic);
-    int status = name == NULL ? -1 : put_string(buf, name);
+    int status = name == NULL ? -1 : put_string(out, name);
     Py_XDECREF(name);
-    return status < 0 ? -1 : put_each(buf, names, PARTITION_DATA, topic, put_partition);
+    return status < 0 ? -1 : put_each(out, names, PARTITION_DATA, topic, put_partition);
 }
 
-static int put_topic_by_id(PyObject *buf, PyObject *names, PyObject *topic)
+static int put_topic_by_id(Out *out, PyObject *names, PyObject *topic)
 {
     PyObject *id = field(names, TOPIC, topic);
     int status = -1;
     if (id != NULL && PyBytes_Check(id))
-        status = put_bytes(buf, PyBytes_AsString(id), PyBytes_Size(id));
+        status = put_bytes(out, PyBytes_AsString(id), PyBytes_Size(id));
     else if (id != NULL)
         (void)does_not_fit("a topic id");
     Py_XDECREF(id);
-    return status < 0 ? -1 : put_each(buf, names, PARTITION_DATA, topic, put_partition);
+    return status < 0 ? -1 : put_each(out, names, PARTITION_DATA, topic, put_partition);
 }
 
 static PyObject *write_request(PyObject *names, PyObject *args,
-                               int (*put_topic)(PyObject *buf, PyObject *names, PyObject *topic))
+                               int (*put_topic)(Out *out, PyObject *names, PyObject *topic))
 {
-    PyObject *buf, *request;
-    if (!PyArg_ParseTuple(args, "O!O:write", &PyByteArray_Type, &buf, &request) ||
-        put_nullable_string(buf, field(names, TRANSACTIONAL_ID, request)) < 0 ||
-        put_number(buf, field(names, ACKS, request), 2) < 0 || put_number(buf, field(names, TIMEOUT_MS, request), 4) < 0 ||
-        put_each(buf, names, TOPIC_DATA, request, put_topic) < 0)
+    PyObject *request;
+    Out out;
+    if (!PyArg_ParseTuple(args, "O!O:write", &PyByteArray_Type, &out.buf, &request))
+        return NULL;
+    out.end = PyByteArray_Size(out.buf);
+    if (room(&out, USUAL_OVERHEAD) == NULL || put_nullable_string(&out, field(names, TRANSACTIONAL_ID, request)) < 0 ||
+        put_number(&out, field(names, ACKS, request), 2) < 0 || put_number(&out, field(names, TIMEOUT_MS, request), 4) < 0 ||
+        put_each(&out, names, TOPIC_DATA, request, put_topic) < 0 || PyByteArray_Resize(out.buf, out.end) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

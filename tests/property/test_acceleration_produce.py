@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -102,6 +103,23 @@ def written(write: Callable[[bytearray, Any], None], request: Any) -> bytes | No
 def test_requests_are_written_the_same(request: ProduceRequest, by_name: bool) -> None:
     expected = written(python_produce_writer(by_name), request)
     assert written(accelerator.produce_writer(by_name), request) == expected
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("topics", [1, 3])
+def test_produce_writer_keeps_no_spare_memory(topics: int, by_name: bool) -> None:
+    request = many_partitions(10)
+    request.topic_data *= topics
+    for partition in request.topic_data[0].partition_data:
+        partition.records = memoryview(bytes(20_000))
+    buf = bytearray(b"header")
+    accelerator.produce_writer(by_name)(buf, request)
+    expected = written(python_produce_writer(by_name), request)
+    assert bytes(buf) == expected
+    if topics == 1:
+        assert sys.getsizeof(buf) < len(buf) + 500
+    else:  # the memory doubles from topic to topic
+        assert sys.getsizeof(buf) < 2 * len(buf)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
