@@ -19,7 +19,7 @@ ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 OLDEST = "cp311"
 SOURCES = (
     *("_accelerator", "_append", "_append_fields", "_awaiting", "_buffer", "_buffer_read"),
-    *("_encoding", "_produce"),
+    *("_column", "_encoding", "_produce"),
     *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipt_runs", "_receipts", "_rows"),
 )
 HEADERS = ("_accelerator", "_append", "_buffer", "_receipts", "_records")

@@ -7,7 +7,7 @@
    - Only the limited API of Python 3.11 is used, so one build serves all later versions.
    - Only waiters, buffers, the fields of the append path and functions with bound arguments (`factory_of`,
      `running_loop_without_getpid`, `produce_writer`) have state.
-   - Columns are copied to tuples first, so borrowed references stay valid when lists change meanwhile. Only `uniform_headers`
+   - Columns are copied to tuples first, except a BytesColumn, which never changes. So borrowed references stay valid when lists change meanwhile. Only `uniform_headers`
      and `RecordBuffer` read headers in place: under the GIL and without running Python code. Without a GIL they leave lists and
      dicts to Python.
    - Sizes are Py_ssize_t, and `sum` adds them without overflow.
@@ -37,7 +37,8 @@ static PyMethodDef functions[] = {
 
 static int add_types(PyObject *module)
 {
-    return aioproducer_add_append_types(module) < 0 ? -1 : aioproducer_add_buffer(module);
+    int failed = aioproducer_add_append_types(module) < 0 || aioproducer_add_buffer(module) < 0;
+    return failed ? -1 : aioproducer_add_column(module);
 }
 
 static PyModuleDef_Slot slots[] = {

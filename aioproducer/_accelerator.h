@@ -36,6 +36,11 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
                            Py_ssize_t most, Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held);
 int aioproducer_is_buffer(PyObject *object);
 
+/* _column.c */
+int aioproducer_add_column(PyObject *module);
+PyObject *aioproducer_column_parts(PyObject *column, const Py_ssize_t *group_of, const Py_ssize_t *counts, Py_ssize_t groups);
+int aioproducer_is_column(PyObject *object);
+
 /* _encoding.c */
 PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size);
 PyObject *aioproducer_records_section(PyObject *module, PyObject *args);

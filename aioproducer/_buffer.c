@@ -375,8 +375,8 @@ static int extend_with(Buffer *own, const Columns *columns, Times *times, Py_ssi
             own->count++;
     }
     if (made == 0) {
-        own->has_keys |= columns->keys != NULL;
-        own->has_headers |= columns->headers != NULL || columns->header_columns != NULL;
+        own->has_keys |= columns->keys.items != NULL;
+        own->has_headers |= columns->headers != NULL || columns->parts != NULL;
     }
     PyMem_Free(bodies);
     return made;

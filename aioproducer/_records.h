@@ -40,62 +40,40 @@ static inline char *put_field(char *at, Field field)
     return at + length(field);
 }
 
+/* A column of bytes or None in the memory of another object (_column.c): no object per row. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner; /* the column that holds the memory; NULL: this one */
+    Py_buffer data;  /* of the bytes, without an owner */
+    Field *fields;   /* allocated by this column, or part of the owner's */
+    Field *allocated;
+    Py_ssize_t count;
+} BytesColumn;
+
 /* ---- Columns of records ---- */
 
-/* Columns as tuples; NULL for a missing column. */
+/* A column as a tuple or a BytesColumn; items is NULL for a missing column. */
 typedef struct {
-    PyObject *values;
-    PyObject *keys;
-    PyObject *headers;        /* pairs of each record, ... */
-    PyObject *header_columns; /* ... or of each header: its name, the value of all, their values or None */
+    PyObject *items;
+    const Field *fields; /* of a BytesColumn, else NULL */
+} Column;
+
+/* A header of all records. */
+typedef struct {
+    Field name;
+    Field value;   /* of all records, ... */
+    Column values; /* ... or their values */
+} HeaderColumn;
+
+typedef struct {
+    Column values;
+    Column keys;
+    PyObject *headers;      /* pairs of each record as a tuple, or NULL, ... */
+    HeaderColumn *by_place; /* ... or each header of all records, or NULL ... */
+    Py_ssize_t places;
+    PyObject *parts; /* ... and the list that holds their names and values */
     Py_ssize_t count;
 } Columns;
-
-/* Return the columns of HeaderColumns, with tuples in place of their lists of values. */
-static inline PyObject *header_columns_of(PyObject *headers, Py_ssize_t count)
-{
-    PyObject *theirs = PyObject_GetAttrString(headers, "columns");
-    PyObject *columns = theirs == NULL ? NULL : PySequence_List(theirs);
-    for (Py_ssize_t at = 0; columns != NULL && at < PyList_Size(columns); at++) {
-        PyObject *name, *value, *values, *column = NULL;
-        if (PyArg_ParseTuple(PyList_GetItem(columns, at), "UOO;three parts", &name, &value, &values)) {
-            values = values == Py_None ? Py_NewRef(values) : tuple_of(values, count);
-            column = values == NULL ? NULL : Py_BuildValue("(OON)", name, value, values);
-        }
-        if (column == NULL || PyList_SetItem(columns, at, column) < 0)
-            Py_CLEAR(columns);
-    }
-    PyObject *tuple = columns == NULL ? NULL : PyList_AsTuple(columns);
-    Py_XDECREF(columns);
-    Py_XDECREF(theirs);
-    return tuple;
-}
-
-static inline void columns_clear(Columns *columns)
-{
-    Py_CLEAR(columns->values);
-    Py_CLEAR(columns->keys);
-    Py_CLEAR(columns->headers);
-    Py_CLEAR(columns->header_columns);
-}
-
-static inline int columns_init(Columns *columns, PyObject *values, PyObject *keys, PyObject *headers)
-{
-    int by_record = PyList_Check(headers) || PyTuple_Check(headers);
-    memset(columns, 0, sizeof *columns);
-    columns->values = tuple_of(values, -1);
-    columns->count = columns->values == NULL ? 0 : PyTuple_Size(columns->values);
-    if (!PyErr_Occurred() && keys != Py_None)
-        columns->keys = tuple_of(keys, columns->count);
-    if (!PyErr_Occurred() && by_record)
-        columns->headers = tuple_of(headers, columns->count);
-    if (!PyErr_Occurred() && !by_record && headers != Py_None)
-        columns->header_columns = header_columns_of(headers, columns->count);
-    if (!PyErr_Occurred())
-        return 0;
-    columns_clear(columns);
-    return -1;
-}
 
 static inline int field_of(PyObject *data, Field *field)
 {
@@ -103,37 +81,124 @@ static inline int field_of(PyObject *data, Field *field)
     return data == Py_None ? 0 : PyBytes_AsStringAndSize(data, &field->data, &field->size);
 }
 
+/* Set *column*; *count* is the required number of items, or -1. */
+static inline int column_init(Column *column, PyObject *items, Py_ssize_t count)
+{
+    int in_place = aioproducer_is_column(items);
+    if (in_place && count >= 0 && ((BytesColumn *)items)->count != count) {
+        PyErr_SetString(PyExc_ValueError, "columns are not of equal length");
+        return -1;
+    }
+    column->items = in_place ? Py_NewRef(items) : tuple_of(items, count);
+    column->fields = in_place ? ((BytesColumn *)items)->fields : NULL;
+    return column->items == NULL ? -1 : 0;
+}
+
+static inline Py_ssize_t column_length(const Column *column)
+{
+    return column->fields != NULL ? ((BytesColumn *)column->items)->count : PyTuple_Size(column->items);
+}
+
+static inline int column_field(const Column *column, Py_ssize_t index, Field *field)
+{
+    if (column->fields == NULL)
+        return field_of(PyTuple_GetItem(column->items, index), field);
+    *field = column->fields[index];
+    return 0;
+}
+
+static inline int header_column_init(HeaderColumn *column, PyObject *parts, Py_ssize_t count)
+{
+    PyObject *name, *value, *values;
+    if (!PyArg_ParseTuple(parts, "UOO;three parts", &name, &value, &values))
+        return -1;
+    column->value = null_field;
+    if (values != Py_None ? column_init(&column->values, values, count) < 0 : count > 0 && field_of(value, &column->value) < 0)
+        return -1;
+    if (count > 0)
+        column->name.data = (char *)PyUnicode_AsUTF8AndSize(name, &column->name.size); /* kept by the str */
+    return count > 0 && column->name.data == NULL ? -1 : 0;
+}
+
+/* Set the headers to those of HeaderColumns. */
+static inline int header_columns_init(Columns *columns, PyObject *headers)
+{
+    PyObject *theirs = PyObject_GetAttrString(headers, "columns");
+    columns->parts = theirs == NULL ? NULL : PySequence_List(theirs);
+    Py_XDECREF(theirs);
+    Py_ssize_t places = columns->parts == NULL ? -1 : PyList_Size(columns->parts);
+    if (places < 0)
+        return -1;
+    if ((columns->by_place = PyMem_Calloc((size_t)places + 1, sizeof *columns->by_place)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; columns->places < places; columns->places++)
+        if (header_column_init(&columns->by_place[columns->places], PyList_GetItem(columns->parts, columns->places),
+                               columns->count) < 0) {
+            columns->places++; /* of this one as well the values are released */
+            return -1;
+        }
+    return 0;
+}
+
+static inline void columns_clear(Columns *columns)
+{
+    Py_CLEAR(columns->values.items);
+    Py_CLEAR(columns->keys.items);
+    Py_CLEAR(columns->headers);
+    for (Py_ssize_t place = 0; place < columns->places; place++)
+        Py_CLEAR(columns->by_place[place].values.items);
+    PyMem_Free(columns->by_place);
+    Py_CLEAR(columns->parts);
+}
+
+static inline int columns_init(Columns *columns, PyObject *values, PyObject *keys, PyObject *headers)
+{
+    int by_record = PyList_Check(headers) || PyTuple_Check(headers), made;
+    memset(columns, 0, sizeof *columns);
+    made = column_init(&columns->values, values, -1);
+    columns->count = made < 0 ? 0 : column_length(&columns->values);
+    if (made == 0 && keys != Py_None)
+        made = column_init(&columns->keys, keys, columns->count);
+    if (made == 0 && by_record)
+        made = (columns->headers = tuple_of(headers, columns->count)) == NULL ? -1 : 0;
+    if (made == 0 && !by_record && headers != Py_None)
+        made = header_columns_init(columns, headers);
+    if (made < 0)
+        columns_clear(columns);
+    return made;
+}
+
 static inline int key_and_value(const Columns *columns, Py_ssize_t index, Field *key, Field *value)
 {
-    PyObject *own = columns->keys == NULL ? Py_None : PyTuple_GetItem(columns->keys, index);
-    return field_of(own, key) < 0 ? -1 : field_of(PyTuple_GetItem(columns->values, index), value);
+    *key = null_field;
+    if (columns->keys.items != NULL && column_field(&columns->keys, index, key) < 0)
+        return -1;
+    return column_field(&columns->values, index, value);
 }
 
 static inline Py_ssize_t header_count(const Columns *columns, Py_ssize_t index)
 {
-    if (columns->header_columns != NULL)
-        return PyTuple_Size(columns->header_columns);
-    return columns->headers == NULL ? 0 : PyTuple_Size(PyTuple_GetItem(columns->headers, index));
+    return columns->headers == NULL ? columns->places : PyTuple_Size(PyTuple_GetItem(columns->headers, index));
 }
 
 /* Look up header *number* of the record at *index*. */
 static inline int header_at(const Columns *columns, Py_ssize_t index, Py_ssize_t number, Field *name, Field *value)
 {
-    PyObject *pair, *data;
-    if (columns->header_columns != NULL) {
-        pair = PyTuple_GetItem(columns->header_columns, number);
-        PyObject *values = PyTuple_GetItem(pair, 2);
-        data = values == Py_None ? PyTuple_GetItem(pair, 1) : PyTuple_GetItem(values, index);
-    } else {
-        pair = PyTuple_GetItem(PyTuple_GetItem(columns->headers, index), number);
-        if (PyTuple_Size(pair) != 2) {
-            PyErr_SetString(PyExc_TypeError, "a header must be a tuple of name and value");
-            return -1;
-        }
-        data = PyTuple_GetItem(pair, 1);
+    if (columns->headers == NULL) {
+        const HeaderColumn *column = &columns->by_place[number];
+        *name = column->name;
+        *value = column->value;
+        return column->values.items == NULL ? 0 : column_field(&column->values, index, value);
+    }
+    PyObject *pair = PyTuple_GetItem(PyTuple_GetItem(columns->headers, index), number);
+    if (PyTuple_Size(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a header must be a tuple of name and value");
+        return -1;
     }
     name->data = (char *)PyUnicode_AsUTF8AndSize(PyTuple_GetItem(pair, 0), &name->size); /* kept by the str */
-    return name->data == NULL ? -1 : field_of(data, value);
+    return name->data == NULL ? -1 : field_of(PyTuple_GetItem(pair, 1), value);
 }
 
 /* Size of a record. */

@@ -1,7 +1,7 @@
 /* Rows on their way in and out: the twins of what is in aioproducer/partitioning/murmur2.py, intake/fast_append.py,
    intake/rows.py, batching/bulk.py and batching/waiters.py, where each has a `python_` before its name.
 */
-#include "_accelerator.h"
+#include "_records.h"
 
 /* ---- murmur2(data), key_partitions(keys, partition_count) ---- */
 
@@ -35,19 +35,23 @@ PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ZeroDivisionError, "a topic has at least one partition");
         return NULL;
     }
-    keys = tuple_of(keys, -1);
-    PyObject *chosen = keys == NULL ? NULL : PyList_New(PyTuple_Size(keys));
-    for (Py_ssize_t index = 0; chosen != NULL && index < PyTuple_Size(keys); index++) {
-        char *data;
-        Py_ssize_t size;
+    Column column;
+    Field key;
+    if (column_init(&column, keys, -1) < 0)
+        return NULL;
+    Py_ssize_t count = column_length(&column);
+    PyObject *chosen = PyList_New(count);
+    for (Py_ssize_t index = 0; chosen != NULL && index < count; index++) {
         PyObject *partition = NULL;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(keys, index), &data, &size) == 0)
+        if (column_field(&column, index, &key) == 0 && key.size < 0)
+            PyErr_SetString(PyExc_TypeError, "a key must be bytes");
+        else if (!PyErr_Occurred())
             partition = PyLong_FromLong(
-                (long)((hash_of((unsigned char *)data, (size_t)size) & 0x7FFFFFFF) % (uint32_t)partition_count));
+                (long)((hash_of((unsigned char *)key.data, (size_t)key.size) & 0x7FFFFFFF) % (uint32_t)partition_count));
         if (partition == NULL || PyList_SetItem(chosen, index, partition) < 0)
             Py_CLEAR(chosen);
     }
-    Py_XDECREF(keys);
+    Py_DECREF(column.items);
     return chosen;
 }
 
@@ -281,13 +285,16 @@ static int split_each(PyObject *columns, Py_ssize_t rows, PyObject *lists, const
                       const Py_ssize_t *counts)
 {
     for (Py_ssize_t at = 0; at < PyTuple_Size(columns); at++) {
-        PyObject *column = tuple_of(PyTuple_GetItem(columns, at), rows);
-        PyObject *parts = column == NULL ? NULL : parts_of(column, group_of, counts, PyList_Size(lists));
+        Column column;
+        if (column_init(&column, PyTuple_GetItem(columns, at), rows) < 0)
+            return -1;
+        PyObject *parts = (column.fields == NULL ? parts_of : aioproducer_column_parts)(column.items, group_of, counts,
+                                                                                        PyList_Size(lists));
         int put = parts != NULL;
         for (Py_ssize_t group = 0; put && group < PyList_Size(lists); group++)
             put = PyList_Append(PyList_GetItem(lists, group), PyTuple_GetItem(parts, group)) == 0;
         Py_XDECREF(parts);
-        Py_XDECREF(column);
+        Py_DECREF(column.items);
         if (!put)
             return -1;
     }

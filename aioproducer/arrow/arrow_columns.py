@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute as pc, types
 
+from aioproducer.records.bytes_column import READS_IN_PLACE, BytesColumn
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 
 _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
@@ -32,7 +33,10 @@ class BadValue(ValueError):
 
 def plain(array: pa.Array) -> pa.Array:
     """Return *array*, of strings or bytes in any form, as binary or large binary; without a copy if it was."""
-    if types.is_dictionary(array.type):
+    kind = array.type
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return array
+    if types.is_dictionary(kind):
         array = array.dictionary_decode()
     is_small = types.is_string(array.type) or types.is_binary(array.type)
     return array.cast(pa.binary() if is_small else pa.large_binary())
@@ -40,7 +44,11 @@ def plain(array: pa.Array) -> pa.Array:
 
 def bytes_in(array: pa.Array) -> int:
     """Return how long all strings or bytes of *array* are together."""
-    return pc.sum(pc.binary_length(plain(array))).as_py() or 0
+    array = plain(array)
+    if array.null_count or not len(array):
+        return pc.sum(pc.binary_length(array)).as_py() or 0
+    offsets, last = _offsets(array), len(array)
+    return offsets[last] - offsets[0]
 
 
 def bytes_in_headers(array: pa.Array) -> int:
@@ -50,9 +58,13 @@ def bytes_in_headers(array: pa.Array) -> int:
     return sum(bytes_in(part) for part in _as_lists(array).flatten().flatten())
 
 
-def as_bytes(array: pa.Array) -> list[bytes | None]:
-    """Return the strings (as UTF-8) or bytes of *array*."""
+def as_bytes(array: pa.Array) -> Sequence[bytes | None]:
+    """Return the strings (as UTF-8) or bytes of *array*, in place if the accelerator reads them there."""
     array = plain(array)
+    if READS_IN_PLACE and array.null_count < len(array):
+        is_large = types.is_large_binary(array.type)
+        column: Sequence[bytes | None] = BytesColumn(*array.buffers(), is_large, array.offset, len(array))
+        return column
     return array.to_pylist() if _HAS_FAST_LISTS else sliced(array)
 
 
@@ -60,15 +72,19 @@ def sliced(array: pa.Array) -> list[bytes | None]:
     """Return what `to_pylist` returns, for binary or large binary, cut out of the array's memory by its offsets."""
     if array.null_count == len(array):
         return [None] * len(array)
-    _, offsets_buffer, data_buffer = array.buffers()
-    width, code = (8, "q") if types.is_large_binary(array.type) else (4, "i")
-    begin, end = width * array.offset, width * (array.offset + len(array) + 1)
-    offsets = memoryview(offsets_buffer)[begin:end].cast(code).tolist()  # type: ignore[call-overload] # i or q
+    offsets = _offsets(array).tolist()
     first, last = offsets[0], offsets[-1]
     if first:
         offsets = [offset - first for offset in offsets]
-    data = bytes(memoryview(data_buffer)[first:last]) if last > first else b""
+    data = bytes(memoryview(array.buffers()[2])[first:last]) if last > first else b""
     return _with_nulls([data[start:stop] for start, stop in pairwise(offsets)], array)
+
+
+def _offsets(array: pa.Array) -> memoryview[int]:
+    """Return the offsets of *array*, of one binary or large binary at least."""
+    width, code = (8, "q") if types.is_large_binary(array.type) else (4, "i")
+    begin, end = width * array.offset, width * (array.offset + len(array) + 1)
+    return memoryview(array.buffers()[1])[begin:end].cast(code)  # type: ignore[call-overload,no-any-return] # i or q
 
 
 def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
@@ -115,25 +131,33 @@ def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
     entries = array.flatten()  # of this slice, and without what may lie under a null
     if not len(entries):
         return None
-    lengths = integers(pc.fill_null(array.value_lengths(), 0).cast(pa.int64()))
+    lengths = pc.fill_null(array.value_lengths(), 0).cast(pa.int64())
     parts = dict(zip((part.name for part in entries.type), entries.flatten(), strict=True))
+    least, most = (bound.as_py() for bound in pc.min_max(lengths).values())
+    if least == most and not parts["key"].null_count:
+        columns = _header_columns(as_bytes(parts["key"]), as_bytes(parts["value"]), len(array), most)
+        if columns is not None:
+            return columns
+    ends = list(accumulate(integers(lengths)))
     texts, codes = as_texts(parts["key"])
-    ends = list(accumulate(lengths))
     if None in codes:
         first = codes.index(None)
         position = next(position for position, end in enumerate(ends) if end > first)
         raise BadValue(f"column {name!r}: a header has no key (null)", position)
-    values = as_bytes(parts["value"])
-    count, width = len(lengths), lengths[0]
-    if lengths.count(width) == count:
-        names = codes[:width]
-        if all(codes[place::width].count(code) == count for place, code in enumerate(names)):
-            columns = (
-                HeaderColumn.holding(texts[code], values[place::width]) for place, code in enumerate(names)
-            )
-            return HeaderColumns(list(columns), count)
-    pairs = list(zip(map(texts.__getitem__, codes), values, strict=True))
-    return [tuple(pairs[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
+    pairs = list(zip(map(texts.__getitem__, codes), as_bytes(parts["value"]), strict=True))
+    return [tuple(pairs[start:end]) for start, end in pairwise([0, *ends])]
+
+
+def _header_columns(
+    names: Sequence[bytes | None], values: Sequence[bytes | None], count: int, width: int
+) -> HeaderColumns | None:
+    """Return the headers of *count* records with *width* headers each; None if names differ between records."""
+    columns = []
+    for place, name in enumerate(names[:width]):
+        if name is None or names[place::width].count(name) < count:
+            return None
+        columns.append(HeaderColumn.holding(name.decode(), values[place::width]))
+    return HeaderColumns(columns, count)
 
 
 def _as_lists(array: pa.Array) -> pa.Array:

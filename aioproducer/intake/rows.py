@@ -18,6 +18,7 @@ from aioproducer.intake.checks import (
     check_timestamp,
     check_topic,
 )
+from aioproducer.records.bytes_column import READS_IN_PLACE, BytesColumn
 from aioproducer.records.headers import HeaderColumn, HeaderColumns
 from aioproducer.types import Headers, HeadersInput
 
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 _NONE: Final = type(None)
 _BYTES: Final = {bytes, _NONE}
+_IMMUTABLE: Final = frozenset((tuple, BytesColumn))
 _LISTS: Final = {list, tuple}
 _PLAIN: Final = {dict, list, tuple}
 
@@ -171,7 +173,8 @@ def _column(argument: str, column: Iterable[T], count: int | None = None) -> Seq
     no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # the last one has no order
     if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
-    items = column if type(column) is tuple else list(column)  # ours: a list may be changed while we wait
+    # A copy, because the caller may change a list while the call waits.
+    items: Sequence[T] = column if type(column) in _IMMUTABLE else list(column)  # type: ignore[assignment] # a tuple's kind
     if count is not None and len(items) != count:
         raise ValueError(
             f"{argument} has {len(items):,} items, values has {count:,}: columns must be of equal length"
@@ -180,7 +183,7 @@ def _column(argument: str, column: Iterable[T], count: int | None = None) -> Seq
 
 
 def _bytes_column(argument: str, column: Sequence[Any]) -> Sequence[bytes | None]:
-    if set(map(type, column)) <= _BYTES:
+    if (READS_IN_PLACE and type(column) is BytesColumn) or set(map(type, column)) <= _BYTES:
         return column
     checked = []
     for index, data in enumerate(column):

@@ -19,6 +19,7 @@ from aioproducer.arrow.arrow_columns import (
     plain,
     sliced,
 )
+from aioproducer.records.bytes_column import READS_IN_PLACE
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]
@@ -49,7 +50,7 @@ def _section(draw: st.DrawFn, array: pa.Array) -> pa.Array:
 @given(sections(st.binary(max_size=9), BYTES))
 def test_bytes(array: pa.Array) -> None:
     expected = array.to_pylist()
-    assert as_bytes(array) == sliced(plain(array)) == expected
+    assert list(as_bytes(array)) == sliced(plain(array)) == expected
     assert bytes_in(array) == sum(len(each or b"") for each in expected)
 
 
@@ -57,7 +58,7 @@ def test_bytes(array: pa.Array) -> None:
 def test_strings(array: pa.Array) -> None:
     expected = array.to_pylist()
     utf_8 = [None if each is None else each.encode() for each in expected]
-    assert as_bytes(array) == sliced(plain(array)) == utf_8
+    assert list(as_bytes(array)) == sliced(plain(array)) == utf_8
     different, codes = as_texts(array)
     assert [None if code is None else different[code] for code in codes] == expected
     assert len(set(different)) == len(different)
@@ -86,13 +87,15 @@ def test_timestamps(unit: str, multiplier: int, divisor: int, data: st.DataObjec
     assert found == (expected if any(each is not None for each in expected) else None)
 
 
+@pytest.mark.parametrize("in_place", [READS_IN_PLACE, False])
 @pytest.mark.parametrize("fast_lists", [True, False])
 @given(data=st.data())
-def test_headers(fast_lists: bool, data: st.DataObject) -> None:
+def test_headers(fast_lists: bool, in_place: bool, data: st.DataObject) -> None:
     pairs = st.lists(st.tuples(texts, st.none() | st.binary(max_size=5)), max_size=3)
     array = data.draw(sections(pairs, HEADERS[2:]) | sections(pairs.map(_entries), HEADERS[:2]))
     expected = [tuple(map(_pair, each or ())) for each in array.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow_columns, "READS_IN_PLACE", in_place)
         patch.setattr(arrow_columns, "_HAS_FAST_LISTS", fast_lists)
         found = as_headers("h", array)
         assert (None if found is None else list(found)) == (expected if any(expected) else None)
