@@ -24,6 +24,7 @@ from benchmarks.sweep.winners import BEST, Winners
 from benchmarks.table import CODECS, ROWS
 
 REPORT: Final = Path(__file__).with_name("report")
+PAGES: Final = REPORT.parents[1] / ".cache/report"
 ROUNDS: Final = 3
 SECONDS: Final = 0.7
 QUICK_ROUNDS: Final = 1
@@ -306,17 +307,17 @@ def check(samples: int, *, update: bool) -> None:
 @program.command(short_help="Make pages with plots from results.")
 @click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=REPORT, help="The folder for them."
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=PAGES, help="Folder of the page."
 )
 @click.option(
     "--readme",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A page whose headline is to be written, too.",
+    help="Also update the headline on this page, and the report in benchmarks/report.",
 )
 def report(results: Path, out: Path, readme: Path | None) -> None:
-    """Make an HTML page, a Markdown page and plots from stored RESULTS; nothing is measured."""
+    """Make an HTML page with plots from stored RESULTS; nothing is measured."""
     from benchmarks.reporting.headline import write_into
-    from benchmarks.reporting.pages import write
+    from benchmarks.reporting.pages import write, write_report
 
     try:
         loaded = Results.load(results)
@@ -324,9 +325,10 @@ def report(results: Path, out: Path, readme: Path | None) -> None:
         raise click.ClickException(str(error)) from error
     if others := {name for rows in loaded.tables.values() for name in rows} - set(ROWS):
         raise click.ClickException(f"{results.name}: the pages have no place for {', '.join(sorted(others))}")
-    for path in write(loaded, out):
-        click.echo(path)
+    click.echo(write(loaded, out))
     if readme is not None:
+        for path in write_report(loaded, REPORT):
+            click.echo(path)
         try:
             write_into(readme, loaded)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Pages made from results: one HTML file with everything in it, and a Markdown file with its plots beside it."""
+"""Pages made from results: an HTML file with every plot, and the report that is committed."""
 
 from __future__ import annotations
 
@@ -74,16 +74,24 @@ class Plot:
     svg: str
 
 
-def write(results: Results, out: Path) -> list[Path]:
-    """Write the pages into folder *out*, and return what was written."""
+def write(results: Results, out: Path) -> Path:
+    """Write the HTML page into folder *out* and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     drawn = all_plots(results)
     plots = [Plot(name, CAPTIONS[name], svg) for name, svg in drawn.items() if name in CAPTIONS]
-    files = {f"{name}.svg": svg for name, svg in drawn.items()}
-    files |= {"index.html": html(results, plots), "README.md": markdown(results, plots)}
-    for name, text in files.items():
-        (out / name).write_text(text, encoding="utf-8")
-    return [out / name for name in files]
+    page = out / "index.html"
+    page.write_text(html(results, plots), encoding="utf-8")
+    return page
+
+
+def write_report(results: Results, out: Path) -> list[Path]:
+    """Write the committed report into folder *out*: tables, the headline's plot and the raw results."""
+    out.mkdir(parents=True, exist_ok=True)
+    readme, headline, raw = (out / name for name in ("README.md", "headline.svg", "results.json"))
+    readme.write_text(markdown(results), encoding="utf-8")
+    headline.write_text(all_plots(results)["headline"], encoding="utf-8")
+    results.save(raw)
+    return [readme, headline, raw]
 
 
 def html(results: Results, plots: list[Plot]) -> str:
@@ -92,9 +100,9 @@ def html(results: Results, plots: list[Plot]) -> str:
     return _render("page.html", results, drawn)
 
 
-def markdown(results: Results, plots: list[Plot]) -> str:
-    """Return a page that shows the plots that lie beside it."""
-    return _render("page.md", results, plots)
+def markdown(results: Results) -> str:
+    """Return a page with every table and the headline's plot, which is a file in the same folder."""
+    return _render("page.md", results, [])
 
 
 def sections(results: Results) -> Iterator[Section]:
