@@ -262,11 +262,19 @@ static int64_t big_endian(const unsigned char *at, int bytes)
     return (int64_t)number;
 }
 
-/* Return the length that one byte says, or -1: it is null, or takes more. */
+/* Return the length that an unsigned varint of at most 31 bits gives, or -1: it is null, longer, or not complete. */
 static Py_ssize_t compact_length(Rest *rest)
 {
-    const unsigned char *at = take(rest, 1);
-    return at == NULL || at[0] > 0x7F ? -1 : (Py_ssize_t)at[0] - 1;
+    Py_ssize_t length = 0;
+    for (int shift = 0; shift <= 28; shift += 7) {
+        const unsigned char *at = take(rest, 1);
+        if (at == NULL || (shift == 28 && at[0] > 0x07))
+            return -1;
+        length |= (Py_ssize_t)(at[0] & 0x7F) << shift;
+        if (at[0] <= 0x7F)
+            return length - 1;
+    }
+    return -1;
 }
 
 static int has_no_tags(Rest *rest)

@@ -15,6 +15,7 @@ from struct import Struct, error as StructError  # noqa: N812 - a class, whateve
 from typing import Final, NamedTuple
 
 from aioproducer.acceleration import fastest
+from aioproducer.errors import ProtocolError
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import (
     Message,
@@ -43,6 +44,7 @@ from aioproducer.wire.primitives import (
     Writer,
     append_compact_string,
     append_unsigned_varint,
+    read_unsigned_varint,
 )
 
 
@@ -179,8 +181,6 @@ _PARTITION: Final = Struct(">ihqqqBBB")
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
 _NOTHING_ELSE: Final = [1, 0, 0]
 """… if there are no record errors, no message and no tags."""
-_LENGTHS: Final = {length + 1: length for length in range(0x7F)}
-"""Compact lengths by their one byte: null is not among them, nor what takes more bytes."""
 
 
 @written_by_hand(ProduceRequest, since=FLEXIBLE)
@@ -263,11 +263,19 @@ def python_read_base_offsets(
     """
     try:
         return _read_base_offsets(kind, payload, names)
-    except (_MoreToTell, StructError, LookupError, UnicodeDecodeError):
+    except (_MoreToTell, StructError, LookupError, UnicodeDecodeError, ProtocolError):
         return None
 
 
 read_base_offsets: Final = fastest("read_base_offsets", python_read_base_offsets)
+
+
+def _read_length(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the length at *pos*, and the position behind the length. Raises: LookupError, _MoreToTell."""
+    length, pos = (data[pos], pos + 1) if data[pos] <= 0x7F else read_unsigned_varint(data, pos)
+    if not length:  # null
+        raise _MoreToTell
+    return length - 1, pos
 
 
 def _read_base_offsets(
@@ -278,15 +286,16 @@ def _read_base_offsets(
     if tags:
         raise _MoreToTell
     pos = _CORRELATION_ID_AND_TAGS.size
-    topic_count, pos = _LENGTHS[data[pos]], pos + 1
+    topic_count, pos = _read_length(data, pos)
     for _ in range(topic_count):
         if names is None:
-            topic_end = pos + 1 + _LENGTHS[data[pos]]
-            name = data[pos + 1 : topic_end].decode()
+            size, pos = _read_length(data, pos)
+            topic_end = pos + size
+            name = data[pos:topic_end].decode()
         else:
             topic_end = pos + len(NO_TOPIC_ID)
             name = names[data[pos:topic_end]]
-        partition_count, pos = _LENGTHS[data[topic_end]], topic_end + 1
+        partition_count, pos = _read_length(data, topic_end)
         for _ in range(partition_count):
             index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
             if error_code or others != _NOTHING_ELSE or index < 0:

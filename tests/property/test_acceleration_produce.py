@@ -160,7 +160,7 @@ def names_in(answer: ProduceResponse, version: int) -> dict[bytes, str] | None:
 def only_acknowledges(answer: ProduceResponse) -> bool:
     """Whether *answer* fits the short form, but for the values of its numbers."""
     partitions = [each for topic in answer.responses for each in topic.partition_responses]
-    if answer.node_endpoints or any(len(topic.name.encode()) >= 0x7F for topic in answer.responses):
+    if answer.node_endpoints:
         return False
     return not any(
         each.error_code

@@ -191,7 +191,7 @@ class TestBaseOffsets:
         payload = bytes(encode_response(response, version, 7)[4:])
         return read_base_offsets(BaseOffsets, payload + more, names)
 
-    @pytest.mark.parametrize("count", [0, 1, 126])
+    @pytest.mark.parametrize("count", [0, 1, 126, 127, 20_000])
     @pytest.mark.parametrize("version", [9, 12, 13])
     def test_they_say_where_each_batch_is(self, version: int, count: int) -> None:
         partitions = [
@@ -245,10 +245,16 @@ class TestBaseOffsets:
         unknown = TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])
         assert self.read(ProduceResponse(responses=[unknown])) is None
 
-    def test_so_are_more_partitions_than_a_byte_counts(self) -> None:
-        many = [PartitionProduceResponse(index=index, error_code=0, base_offset=1) for index in range(127)]
-        topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=many)
-        assert self.read(ProduceResponse(responses=[topic])) is None
+    @pytest.mark.parametrize("count", [126, 127, 16_383])
+    @pytest.mark.parametrize("size", [126, 127, 249])
+    @pytest.mark.parametrize("version", [12, 13])
+    def test_they_are_read_of_many_topics_with_long_names(self, version: int, size: int, count: int) -> None:
+        partition = PartitionProduceResponse(index=0, error_code=0, base_offset=1)
+        names = {number.to_bytes(16, "big"): f"{number:0{size}}" for number in range(count)}
+        topics = [topic_response(name, each, version, [partition]) for each, name in names.items()]
+        payload = bytes(encode_response(ProduceResponse(responses=topics), version, 7)[4:])
+        read = read_base_offsets(BaseOffsets, payload, None if version <= BY_NAME else names)
+        assert read == (BaseOffsets(0, {(name, 0): (1, -1) for name in names.values()}), 0)
 
     def test_so_is_what_is_not_whole(self) -> None:
         partition = PartitionProduceResponse(index=2, error_code=0, base_offset=1)
