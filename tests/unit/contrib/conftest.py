@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from aioproducer.contrib.logging import KafkaHandler
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.threads_rig import TOPIC
 
@@ -35,3 +37,20 @@ def no_thread_is_left() -> Iterator[None]:
 def alive() -> set[threading.Thread]:
     """Return the threads that run, without those that all producers share and that end when they are idle."""
     return {each for each in threading.enumerate() if not each.name.startswith("aioproducer ")}
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("shop")
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    for handler in [*logger.handlers]:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+@pytest.fixture
+def handler(kafka_cluster: ThreadedCluster, logger: logging.Logger) -> KafkaHandler:
+    handler = KafkaHandler("logs", kafka_cluster.bootstrap_servers)
+    logger.addHandler(handler)
+    return handler
