@@ -7,6 +7,13 @@
 #define HEADER 61
 #define LENGTH_PREFIX 12 /* base offset and length: not counted by the length, which is an int32 */
 #define MARKED 64        /* interval between two records with a mark */
+#define MOST_RUNS 16
+
+/* Consecutive records with the same timestamp. */
+typedef struct {
+    Py_ssize_t start; /* index of the first record */
+    int64_t ms;
+} Run;
 
 typedef struct {
     PyObject_HEAD
@@ -20,6 +27,8 @@ typedef struct {
     int64_t max_ms;
     PyObject *last_time; /* int of the last appended timestamp, or NULL; the next record mostly has the same object */
     int64_t last_ms;
+    Run runs[MOST_RUNS];
+    int run_count; /* MOST_RUNS + 1: more runs than `runs` holds */
     int has_keys;
     int has_headers;
     Py_ssize_t *marks; /* positions of records 0, 64, 128, …; set on request, so look-ups of late records are fast */
@@ -58,8 +67,20 @@ static inline int delta_or_error(int64_t first_ms, int64_t timestamp_ms, int64_t
     return -1;
 }
 
+static inline void note_run(Buffer *own, int64_t timestamp_ms)
+{
+    if (own->run_count < MOST_RUNS)
+        own->runs[own->run_count] = (Run){own->count, timestamp_ms};
+    own->run_count += own->run_count <= MOST_RUNS;
+}
+
+/* Note the timestamp of the next record. */
 static inline void note(Buffer *own, int64_t timestamp_ms)
 {
+    if (own->count == 0)
+        own->run_count = 0;
+    if (own->run_count == 0 || (own->run_count <= MOST_RUNS && own->runs[own->run_count - 1].ms != timestamp_ms))
+        note_run(own, timestamp_ms);
     if (own->count == 0)
         own->first_ms = own->min_ms = own->max_ms = timestamp_ms;
     else if (timestamp_ms > own->max_ms)

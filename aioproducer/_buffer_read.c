@@ -177,33 +177,52 @@ static int read_delta(const Buffer *own, Place *place)
     return read_varint(own, &at, place->end, &place->delta);
 }
 
-/* Return the list of timestamps; equal neighbours share one object. */
-static PyObject *get_timestamps(PyObject *self, void *unused)
+/* Set *times* from each record; equal neighbours share one object. */
+static int read_times(const Buffer *own, PyObject *times)
 {
-    Buffer *own = (Buffer *)self;
-    PyObject *list, *time = NULL;
+    PyObject *time = NULL;
     Place place = {0, 0, HEADER, 0};
     int64_t last = 0;
-    (void)unused;
-    if (own->min_ms == own->max_ms) {
-        PyObject *one = Py_BuildValue("[L]", (long long)own->first_ms);
-        list = one == NULL ? NULL : PySequence_Repeat(one, own->count);
-        Py_XDECREF(one);
-        return list;
-    }
-    list = PyList_New(own->count);
-    for (Py_ssize_t index = 0; list != NULL && index < PyList_Size(list); index++) {
-        int failed = read_delta(own, &place) < 0;
+    int failed = 0;
+    for (Py_ssize_t index = 0; !failed && index < PyTuple_Size(times); index++) {
+        failed = read_delta(own, &place) < 0;
         if (!failed && (time == NULL || place.delta != last)) {
             last = place.delta;
             Py_XDECREF(time);
             time = PyLong_FromLongLong((int64_t)((uint64_t)own->first_ms + (uint64_t)last));
         }
-        if (failed || time == NULL || PyList_SetItem(list, index, Py_NewRef(time)) < 0)
-            Py_CLEAR(list);
+        failed = failed || time == NULL || PyTuple_SetItem(times, index, Py_NewRef(time)) < 0;
     }
     Py_XDECREF(time);
-    return list;
+    return failed ? -1 : 0;
+}
+
+/* Set *times* from the runs, without the memory of the records. */
+static int copy_runs(const Buffer *own, PyObject *times)
+{
+    Py_ssize_t index = 0, count = PyTuple_Size(times);
+    for (int run = 0; run < own->run_count; run++) {
+        Py_ssize_t end = run + 1 < own->run_count ? own->runs[run + 1].start : count;
+        PyObject *time = PyLong_FromLongLong(own->runs[run].ms);
+        int failed = time == NULL;
+        for (; !failed && index < end; index++)
+            failed = PyTuple_SetItem(times, index, Py_NewRef(time)) < 0;
+        Py_XDECREF(time);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+/* Return the tuple of timestamps: the garbage collector soon ignores a tuple of ints, but no list. */
+static PyObject *get_timestamps(PyObject *self, void *unused)
+{
+    Buffer *own = (Buffer *)self;
+    PyObject *times = PyTuple_New(own->count);
+    (void)unused;
+    if (times != NULL && (own->run_count <= MOST_RUNS ? copy_runs(own, times) : read_times(own, times)) < 0)
+        Py_CLEAR(times);
+    return times;
 }
 
 static PyObject *get_held(PyObject *self, void *unused)
@@ -346,7 +365,7 @@ PyObject *aioproducer_buffer_truncate(PyObject *self, PyObject *number)
     }
     if (count >= own->count)
         Py_RETURN_NONE;
-    kept.count = 0;
+    kept.count = kept.run_count = 0;
     while (kept.count < count) {
         if (read_place(own, place.end, &place) < 0)
             return NULL;
@@ -354,6 +373,8 @@ PyObject *aioproducer_buffer_truncate(PyObject *self, PyObject *number)
     }
     own->size = place.end;
     own->count = count;
+    own->run_count = kept.run_count;
+    memcpy(own->runs, kept.runs, sizeof own->runs);
     own->min_ms = kept.min_ms;
     own->max_ms = kept.max_ms;
     own->has_keys = own->has_keys && count > 0;

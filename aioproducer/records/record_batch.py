@@ -76,7 +76,7 @@ class Records(Protocol):
         """Headers of each record; None if no record has headers."""
 
     @property
-    def timestamps(self) -> list[int]:
+    def timestamps(self) -> Sequence[int]:
         """Timestamp of each record, in milliseconds since the epoch."""
 
     @property

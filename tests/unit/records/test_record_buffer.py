@@ -34,7 +34,7 @@ def test_buffer_starts_without_memory_for_records() -> None:
     buffer = buffer_of()
     assert (len(buffer), buffer.size, buffer.held) == (0, BATCH_OVERHEAD, BATCH_OVERHEAD)
     assert (buffer.values, buffer.keys, buffer.headers, buffer.timestamps, buffer.sizes()) == (
-        [], None, None, [], [],
+        [], None, None, (), [],
     )  # fmt: skip
     with pytest.raises(ValueError, match="at least one record"):
         encode_batch(buffer)
@@ -117,9 +117,24 @@ def test_equal_neighbours_share_one_timestamp() -> None:
     for timestamp_ms in (5_000, 5_000, 6_000, 6_000, 5_000):
         buffer.append(b"v", None, (), timestamp_ms)
     stamps = buffer.timestamps
-    assert stamps == [5_000, 5_000, 6_000, 6_000, 5_000]
+    assert stamps == (5_000, 5_000, 6_000, 6_000, 5_000)
     assert [left is right for left, right in pairwise(stamps)] == [True, False, True, False]
     assert buffer.span == (5_000, 6_000)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 15, 16, 17, 18, 40])
+def test_timestamps_follow_runs_of_equal_times(runs: int) -> None:
+    stamps = tuple(sorted(range(runs), key=lambda run: run % 7) * 2)
+    buffer = accelerator.RecordBuffer()
+    for stamp in stamps:
+        buffer.extend([b"v"] * 3, None, None, stamp)
+    assert buffer.timestamps == tuple(stamp for stamp in stamps for _ in range(3))
+    for count in range(len(buffer), -1, -1):
+        buffer.truncate(count)
+        assert buffer.timestamps == tuple(stamp for stamp in stamps for _ in range(3))[:count]
+        changed = buffer.take(range(count))
+        changed.append(b"v", None, (), runs)
+        assert changed.timestamps == (*buffer.timestamps, runs)
 
 
 def test_records_far_apart_are_found_by_index() -> None:
@@ -142,11 +157,11 @@ def test_truncate_forgets_the_times_of_dropped_records() -> None:
     buffer.truncate(5)
     assert buffer.span == (1_000, 2**62)
     buffer.truncate(2)
-    assert (buffer.span, buffer.timestamps) == ((1_000, 1_001), [1_000, 1_001])
+    assert (buffer.span, buffer.timestamps) == ((1_000, 1_001), (1_000, 1_001))
     buffer.truncate(0)
     assert (len(buffer), buffer.keys, buffer.headers) == (0, None, None)
     buffer.append(b"n", None, (), 7)
-    assert (buffer.span, buffer.timestamps, buffer.values) == ((7, 7), [7], [b"n"])
+    assert (buffer.span, buffer.timestamps, buffer.values) == ((7, 7), (7,), [b"n"])
     with pytest.raises(ValueError, match="not negative"):
         buffer.truncate(-1)
 
@@ -234,7 +249,7 @@ def test_append_during_an_extend_is_harmless() -> None:
 
     buffer.extend(Values([b"c"]), None, None, [Number(3)])
     assert buffer.values == [b"a", b"b", b"x" * 5_000, b"c"]
-    assert buffer.timestamps == [1_000, 1_001, 1, 3]
+    assert buffer.timestamps == (1_000, 1_001, 1, 3)
     with pytest.raises(TypeError, match="must be an int"):
         buffer.extend([b"d"], None, None, [Indexed(lambda: buffer.truncate(0))])
     with pytest.raises(IndexError):
