@@ -146,3 +146,19 @@ def test_the_parts_that_are_written_alone_lie_within_the_header() -> None:
     assert record_batch.IDENTITY.unpack_from(header, record_batch.IDENTITY_AT) == (10, 11, 12)
     assert record_batch.LENGTH_AT + record_batch.LENGTH.size == record_batch.LENGTH_PREFIX
     assert record_batch.CRC_AT + record_batch.CRC.size == record_batch.CHECKED_FROM
+
+
+def test_checksum_of_large_batch_keeps_the_gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[tuple[int, ...]] = []
+
+    def checked(data: memoryview, *mode: int) -> int:
+        modes.append(mode)
+        return crc32c(data, *mode)
+
+    monkeypatch.setattr(record_batch, "crc32c", checked)
+    columns = RecordColumns()
+    columns.append(b"v" * 100_000, None, (), 1)
+    batch = encode_batch(columns, Codec.GZIP, bytes)
+    set_sequence(batch, 1, 0, 0)
+    assert modes == [(0, 0), (0, 0)]  # value, gil_release_mode
+    assert encode_batch(columns, Codec.GZIP, bytes, 1, 0, 0) == batch
