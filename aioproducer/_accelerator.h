@@ -27,8 +27,8 @@ PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);
 PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args);
 int aioproducer_runs_here(PyObject *known);
 PyObject *aioproducer_known_loop(PyObject *function);
-PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args);
-PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved);
+PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *aioproducer_wake_each(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* _buffer.c */
 int aioproducer_add_buffer(PyObject *module);
@@ -48,7 +48,7 @@ PyObject *aioproducer_sizes(PyObject *module, PyObject *args);
 
 /* _produce.c */
 PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name);
-PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args);
+PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* _receipt_kind.c */
 PyObject *aioproducer_receipts(PyObject *module, PyObject *args);
@@ -66,7 +66,7 @@ PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args);
 PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
 Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
-PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args);
+PyObject *aioproducer_new_metadata(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
 
@@ -87,6 +87,14 @@ static inline int varint_size(int64_t number)
     for (uint64_t rest = zigzag(number); rest > 0x7F; rest >>= 7)
         size++;
     return size;
+}
+
+/* Return 1 if a function has the *wanted* number of arguments, else 0 with an exception. */
+static inline int has_arguments(const char *name, Py_ssize_t count, Py_ssize_t wanted)
+{
+    if (count != wanted)
+        PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments", name, wanted);
+    return count == wanted;
 }
 
 /* Return *column* as a tuple; *count* is the required number of items, or -1. */

@@ -182,12 +182,12 @@ static int set_outcome(PyObject *waiter, PyObject *outcome)
     return 0;
 }
 
-PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args)
+PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *waiters, *outcomes, *outcome;
-    if (!PyArg_ParseTuple(args, "OO:set_outcomes", &waiters, &outcomes) || (waiters = tuple_of(waiters, -1)) == NULL)
+    if (!has_arguments("set_outcomes", count, 2) || (waiters = tuple_of(args[0], -1)) == NULL)
         return NULL;
-    outcomes = PyObject_GetIter(outcomes);
+    outcomes = PyObject_GetIter(args[1]);
     for (Py_ssize_t at = 0; outcomes != NULL && at < PyTuple_Size(waiters); at++) {
         if ((outcome = PyIter_Next(outcomes)) == NULL)
             break;
@@ -201,7 +201,7 @@ PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-/* ---- wake_each(resolved) ---- */
+/* ---- wake_each(waiters, herald) ---- */
 
 static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
 {
@@ -213,7 +213,7 @@ static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
     PyObject *context = NULL, *done = NULL, *wakeup = get(waiter, own->wakeup, "wakeup");
     if (wakeup != NULL && (context = get(waiter, own->context, "context")) != NULL) {
         set(&own->wakeup, Py_None);
-        done = PyObject_CallMethodObjArgs(context, run, wakeup, herald, NULL);
+        done = PyObject_CallMethodObjArgs(context, run, wakeup, herald == Py_None ? waiter : herald, NULL);
     }
     Py_XDECREF(done);
     Py_XDECREF(context);
@@ -221,20 +221,22 @@ static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
     return done == NULL ? -1 : 0;
 }
 
-PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved)
+PyObject *aioproducer_wake_each(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    if (aioproducer_is_receipts(resolved))
-        return aioproducer_receipts_wake(resolved) < 0 ? NULL : Py_NewRef(Py_None);
-    PyObject *pair, *run = PyUnicode_InternFromString("run");
-    resolved = run == NULL ? NULL : PyObject_GetIter(resolved);
-    while (resolved != NULL && (pair = PyIter_Next(resolved)) != NULL) {
-        PyObject *waiter = PyTuple_GetItem(pair, 0), *herald = waiter == NULL ? NULL : PyTuple_GetItem(pair, 1);
-        int failed = herald == NULL || wake(waiter, herald, run) < 0;
-        Py_DECREF(pair);
+    if (!has_arguments("wake_each", count, 2))
+        return NULL;
+    if (aioproducer_is_receipts(args[0]))
+        return aioproducer_receipts_wake(args[0]) < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *waiter, *run = PyUnicode_InternFromString("run");
+    PyObject *waiters = run == NULL ? NULL : PyObject_GetIter(args[0]);
+    while (waiters != NULL && (waiter = PyIter_Next(waiters)) != NULL) {
+        int failed = wake(waiter, args[1], run) < 0;
+        Py_DECREF(waiter);
         if (failed)
             break;
     }
-    Py_XDECREF(resolved);
+    (void)module;
+    Py_XDECREF(waiters);
     Py_XDECREF(run);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }

@@ -175,13 +175,17 @@ static int put_topic_by_id(Out *out, PyObject *names, PyObject *topic)
     return status < 0 ? -1 : put_each(out, names, PARTITION_DATA, topic, put_partition);
 }
 
-static PyObject *write_request(PyObject *names, PyObject *args,
+static PyObject *write_request(PyObject *names, PyObject *const *args, Py_ssize_t count,
                                int (*put_topic)(Out *out, PyObject *names, PyObject *topic))
 {
-    PyObject *request;
-    Out out;
-    if (!PyArg_ParseTuple(args, "O!O:write", &PyByteArray_Type, &out.buf, &request))
+    if (!has_arguments("write", count, 2))
         return NULL;
+    Out out = {args[0], 0};
+    PyObject *request = args[1];
+    if (!PyByteArray_Check(out.buf)) {
+        PyErr_SetString(PyExc_TypeError, "write() appends to a bytearray");
+        return NULL;
+    }
     out.end = PyByteArray_Size(out.buf);
     if (room(&out, USUAL_OVERHEAD) == NULL || put_nullable_string(&out, field(names, TRANSACTIONAL_ID, request)) < 0 ||
         put_number(&out, field(names, ACKS, request), 2) < 0 || put_number(&out, field(names, TIMEOUT_MS, request), 4) < 0 ||
@@ -190,18 +194,18 @@ static PyObject *write_request(PyObject *names, PyObject *args,
     Py_RETURN_NONE;
 }
 
-static PyObject *write_by_name(PyObject *names, PyObject *args)
+static PyObject *write_by_name(PyObject *names, PyObject *const *args, Py_ssize_t count)
 {
-    return write_request(names, args, put_topic_by_name);
+    return write_request(names, args, count, put_topic_by_name);
 }
 
-static PyObject *write_by_id(PyObject *names, PyObject *args)
+static PyObject *write_by_id(PyObject *names, PyObject *const *args, Py_ssize_t count)
 {
-    return write_request(names, args, put_topic_by_id);
+    return write_request(names, args, count, put_topic_by_id);
 }
 
-static PyMethodDef writer_by_name = {"write", write_by_name, METH_VARARGS, NULL};
-static PyMethodDef writer_by_id = {"write", write_by_id, METH_VARARGS, NULL};
+static PyMethodDef writer_by_name = {"write", (PyCFunction)(void (*)(void))write_by_name, METH_FASTCALL, NULL};
+static PyMethodDef writer_by_id = {"write", (PyCFunction)(void (*)(void))write_by_id, METH_FASTCALL, NULL};
 
 PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name)
 {
@@ -344,13 +348,14 @@ static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *o
     return answer;
 }
 
-PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args)
+PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
-    PyObject *kind, *payload, *names;
-    if (!PyArg_ParseTuple(args, "O!SO:read_base_offsets", &PyType_Type, &kind, &payload, &names))
+    if (!has_arguments("read_base_offsets", given, 3))
         return NULL;
-    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) || (names != Py_None && !PyDict_Check(names))) {
-        PyErr_SetString(PyExc_TypeError, "a kind of tuple is wanted, and names in a dict or None");
+    PyObject *kind = args[0], *payload = args[1], *names = args[2];
+    if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) || !PyBytes_Check(payload) ||
+        (names != Py_None && !PyDict_Check(names))) {
+        PyErr_SetString(PyExc_TypeError, "a kind of tuple is wanted, a payload of bytes, and names in a dict or None");
         return NULL;
     }
     Rest rest = {(const unsigned char *)PyBytes_AsString(payload), PyBytes_Size(payload)};

@@ -386,18 +386,19 @@ PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[MET
     return metadata;
 }
 
-PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args)
+PyObject *aioproducer_new_metadata(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *kind, *topic, *partition, *timestamps, *log_append;
-    long long base;
-    if (!PyArg_ParseTuple(args, "O!OOLOO:new_metadata", &PyType_Type, &kind, &topic, &partition, &base, &timestamps,
-                          &log_append))
+    if (!has_arguments("new_metadata", count, 6))
         return NULL;
-    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
+    PyObject *kind = args[0], *topic = args[1], *partition = args[2], *log_append = args[5];
+    long long base = PyLong_AsLongLong(args[3]);
+    if (base == -1 && PyErr_Occurred())
+        return NULL;
+    if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
         PyErr_SetString(PyExc_TypeError, "metadata are tuples");
         return NULL;
     }
-    timestamps = PySequence_Tuple(timestamps);
+    PyObject *timestamps = PySequence_Tuple(args[4]);
     if (timestamps != NULL && base > INT64_MAX - PyTuple_Size(timestamps)) {
         PyErr_SetString(PyExc_OverflowError, "there are no such offsets");
         Py_CLEAR(timestamps);

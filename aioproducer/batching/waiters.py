@@ -192,17 +192,19 @@ def python_set_outcomes(
 _set_outcomes: Final = fastest("set_outcomes", python_set_outcomes)
 
 
-def python_wake_each(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    """Wake the task of each waiter with its herald. An exception of a task is raised, and *resolved* has the rest.
+def python_wake_each(waiters: Iterator[Acknowledgement], herald: Herald | None) -> None:
+    """Wake the task of each waiter with *herald*, or with the waiter itself for None.
+
+    An exception of a task is raised, and *waiters* has the rest.
 
     Each wake-up callback is released immediately. Released with the last waiter of the batch, the callbacks would start the
     garbage collector: a quarter of the CPU of hundreds of tasks.
     """
-    for waiter, herald in resolved:
+    for waiter in waiters:
         wakeup = waiter.wakeup
         if wakeup is not None:
             waiter.wakeup = None
-            waiter.context.run(wakeup, herald)
+            waiter.context.run(wakeup, waiter if herald is None else herald)
 
 
 _wake_each: Final = fastest("wake_each", python_wake_each)
@@ -231,19 +233,19 @@ class TaskWaker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = reference_to(loop)
-        self._held: list[Iterator[tuple[Acknowledgement, Herald]]] | None = None
+        self._held: list[tuple[Iterator[Acknowledgement], Herald | None]] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop, referred to weakly: the garbage collector does not see most objects that lead here."""
         return cast("asyncio.AbstractEventLoop", self._loop())
 
-    def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-        """Wake the task of each waiter with its herald, in this order."""
+    def wake(self, waiters: Iterator[Acknowledgement], herald: Herald | None = None) -> None:
+        """Wake the task of each waiter with *herald*, or with the waiter itself for None, in this order."""
         if self._held is None:
-            self.loop.call_soon(self._wake, resolved)
+            self.loop.call_soon(self._wake, waiters, herald)
         else:
-            self._held.append(resolved)
+            self._held.append((waiters, herald))
 
     def hold(self) -> None:
         """Collect wake-ups until `release`."""
@@ -260,22 +262,22 @@ class TaskWaker:
         if not held:
             return False
         if asyncio.current_task(self._loop()) is not None:  # `loop` without its two frames
-            for resolved in held:
-                self.wake(resolved)
+            for waiters, herald in held:
+                self.wake(waiters, herald)
             return False
-        for resolved in held:
+        for waiters, herald in held:
             try:
-                _wake_each(resolved)
+                _wake_each(waiters, herald)
             except BaseException as interrupt:  # noqa: BLE001 - raised in a moment
                 self.loop.call_soon(_raise, interrupt)
-                self.wake(resolved)
+                self.wake(waiters, herald)
         return True
 
-    def _wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    def _wake(self, waiters: Iterator[Acknowledgement], herald: Herald | None) -> None:
         try:
-            _wake_each(resolved)
+            _wake_each(waiters, herald)
         except BaseException:  # a task was interrupted: the event loop wakes the others
-            self.wake(resolved)
+            self.wake(waiters, herald)
             raise
 
 
@@ -290,13 +292,13 @@ def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[Recor
     """
     _set_outcomes(waiters, metadata)
     kind = waiters[0]
-    kind.waker.wake(zip(waiters, repeat(kind.herald), strict=False))
+    kind.waker.wake(iter(waiters), kind.herald)
 
 
 def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
     """Fail each of *waiters* with its error, and wake their tasks (`TaskWaker`)."""
     _set_outcomes(waiters, errors)
-    waiters[0].waker.wake(zip(waiters, waiters, strict=True))
+    waiters[0].waker.wake(iter(waiters))
 
 
 def python_new_metadata(

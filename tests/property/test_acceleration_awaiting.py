@@ -84,10 +84,8 @@ class Twin:
             case "set":
                 return self.set_outcomes(self.waiters, [WHERE, LATE][: which + 1])
             case "wake" | "interrupt":
-                resolved = iter(
-                    [(each, what if index == which else each) for index, each in enumerate(self.waiters)]
-                )
-                return self.rest_after(lambda: self.wake_each(resolved), resolved)
+                waiters, herald = iter(self.waiters), [None, what, "interrupt"][which]
+                return self.rest_after(lambda: self.wake_each(waiters, herald), waiters)
         return None
 
     def drive(self, waiter: Acknowledgement) -> Any:
@@ -192,8 +190,10 @@ def test_what_is_no_acknowledgement_is_refused(wrong: Any) -> None:
         lambda: accelerator.set_outcomes(wrong, [WHERE]),
         lambda: accelerator.set_outcomes([wrong], [WHERE]),
         lambda: accelerator.set_outcomes([wrong], wrong),
-        lambda: accelerator.wake_each(wrong),
-        lambda: accelerator.wake_each([(wrong, wrong)]),
+        lambda: accelerator.wake_each(wrong, None),
+        lambda: accelerator.wake_each([wrong], wrong),
+        lambda: accelerator.wake_each([]),
+        lambda: accelerator.set_outcomes([]),
     )
     for call in calls:
         with pytest.raises((TypeError, SystemError, IndexError)):
@@ -207,7 +207,7 @@ def test_what_outcomes_raise_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         accelerator.set_outcomes([waiter], (1 // 0 for _ in range(1)))
     with pytest.raises(ZeroDivisionError):
-        accelerator.wake_each((1 // 0, 0) for _ in range(1))
+        accelerator.wake_each((1 // 0 for _ in range(1)), None)
 
 
 def test_a_task_that_nobody_else_knows_is_not_kept() -> None:
