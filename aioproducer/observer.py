@@ -21,9 +21,8 @@ class OutcomeObserver:
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)  # read for every batch
 
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        """Count the batch; tell the interceptors of each record."""
-        now = self._metrics.clock()
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """Count the batch, acknowledged at *now*; tell the interceptors of each record."""
         latency_s = now - batch.created_at
         tally = self._metrics.topic(
             batch.topic_partition[0]

@@ -370,7 +370,9 @@ class Accumulator:
         if self.closed_for is not None:  # user code, such as a serializer, has closed the producer
             raise self.closed_for.error()
         is_busy = (is_adaptive := self._linger_is_adaptive) and self.schedule.is_busy(queue.leader)
-        limit = max(topic.limits.first_limit(now, is_next=is_busy), size + BATCH_OVERHEAD)  # a record fits
+        limit, least = topic.limits.first_limit(now, is_busy), size + BATCH_OVERHEAD
+        if limit < least:  # noqa: PLR1730 - a call of max() costs as much as ten comparisons
+            limit = least  # a record fits
         lingers = self._linger_s and (is_busy or not is_adaptive) and not self.hurries()
         batch = Batch(  # by position: names would cost a dict, since Batch is a class
             queue.topic_partition, queue.next_order(), now, now + self._delivery_timeout_s, limit,

@@ -33,8 +33,8 @@ _ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
 class Observer(Protocol):
     """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step."""
 
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        """Called when all records of *batch* are acknowledged."""
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """Called when all records of *batch* are acknowledged, at *now* (loop clock)."""
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         """Called when *records*, all or some of *batch*, have failed."""
@@ -77,8 +77,15 @@ class BatchCompletion:
         self.troubled: Final[set[TopicPartition]] = set()
         """Partitions with a retried batch and no completed batch since."""
 
-    def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
-        """Resolve the records of the acknowledged *batch*, and continue with its partition."""
+    def complete(
+        self, batch: Batch, base_offset: int, log_append_time_ms: int = -1, now: float | None = None
+    ) -> None:
+        """Resolve the records of the acknowledged *batch*, and continue with its partition.
+
+        *now* is the time of the acknowledgement (loop clock); None reads the clock.
+        """
+        if now is None:
+            now = self._loop.time()
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
         in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
@@ -87,15 +94,15 @@ class BatchCompletion:
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)
             count = len(batch.columns)
-            queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
+            queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone)
         if self._capped:  # else a call for each batch
             self._note_accepted(batch)
         if not abandoned:
-            self._observer.delivered(batch, base_offset, log_append_time_ms)
+            self._observer.delivered(batch, base_offset, log_append_time_ms, now)
             batch.resolve(base_offset, log_append_time_ms)
         self._accumulator.release(batch)  # last: until then `fail_everything` finds it
         if queue.batches or queue.retrying:
-            self._schedule.offer(queue, self._loop.time())
+            self._schedule.offer(queue, now)
 
     def fail(self, batch: Batch, failure: Failure) -> None:
         """Fail the waiters of *batch*, and release its sequence, if any."""

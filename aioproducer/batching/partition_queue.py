@@ -92,9 +92,8 @@ class PartitionQueue(QueueFields):
         """Return `topic-partition`, as Kafka's logs write it."""
         return str(self.topic_partition)
 
-    @property
     def taken_bytes(self) -> int:
-        """How large all records were together that were ever appended here, as far as it can be told."""
+        """Return the size of all records ever appended, in bytes, as far as it can be told."""
         return self.sealed_bytes + (self.open.size - BATCH_OVERHEAD if self.open is not None else 0)
 
     @property
@@ -207,14 +206,16 @@ class PartitionQueue(QueueFields):
             # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
             # long as it may have to be sent again, however many behind it are acknowledged already.
             return _IN_FLIGHT_LIMIT
-        identities = self._identities
+        identities, sequences = self._identities, self.sequences
         if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
             return TimeoutReason.TRANSACTION
-        if not self.sequences.may_assign(identities, in_flight):
+        # Nearly always the partition continues under its identity: only a change needs the call.
+        continues = sequences.identity is identities.current is not None and not sequences.needs_epoch_bump
+        if not continues and not sequences.may_assign(identities, in_flight):
             if in_flight:
                 return _IN_FLIGHT_LIMIT
             return TimeoutReason.PRODUCER_ID if identities.bumps_partitions else TimeoutReason.TRANSACTION
-        if in_flight and not self.sequences.acknowledged_here:
+        if in_flight and not sequences.acknowledged_here:
             return _IN_FLIGHT_LIMIT
         return batch
 

@@ -191,41 +191,42 @@ class Schedule:
     """Ready partitions per node, and those that wait: for a linger, a backoff, a leader, an identity."""
 
     __slots__ = (
-        "_backing_off",
         "_busy",
         "_identities",
         "_leaderless",
-        "_leaderless_news",
-        "_lingering",
         "_lingering_for",
         "_number",
         "_ready",
         "_waiting",
         "_without_identity",
+        "backing_off",
+        "leaderless_news",
+        "lingering",
     )
 
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
-        self._leaderless_news: set[str] = set()
-        """The topics of those that have come since they were taken."""
+        self.leaderless_news: set[str] = set()
+        """Topics with a partition that began to wait for a leader since the last `take_leaderless_news`."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._waiting: dict[int, float] = {}
         """The nodes that have ready partitions, and since when something has waited to be drained for them."""
-        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
-        """End, queue and leader. One linger for all batches: first in, first due."""
+        self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
+        """End of the linger, queue and leader of each lingering batch. One linger for all batches: first in, first due."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
         """The same by the node that led the partition when the linger began."""
         self._busy: set[int] = set()
-        self._backing_off: list[tuple[float, int, PartitionQueue]] = []
+        self.backing_off: list[tuple[float, int, PartitionQueue]] = []
+        """Heap of the times at which queues are offered again."""
         self._number = count()  # heap entries never compare queues
 
     def linger(self, queue: PartitionQueue, batch: Batch, until: float) -> bool:
         """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
-        self._lingering[batch] = until, queue, queue.leader
+        self.lingering[batch] = until, queue, queue.leader
         self._lingering_for[queue.leader][batch] = queue
-        return len(self._lingering) == 1
+        return len(self.lingering) == 1
 
     def is_busy(self, node_id: int) -> bool:
         """Whether a node has requests of ours to answer, as far as `mark_busy` and `mark_idle` say."""
@@ -244,10 +245,10 @@ class Schedule:
 
     def forget(self, batch: Batch) -> None:
         """Let *batch* linger no more: it is due, or has ended."""
-        lingering = self._lingering.get(batch)
+        lingering = self.lingering.get(batch)
         if lingering is not None:
             self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
-            self._lingering.pop(batch, None)
+            self.lingering.pop(batch, None)
 
     def forget_nodes(self, brokers: Collection[int]) -> None:
         """Drop the empty containers of nodes that are not among *brokers*."""
@@ -261,14 +262,14 @@ class Schedule:
 
     def make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """End the linger of *batch*, if it lingers, and offer its *queue*."""
-        if batch in self._lingering:
+        if batch in self.lingering:
             self.forget(batch)
         batch.mark_due()
         self.offer(queue, now)
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
         """Offer *queue* again at *until*."""
-        heapq.heappush(self._backing_off, (until, next(self._number), queue))
+        heapq.heappush(self.backing_off, (until, next(self._number), queue))
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
         """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
@@ -279,7 +280,7 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-            self._leaderless_news.add(queue.topic)
+            self.leaderless_news.add(queue.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             ready = self._ready.get(queue.leader)
@@ -306,7 +307,7 @@ class Schedule:
 
     def connected(self, node_id: int, retry_at: float) -> None:
         """Offer at *retry_at*, at the latest, what waits to be sent to a node again that could not be reached."""
-        for _, _, queue in tuple(self._backing_off):
+        for _, _, queue in tuple(self.backing_off):
             if queue.leader == node_id and queue.retry_by(retry_at):
                 self.back_off(queue, retry_at)
 
@@ -336,9 +337,9 @@ class Schedule:
 
     def take_leaderless_news(self) -> Collection[str]:
         """Return the topics of which something began to wait for a leader since the last time that this was called."""
-        if not self._leaderless_news:
+        if not self.leaderless_news:
             return ()
-        news, self._leaderless_news = self._leaderless_news, set()
+        news, self.leaderless_news = self.leaderless_news, set()
         return news
 
     def leaderless_topics(self) -> set[str]:
@@ -352,23 +353,23 @@ class Schedule:
 
     def doubtful_topics(self) -> set[str]:
         """Return the topics of which something waits to be sent again that its leader refused as if it were none."""
-        return {queue.topic for _, _, queue in self._backing_off if queue.doubts_leader}
+        return {queue.topic for _, _, queue in self.backing_off if queue.doubts_leader}
 
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
-        lingering = self._lingering
+        lingering = self.lingering
         while lingering:
             batch, (until, queue, _node_id) = next(iter(lingering.items()))
             if until > now and not hurry:
                 break
             self.make_due(batch, queue, now)
-        while self._backing_off and self._backing_off[0][0] <= now:
-            self.offer(heapq.heappop(self._backing_off)[2], now)
+        while self.backing_off and self.backing_off[0][0] <= now:
+            self.offer(heapq.heappop(self.backing_off)[2], now)
 
     def next_due(self) -> float:
         """Return when `collect` will have something to do again; infinity if there is nothing."""
-        lingers_until = next(iter(self._lingering.values()))[0] if self._lingering else inf
-        return min(lingers_until, self._backing_off[0][0]) if self._backing_off else lingers_until
+        lingers_until = next(iter(self.lingering.values()))[0] if self.lingering else inf
+        return min(lingers_until, self.backing_off[0][0]) if self.backing_off else lingers_until
 
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""
@@ -394,7 +395,7 @@ class Schedule:
         total = 0
         self._waiting[node_id] = now
         for _ in range(len(ready)):
-            queue, _none = ready.popitem(last=False)
+            queue, _none = ready.popitem(False)  # by position: a name costs as much as the call
             batch = queue.next_batch(now)
             if isinstance(batch, Batch):
                 total += batch.bytes_to_send()

@@ -88,7 +88,7 @@ class BatchLimits:
         """Return the limit of *batch* with *size* bytes more, from a call at *joins_at*; 0 if that may not join it."""
         return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
-    def first_limit(self, now: float, *, is_next: bool) -> int:
+    def first_limit(self, now: float, is_next: bool) -> int:  # noqa: FBT001 - a name costs as much as the call
         """Return the size at which a batch opened now is ready: half if it is the next of a busy broker (*is_next*)."""
         if self.cap < math.inf and now >= self._next_trial_at and (trial := self._trial(now)) > self.cap:
             self._tried_at, self._next_trial_at = now, now + TRIAL_S
@@ -380,7 +380,7 @@ class TopicQueues(TopicFields):
         """
         sticky = self.sticky
         if sticky is None or (
-            sticky.taken_bytes - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
+            sticky.taken_bytes() - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
         ):
             return self.switch()
         if self._has_choice and self._paces.is_long(sticky.leader):
@@ -395,7 +395,7 @@ class TopicQueues(TopicFields):
 
     def _stick_to(self, partition: int) -> PartitionQueue:
         self.sticky = self[partition]
-        self._sticky_from = self.sticky.taken_bytes
+        self._sticky_from = self.sticky.taken_bytes()
         return self.sticky
 
     def _elsewhere(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from aioproducer.types import TopicPartition
 
@@ -24,17 +24,16 @@ class IdentityKeeper:
     once for all its answers.)
     """
 
-    __slots__ = ("current",)
-
-    bumps_partitions: ClassVar[bool] = True
-    """Whether a partition may take the next epoch alone; a transaction has one for all."""
+    __slots__ = ("bumps_partitions", "current")
 
     @property
     def leaders_begin_at_zero(self) -> bool:
         """Whether a leader that knows nothing of the identity takes sequence 0 only (KIP-890), not any (KIP-360)."""
         return False
 
-    def __init__(self) -> None:
+    def __init__(self, *, bumps_partitions: bool = True) -> None:
+        self.bumps_partitions: bool = bumps_partitions
+        """True if a partition may take the next epoch alone; a transaction has one epoch for all partitions."""
         self.current: ProducerIdentity | None = None
 
     def assign(self, producer_id: int, epoch: int) -> None:

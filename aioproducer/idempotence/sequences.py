@@ -56,16 +56,17 @@ class PartitionSequences:
 
     __slots__ = (
         "_acknowledged",
-        "_identity",
         "_next",
         "_to_the_old_log",
         "acknowledged_here",
         "gap_at",
+        "identity",
         "needs_epoch_bump",
     )
 
     def __init__(self) -> None:
-        self._identity: ProducerIdentity | None = None
+        self.identity: ProducerIdentity | None = None
+        """Present identity; None before the first."""
         self._next = 0
         self._acknowledged: tuple[
             Acknowledged, ...
@@ -101,14 +102,19 @@ class PartitionSequences:
         return self.gap_at is not None and self.gap_at < order
 
     def acknowledge(
-        self, sequence: BatchSequence, order: tuple[int, ...], count: int, base_offset: int, *, alone: bool
+        self,
+        sequence: BatchSequence,
+        order: tuple[int, ...],
+        count: int,
+        base_offset: int,
+        alone: bool,  # noqa: FBT001 - a name costs as much as the call
     ) -> None:
         """The leader has the batch in place *order*, which carries *sequence*, with its *count* records.
 
         *alone* is whether nothing else has a sequence and no final answer: nobody will ask what those before it prove.
         """
         identity = sequence[0]  # an index costs a fifth of unpacking a NamedTuple
-        if identity == self._identity and order > self._to_the_old_log:
+        if identity == self.identity and order > self._to_the_old_log:
             self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
             acknowledged = self._acknowledged
@@ -145,7 +151,7 @@ class PartitionSequences:
 
     def leave_cluster(self) -> None:
         """Restart in another cluster under another producer id, after all batches with a sequence are settled."""
-        self._identity = None
+        self.identity = None
         self.forget_log()
         self.request_epoch_bump((0,), absent=True)  # before all places
 
@@ -158,8 +164,8 @@ class PartitionSequences:
 
         The broker would take the batch for one that it has, and acknowledge it without storing it.
         """
-        if self._identity is not None:
-            keeper.begin_after(self._identity)
+        if self.identity is not None:
+            keeper.begin_after(self.identity)
 
     def may_assign(self, keeper: IdentityKeeper, unsettled: Collection[object]) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time, and nothing *unsettled*.
@@ -171,11 +177,11 @@ class PartitionSequences:
         if self.needs_epoch_bump:
             if unsettled:
                 return False
-            self._begin(None if self._identity is None else keeper.after(self._identity))
+            self._begin(None if self.identity is None else keeper.after(self.identity))
             self.needs_epoch_bump, self.gap_at = False, None
         if keeper.current is None:
             return False
-        identity = self._identity
+        identity = self.identity
         if identity is not keeper.current and (
             identity is None or identity.producer_id != keeper.current.producer_id
         ):
@@ -187,28 +193,28 @@ class PartitionSequences:
     def _may_assign_as_all(self, keeper: IdentityKeeper, unsettled: Collection[object]) -> bool:
         """Do as `may_assign` where the epoch is one for all partitions: nothing goes on that needs another one."""
         current = keeper.current
-        if self._identity != current and not unsettled:
+        if self.identity != current and not unsettled:
             self.needs_epoch_bump, self.gap_at = False, None
             self._begin(current)
             self.acknowledged_here = keeper.leaders_begin_at_zero  # then nothing can overtake the first batch
-        return self._identity == current is not None and not self.needs_epoch_bump
+        return self.identity == current is not None and not self.needs_epoch_bump
 
     def is_kept(self, keeper: IdentityKeeper) -> bool:
         """Whether what comes next must not begin at 0, as the identity stays the same."""
-        return keeper.keeps(self._identity)
+        return keeper.keeps(self.identity)
 
     def _begin(self, identity: ProducerIdentity | None) -> None:
         self._next = 0
         self.acknowledged_here = False
         self._acknowledged = ()  # what was under another identity says nothing of this one
-        self._identity = identity  # last, so that an interrupted call can be repeated
+        self.identity = identity  # last, so that an interrupted call can be repeated
 
     def assign(self, count: int) -> BatchSequence:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""
-        if self._identity is None:
+        if self.identity is None:
             raise AssertionError("assign() before may_assign() said yes")
         # As BatchSequence(…) and add_to_sequence(…), without their frames: every batch gets one.
-        sequence = tuple.__new__(BatchSequence, (self._identity, self._next))
+        sequence = tuple.__new__(BatchSequence, (self.identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence
 

@@ -103,7 +103,7 @@ class Pool:
         node = self._nodes.get(node_id)
         # Looked at once: metrics ask from other threads.
         connection = None if node is None else node.connection
-        return None if connection is None or connection.closed else connection
+        return connection if connection is not None and connection.takes_calls() else None
 
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless the node is connected, or being so, or backing off: then this does nothing.

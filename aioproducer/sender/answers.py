@@ -47,9 +47,16 @@ class AnswerHandler:
         self._troubled = completion.troubled
 
     def take(
-        self, connection: Connection, batches: Sequence[Batch], answer: ProduceAnswer | ProducerError
+        self,
+        connection: Connection,
+        batches: Sequence[Batch],
+        answer: ProduceAnswer | ProducerError,
+        now: float | None = None,
     ) -> None:
-        """Settle each of *batches*; called once per request, when the connection has read its answer."""
+        """Settle each of *batches*; called once per request, when the connection has read its answer.
+
+        *now* is the time of the read (loop clock); None reads the clock.
+        """
         if isinstance(answer, ProducerError):
             self.lost(connection, batches, answer)
             return
@@ -67,7 +74,7 @@ class AnswerHandler:
             if (acknowledged := offsets.pop(partition, None)) is not None:
                 batch.persistence.answered()
                 base_offset, log_append_time_ms = acknowledged
-                self._completion.complete(batch, base_offset, log_append_time_ms)
+                self._completion.complete(batch, base_offset, log_append_time_ms, now)
                 if self._troubled:  # else a call for each batch
                     self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:

@@ -13,6 +13,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.schedule import Pace
 from aioproducer.batching.waiters import TaskWaker
 from aioproducer.clock import Wakeup
 from aioproducer.errors import (
@@ -166,22 +167,24 @@ class Sender:
             self._encoder.yield_gil()
         return look_at
 
-    def _take_turn(self, now: float) -> float:
+    def _take_turn(self, now: float) -> float:  # noqa: C901 - calls only the methods that have work: a lone record waits for each
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.turns.over()
-        expires_at = self._completion.expire(
-            now, self.obstacles.failure
-        )  # no earlier deadline is set after this
+        look_at = accumulator.deadlines.next_due()
+        if look_at <= now:
+            look_at = self._completion.expire(
+                now, self.obstacles.failure
+            )  # no earlier deadline is set after this
         if self._transaction is not None:
             self._transaction.look()
-        schedule.collect(now, hurry=accumulator.hurries())
+        if schedule.lingering or schedule.backing_off:
+            schedule.collect(now, hurry=accumulator.hurries())
         # Comparisons in place of min(), here and below: a call costs as much as ten of them.
-        look_at = accumulator.windows.seal_old(now)
-        if expires_at < look_at:  # noqa: PLR1730
-            look_at = expires_at
-        leaderless = schedule.take_leaderless_news()
-        if leaderless:  # the updater goes on asking for them after each answer that does not help
-            self._updater.request_refresh(leaderless)
+        seal_at = accumulator.windows.seal_old(now)
+        if seal_at < look_at:  # noqa: PLR1730
+            look_at = seal_at
+        if schedule.leaderless_news:  # the updater repeats its request until a response has the leaders
+            self._updater.request_refresh(schedule.take_leaderless_news())
         for node_id in schedule.nodes():
             serve_at = self._serve(node_id, now)
             if serve_at < look_at:  # noqa: PLR1730
@@ -192,8 +195,9 @@ class Sender:
             for node_id in schedule.leaders_without_identity():
                 if self._pool.get(node_id) is None:  # a leader that refuses logins assigns no producer id
                     look_at = min(look_at, self._reach(node_id, now))
-        next_due = schedule.next_due()
-        return next_due if next_due < look_at else look_at  # noqa: FURB136
+        if schedule.lingering or schedule.backing_off:
+            return min(look_at, schedule.next_due())
+        return look_at
 
     def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -345,11 +349,12 @@ class Sender:
             if self._acks == 0:
                 connection.write_only(request, version=version)
             else:
-                answered = partial(self._answered, connection, node_id, batches, now)
+                pace = self._accumulator.paces[node_id]
+                answered = partial(self._answered, connection, node_id, pace, batches, now)
                 decode = decoder_for(request, version)
                 connection.call(request, answered, version, decode)
                 self._sent(connection, node_id)
-                self._accumulator.paces[node_id].sent(now)
+                pace.sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:
             for batch in batches:
                 batch.persistence.not_written()
@@ -392,6 +397,7 @@ class Sender:
         self,
         connection: Connection,
         node_id: int,
+        pace: Pace,
         batches: Sequence[Batch],
         sent_at: float,
         answer: ProduceAnswer | ProducerError,
@@ -405,13 +411,13 @@ class Sender:
         else:  # *answer* is the error of a closed connection
             now = self._loop.time()
         self._received(connection, node_id, now)
-        self._accumulator.paces[node_id].answered(now)
+        pace.answered(now)
         if not isinstance(answer, ProducerError):
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
             if self._transaction is not None:
                 self._transaction.answered(now - sent_at)
         try:
-            self._answers.take(connection, batches, answer)
+            self._answers.take(connection, batches, answer, now)
         except BaseException as bug:
             for batch in batches:
                 batch.persistence.answer_not_understood()

@@ -157,8 +157,9 @@ class Encoder:
         # An index costs a fifth of unpacking a NamedTuple.
         producer_id, epoch, base_sequence = numbered[0][0], numbered[0][1], numbered[1]
         if batch.encoded is None:
-            is_small = batch.size < SMALL_RECORD_BYTES * len(batch.columns)
-            compress = self._compress_small if is_small else self._compress
+            compress = self._compress
+            if compress is not None and batch.size < SMALL_RECORD_BYTES * len(batch.columns):
+                compress = self._compress_small
             encoded = encode_batch(
                 batch.columns, self._attributes, compress, producer_id, epoch, base_sequence
             )

@@ -40,13 +40,11 @@ class TransactionManager(IdentityKeeper):
         "version",
     )
 
-    bumps_partitions = False
-
     def __init__(
         self, transactional_id: str, *, on_wanted: Callable[[], None], on_moved: Callable[[bool], None]
     ) -> None:
         """*on_wanted* is told that `wanted` has something, *on_moved* whether records are taken now."""
-        super().__init__()
+        super().__init__(bumps_partitions=False)
         self.transactional_id: Final = transactional_id
         self.state: State = State.UNINITIALIZED
         self.version: int = 0

@@ -182,7 +182,7 @@ async def test_partitions_with_epochs_of_their_own_share_a_request(
             await asyncio.gather(*sending)
         assert producer._engine is not None
         queues = producer._engine.accumulator.topic(topic)
-        identities = [queues[partition].sequences._identity for partition in range(3)]
+        identities = [queues[partition].sequences.identity for partition in range(3)]
     assert len({identity.producer_id for identity in identities if identity is not None}) == 1
     assert [identity.epoch for identity in identities if identity is not None] == [10, 10, 0]
     assert found(kafka, topic) == [

@@ -102,11 +102,11 @@ def waits_for_something(world: World, queue: PartitionQueue) -> bool:
     schedule = world.schedule
     if queue.offered_to is not None or queue in schedule._leaderless:
         return True
-    if any(queue is backing_off for _, _, backing_off in schedule._backing_off):
+    if any(queue is backing_off for _, _, backing_off in schedule.backing_off):
         return True
     head = queue.retrying[0] if queue.retrying else queue.batches[0]
     if not head.due:
-        return head in schedule._lingering
+        return head in schedule.lingering
     return world.identities.current is None and queue in schedule._without_identity
 
 

@@ -171,7 +171,7 @@ class World:
     def ring_at(self, until: float) -> None:
         self.check_at = min(self.check_at, until)
 
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         self.told["delivered"] += len(batch)
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:

@@ -213,7 +213,7 @@ class TestProducerId:
             await producer.send(TOPIC, b"before")
             assert identities.current is not None
             queue = producer._engine.accumulator.topic(TOPIC)[0]
-            queue.sequences._identity = identities.current._replace(epoch=32_767)
+            queue.sequences.identity = identities.current._replace(epoch=32_767)
             queue.sequences.request_epoch_bump((1,), absent=True)
             assert await send_one(producer) < 0.1
             first, last = cluster.batches(TOPIC, 0)

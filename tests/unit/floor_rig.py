@@ -71,7 +71,7 @@ class Witness:
         self.retried_batches: list[Batch] = []
         self.split_batches: list[Batch] = []
 
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         self.delivered_batches.append((batch, base_offset, log_append_time_ms))
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:

@@ -31,6 +31,10 @@ class Fixture:
         self.batch, _ = FloorRig().sent(b"a", b"b")
         self.batch.keep_encoded(bytearray(b"12345"))
 
+    def delivered(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Report the batch as acknowledged now."""
+        self.observer.delivered(self.batch, base_offset, log_append_time_ms, self.metrics.clock())
+
     def counted(self) -> dict[str, float]:
         """Return what was counted of the topic."""
         numbers = self.metrics.topics[TOPIC].numbers()
@@ -41,7 +45,7 @@ class Fixture:
 async def test_what_was_delivered_is_counted_per_topic() -> None:
     fixture = Fixture(intercepted=False)
     for _ in range(2):
-        fixture.observer.delivered(fixture.batch, 0, -1)
+        fixture.delivered(0, -1)
     assert fixture.counted() == {
         "delivered_records": 4,
         "delivered_batches": 2,
@@ -53,11 +57,11 @@ async def test_what_was_delivered_is_counted_per_topic() -> None:
 @in_virtual_time
 async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
     fixture = Fixture(intercepted=False)
-    fixture.observer.delivered(fixture.batch, 0, -1)
+    fixture.delivered(0, -1)
     await asyncio.sleep(WINDOW_S)
-    fixture.observer.delivered(fixture.batch, 0, -1)
+    fixture.delivered(0, -1)
     await asyncio.sleep(WINDOW_S)
-    fixture.observer.delivered(fixture.batch, 0, -1)
+    fixture.delivered(0, -1)
     recent = fixture.metrics.topics[TOPIC].recent(fixture.metrics.clock())
     assert (recent.numbers["delivered_batches"], recent.totals["delivered_batches"]) == (2, 3)
 
@@ -66,14 +70,14 @@ async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
 async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
     fixture = Fixture(intercepted=False)
     fixture.batch.release()
-    fixture.observer.delivered(fixture.batch, 0, -1)
+    fixture.delivered(0, -1)
     assert "delivered_bytes" not in fixture.counted()
 
 
 @in_virtual_time
 async def test_interceptors_hear_where_each_record_is() -> None:
     fixture = Fixture()
-    fixture.observer.delivered(fixture.batch, 7, -1)
+    fixture.delivered(7, -1)
     assert fixture.spy.heard == [
         (RecordMetadata(TOPIC, 0, 7, 1_000, log_append_time=False), None, WHERE),
         (RecordMetadata(TOPIC, 0, 8, 1_000, log_append_time=False), None, WHERE),
@@ -83,14 +87,14 @@ async def test_interceptors_hear_where_each_record_is() -> None:
 @in_virtual_time
 async def test_an_unknown_offset_is_unknown_for_each() -> None:
     fixture = Fixture()
-    fixture.observer.delivered(fixture.batch, -1, -1)
+    fixture.delivered(-1, -1)
     assert [metadata.offset for metadata, _, _ in fixture.spy.heard if metadata] == [-1, -1]
 
 
 @in_virtual_time
 async def test_the_brokers_time_is_told_where_it_is_the_brokers() -> None:
     fixture = Fixture()
-    fixture.observer.delivered(fixture.batch, 0, 5)
+    fixture.delivered(0, 5)
     assert [metadata[-2:] for metadata, _, _ in fixture.spy.heard if metadata] == [(5, True), (5, True)]
 
 

@@ -293,7 +293,7 @@ async def test_a_batch_that_ended_lingers_no_more() -> None:
     rig = FloorRig()
     batch = rig.fill()
     rig.accumulator.release(batch)
-    assert batch not in rig.accumulator.schedule._lingering
+    assert batch not in rig.accumulator.schedule.lingering
     assert rig.accumulator.memory.used == 0
 
 

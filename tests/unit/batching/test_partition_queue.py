@@ -285,20 +285,20 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
 
 def test_it_counts_what_was_appended_however_small_the_batches_it_went_in() -> None:
     rig = Rig()
-    assert rig.queue.taken_bytes == rig.queue.backlog_bytes == 0
+    assert rig.queue.taken_bytes() == rig.queue.backlog_bytes == 0
     first = rig.add()
     first.size += 100
-    assert rig.queue.taken_bytes == 100
+    assert rig.queue.taken_bytes() == 100
     assert rig.take() is first
     second = rig.add()
     second.size += 20
-    assert rig.queue.taken_bytes == 120
+    assert rig.queue.taken_bytes() == 120
     assert rig.queue.backlog_bytes == first.size + second.size
     rig.answered(first)
-    assert (rig.queue.taken_bytes, rig.queue.backlog_bytes) == (120, second.size)
+    assert (rig.queue.taken_bytes(), rig.queue.backlog_bytes) == (120, second.size)
     rig.queue.seal(second)
     rig.queue.seal(second)
-    assert rig.queue.taken_bytes == 120
+    assert rig.queue.taken_bytes() == 120
 
 
 def test_what_waits_to_be_sent_again_is_behind_too() -> None:
