@@ -405,7 +405,6 @@ static PyObject *extend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *trim(PyObject *self, PyObject *unused)
 {
     Buffer *own = (Buffer *)self;
-    (void)unused;
     if (own->views == 0 && own->capacity - own->size > own->capacity / 4)
         (void)aioproducer_buffer_resize(own, own->size);
     return PyLong_FromSsize_t(held(own));
@@ -464,6 +463,7 @@ static void buffer_release(PyObject *self, Py_buffer *view)
 
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, NULL},
+    {"encode", (PyCFunction)(void (*)(void))aioproducer_buffer_encode, METH_FASTCALL, NULL},
     {"extend", (PyCFunction)(void (*)(void))extend, METH_FASTCALL, NULL},
     {"put", put, METH_VARARGS, NULL},
     {"sizes", aioproducer_buffer_sizes, METH_NOARGS, NULL},

@@ -96,6 +96,7 @@ int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_s
 
 /* _buffer_read.c */
 extern PyGetSetDef aioproducer_buffer_parts[];
+PyObject *aioproducer_buffer_encode(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused);
 PyObject *aioproducer_buffer_take(PyObject *self, PyObject *indices);
 PyObject *aioproducer_buffer_truncate(PyObject *self, PyObject *count);

@@ -254,6 +254,76 @@ PyGetSetDef aioproducer_buffer_parts[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* ---- encode(attributes, producer_id, producer_epoch, base_sequence, crc32c) ---- */
+
+#define UNTRACKED 400 /* `_UNTRACKED_BYTES` of aioproducer/records/record_batch.py */
+enum { CRC_AT = 17, CHECKED_FROM = 21 };
+
+static char *put_number(char *at, int64_t number, int bytes)
+{
+    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+        *at++ = (char)((uint64_t)number >> shift);
+    return at;
+}
+
+/* Read *number*, which has to fit into *bytes*. */
+static int read_number(PyObject *argument, int bytes, int64_t *number)
+{
+    *number = PyLong_AsLongLong(argument);
+    if (*number == -1 && PyErr_Occurred())
+        return -1;
+    if (*number == (int64_t)((uint64_t)*number << (64 - 8 * bytes)) >> (64 - 8 * bytes))
+        return 0;
+    PyErr_SetString(PyExc_OverflowError, "RecordBuffer: a number does not fit into the header of a batch");
+    return -1;
+}
+
+/* Write the CRC that the function *crc32c* computes. It may release the GIL, so no record may be appended meanwhile. */
+static int put_crc(Buffer *own, PyObject *crc32c)
+{
+    PyObject *checked = PyMemoryView_FromMemory(own->data + CHECKED_FROM, own->size - CHECKED_FROM, PyBUF_READ);
+    own->views++;
+    PyObject *crc = checked == NULL ? NULL : PyObject_CallFunctionObjArgs(crc32c, checked, NULL);
+    own->views--;
+    unsigned long value = crc == NULL ? 0 : PyLong_AsUnsignedLong(crc);
+    Py_XDECREF(crc);
+    Py_XDECREF(checked);
+    if (PyErr_Occurred())
+        return -1;
+    (void)put_number(own->data + CRC_AT, (int64_t)value, 4);
+    return 0;
+}
+
+/* Write the header in front of the records, and return the batch: a copy of few bytes, or a view of the memory. */
+PyObject *aioproducer_buffer_encode(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Buffer *own = (Buffer *)self;
+    int64_t attributes, producer_id, producer_epoch, base_sequence;
+    if (!has_arguments("encode", count, 5) || read_number(args[0], 2, &attributes) < 0 ||
+        read_number(args[1], 8, &producer_id) < 0 || read_number(args[2], 2, &producer_epoch) < 0 ||
+        read_number(args[3], 4, &base_sequence) < 0)
+        return NULL;
+    if (own->count == 0) {
+        PyErr_SetString(PyExc_ValueError, "a batch has at least one record");
+        return NULL;
+    }
+    char *at = put_number(own->data, 0, 8); /* base offset */
+    at = put_number(at, own->size - LENGTH_PREFIX, 4);
+    at = put_number(at, -1, 4); /* leader epoch */
+    at = put_number(at, 2, 1);  /* magic */
+    at = put_number(at + 4, attributes, 2);
+    at = put_number(at, own->count - 1, 4);
+    at = put_number(at, own->first_ms, 8);
+    at = put_number(at, own->max_ms, 8);
+    at = put_number(at, producer_id, 8);
+    at = put_number(at, producer_epoch, 2);
+    at = put_number(at, base_sequence, 4);
+    (void)put_number(at, own->count, 4);
+    if (put_crc(own, args[4]) < 0)
+        return NULL;
+    return own->size > UNTRACKED ? PyMemoryView_FromObject(self) : PyByteArray_FromStringAndSize(own->data, own->size);
+}
+
 /* ---- take(indices), truncate(count) ---- */
 
 /* Set *start* to the position of the record at *index*, and set missing marks of earlier records. */

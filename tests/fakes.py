@@ -72,6 +72,7 @@ class FakeConnection:
         on_answer: Callable[[Any], None],
         version: int | None = None,
         decode: Decode = decode_response,
+        now: float | None = None,
     ) -> None:
         self._check()
         self.calls.append(Call(request, on_answer, version))

@@ -369,10 +369,9 @@ class Accumulator:
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, size: int, now: float) -> Batch:
         if self.closed_for is not None:  # user code, such as a serializer, has closed the producer
             raise self.closed_for.error()
-        is_busy = (is_adaptive := self._linger_is_adaptive) and self.schedule.is_busy(queue.leader)
+        is_busy = (is_adaptive := self._linger_is_adaptive) and queue.leader in self.schedule.busy
         limit, least = topic.limits.first_limit(now, is_busy), size + BATCH_OVERHEAD
-        if limit < least:  # noqa: PLR1730 - a call of max() costs as much as ten comparisons
-            limit = least  # a record fits
+        limit = least if limit < least else limit  # noqa: FURB136 - a record fits; max() costs ten comparisons
         lingers = self._linger_s and (is_busy or not is_adaptive) and not self.hurries()
         batch = Batch(  # by position: names would cost a dict, since Batch is a class
             queue.topic_partition, queue.next_order(), now, now + self._delivery_timeout_s, limit,

@@ -6,7 +6,6 @@ Every event that may make a partition ready offers its queue, so a wake-up of th
 from __future__ import annotations
 
 import heapq
-import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
 from itertools import count
@@ -33,12 +32,12 @@ class Deadlines(Generic[T]):
     __slots__ = ("_by_tick", "_ticks")
 
     def __init__(self) -> None:
-        self._by_tick: dict[int, dict[T, None]] = {}
-        self._ticks: list[int] = []
+        self._by_tick: dict[float, dict[T, None]] = {}
+        self._ticks: list[float] = []
 
     def add(self, item: T, deadline: float) -> None:
         """Let *item* be due at *deadline*."""
-        tick = math.ceil(deadline / TICK_S)
+        tick = -(-deadline // TICK_S)  # rounded up: a call of math.ceil() costs twice as much
         items = self._by_tick.get(tick)
         if items is None:
             heapq.heappush(self._ticks, tick)  # first: an exception in between leaves a tick without items
@@ -48,13 +47,13 @@ class Deadlines(Generic[T]):
 
     def discard(self, item: T, deadline: float) -> None:
         """Forget *item*, added with *deadline*, if it is still here."""
-        items = self._by_tick.get(math.ceil(deadline / TICK_S))
+        items = self._by_tick.get(-(-deadline // TICK_S))
         if items is not None:
             items.pop(item, None)
 
     def discard_before_move(self, item: T, before: float, deadline: float) -> None:
         """Drop the entry of *item* at *before*, after *item* was added again with another *deadline*."""
-        if math.ceil(before / TICK_S) != math.ceil(deadline / TICK_S):
+        if -before // TICK_S != -deadline // TICK_S:
             self.discard(item, before)
 
     def next_due(self) -> float:
@@ -83,17 +82,20 @@ the deadline of the oldest record, so the youngest record fails at most this lon
 class JoinWindows:
     """Partitions with an open batch, ordered by the time of the next check. Appends read no clock."""
 
-    __slots__ = ("_number", "_watched", "lasts_s")
+    __slots__ = ("_number", "_watched", "lasts_s", "look_at")
 
     def __init__(self, linger_s: float) -> None:
         self.lasts_s: float = max(JOINS_FOR_S, linger_s)
         """Length of a window, in seconds."""
         self._watched: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
+        self.look_at: float = inf
+        """Time of the next check; infinity without a check."""
 
     def watch(self, queue: PartitionQueue, until: float) -> None:
         """Check the open batch of *queue* at *until*."""
         heapq.heappush(self._watched, (until, next(self._number), queue))
+        self.look_at = self._watched[0][0]
         queue.is_watched = True
 
     def seal_old(self, now: float) -> float:
@@ -108,7 +110,8 @@ class JoinWindows:
                 queue.seal(batch)  # the schedule has it: it has lingered for long enough
             else:
                 self.watch(queue, batch.joins_until)
-        return watched[0][0] if watched else inf
+        self.look_at = watched[0][0] if watched else inf
+        return self.look_at
 
 
 LONG_S: Final = 0.01
@@ -191,17 +194,17 @@ class Schedule:
     """Ready partitions per node, and those that wait: for a linger, a backoff, a leader, an identity."""
 
     __slots__ = (
-        "_busy",
         "_identities",
         "_leaderless",
         "_lingering_for",
         "_number",
         "_ready",
-        "_waiting",
         "_without_identity",
         "backing_off",
+        "busy",
         "leaderless_news",
         "lingering",
+        "waiting",
     )
 
     def __init__(self, identities: IdentityKeeper) -> None:
@@ -211,13 +214,14 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._waiting: dict[int, float] = {}
-        """The nodes that have ready partitions, and since when something has waited to be drained for them."""
+        self.waiting: dict[int, float] = {}
+        """Nodes with ready partitions, each with the time since which a batch waits to be drained."""
         self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
         """End of the linger, queue and leader of each lingering batch. One linger for all batches: first in, first due."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
         """The same by the node that led the partition when the linger began."""
-        self._busy: set[int] = set()
+        self.busy: set[int] = set()
+        """Nodes with requests to answer; the sender adds a node, and `mark_idle` removes it."""
         self.backing_off: list[tuple[float, int, PartitionQueue]] = []
         """Heap of the times at which queues are offered again."""
         self._number = count()  # heap entries never compare queues
@@ -228,17 +232,9 @@ class Schedule:
         self._lingering_for[queue.leader][batch] = queue
         return len(self.lingering) == 1
 
-    def is_busy(self, node_id: int) -> bool:
-        """Whether a node has requests of ours to answer, as far as `mark_busy` and `mark_idle` say."""
-        return node_id in self._busy
-
-    def mark_busy(self, node_id: int) -> None:
-        """Note that a node has a request to answer."""
-        self._busy.add(node_id)
-
     def mark_idle(self, node_id: int, now: float) -> None:
         """Note that a node has answered all: an adaptive linger for it is over."""
-        self._busy.discard(node_id)
+        self.busy.discard(node_id)
         if lingering := self._lingering_for.get(node_id):
             for batch, queue in tuple(lingering.items()):
                 self.make_due(batch, queue, now)
@@ -287,7 +283,7 @@ class Schedule:
             if ready is None:
                 ready = self._ready[queue.leader] = OrderedDict()
             ready[queue] = None
-            self._waiting.setdefault(queue.leader, now)
+            self.waiting.setdefault(queue.leader, now)
 
     def offer_again(self, queue: PartitionQueue, now: float) -> None:
         """Offer *queue*, whose last offer may have been interrupted by an exception."""
@@ -317,7 +313,7 @@ class Schedule:
             if ready is not None:
                 ready.pop(queue, None)
             if not ready:
-                self._waiting.pop(queue.offered_to, None)
+                self.waiting.pop(queue.offered_to, None)
             queue.offered_to = None
 
     def identity_changed(self, now: float) -> None:
@@ -373,15 +369,11 @@ class Schedule:
 
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""
-        return list(self._waiting)
+        return list(self.waiting)
 
     def waiting_since(self, at: float) -> list[int]:
         """Return the ids of the nodes for which something has waited since before *at*, and nothing was drained."""
-        return [node_id for node_id, since in self._waiting.items() if since < at]
-
-    def is_ready(self, node_id: int) -> bool:
-        """Whether there is anything to drain for *node_id*."""
-        return node_id in self._waiting
+        return [node_id for node_id, since in self.waiting.items() if since < at]
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
         """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
@@ -393,7 +385,7 @@ class Schedule:
         if not ready:
             return batches
         total = 0
-        self._waiting[node_id] = now
+        self.waiting[node_id] = now
         for _ in range(len(ready)):
             queue, _none = ready.popitem(False)  # by position: a name costs as much as the call
             batch = queue.next_batch(now)
@@ -411,7 +403,7 @@ class Schedule:
         if batches and self._lingering_for[node_id]:
             self._take_along(node_id, now, batches, max_bytes - total)
         if not ready:
-            del self._waiting[node_id]
+            del self.waiting[node_id]
         return batches
 
     def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:

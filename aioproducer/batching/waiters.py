@@ -441,7 +441,7 @@ class AwaitingWaiters(list[Acknowledgement]):
 
     def resolve(self, delivered: Delivered) -> None:
         """Wake all tasks with the metadata of their records."""
-        resolve_awaited(self, delivered.metadata())
+        resolve_awaited(self, _new_metadata(RecordMetadata, *delivered))  # without the frame of `metadata`
 
     def fail(self, failure: Failure) -> None:
         """Fail all tasks, each with its own exception."""

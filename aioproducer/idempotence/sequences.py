@@ -13,6 +13,7 @@ from aioproducer.errors import BrokerError, InvalidProducerEpoch, OutOfOrderSequ
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 
 _SEQUENCES = 2**31
+_new: Final = tuple.__new__
 _REMEMBERED: Final = 16
 """More than may follow the oldest batch that is not settled, halves of them included."""
 
@@ -214,7 +215,7 @@ class PartitionSequences:
         if self.identity is None:
             raise AssertionError("assign() before may_assign() said yes")
         # As BatchSequence(…) and add_to_sequence(…), without their frames: every batch gets one.
-        sequence = tuple.__new__(BatchSequence, (self.identity, self._next))
+        sequence = _new(BatchSequence, (self.identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence
 

@@ -194,17 +194,20 @@ class Connection(asyncio.StreamReader):
         on_answer: Callable[[R | ProducerError], None] | None,
         version: int | None = None,
         decode: Decode = decode_response,
+        now: float | None = None,
     ) -> None:
         """Write *request* now; *on_answer* is called once, later, with the response or the error.
 
         Without *on_answer* no response is expected, and a response is skipped. *version* is by default the highest common one.
+        *now* is the time (loop clock); None reads the clock.
 
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not support the
             request. Nothing was written then, and *on_answer* is not called.
         """
         if self._writer.is_closing():
             raise self._core.refusal()
-        now = self._loop.time()
+        if now is None:
+            now = self._loop.time()
         self._core.send(request, now, on_answer, version, decode)
         self._write(now)
 
@@ -422,11 +425,10 @@ class Connection(asyncio.StreamReader):
         """Write the frames that are due, and set the timer for the next timeout."""
         core, tally = self._core, self.tally
         for frame in core.data_to_send():
-            size = len(frame)
             if now >= tally.window_ends_at:
                 tally.begin_window(now)
             tally.requests += 1
-            tally.bytes_out += size
+            tally.bytes_out += len(frame)
             self._writer.write(frame)
         if core.next_timeout < self._wakes_at:
             self._stop_timer()

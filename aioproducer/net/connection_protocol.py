@@ -87,6 +87,8 @@ class ConnectionState(IntEnum):
     CLOSED = auto()
 
 
+_new: Final = tuple.__new__
+
 READY, _RETIRED, _CLOSED = ConnectionState.READY, ConnectionState.RETIRED, ConnectionState.CLOSED
 """States compared for every request: before Python 3.12, looking up a member of an Enum costs more than a call."""
 
@@ -359,7 +361,7 @@ class ConnectionProtocol:
             response, starts_at, count_records = request.RESPONSE, self._accepted, request.count_records
             # As Call(…), without its frame.
             fields = correlation_id, response, version, decode, on_answer, deadline, starts_at, count_records
-            in_flight.add(tuple.__new__(Call, fields))
+            in_flight.add(_new(Call, fields))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call of min() costs more
                 self.next_timeout = deadline
         self._accepted += len(frame)

@@ -300,6 +300,10 @@ def encode_batch(
 
     Raises: ValueError if there are no records.
     """
+    if compress is None and not isinstance(columns, RecordColumns):
+        buffer: Any = columns
+        encoded: Encoded = buffer.encode(attributes, producer_id, producer_epoch, base_sequence, crc32c)
+        return encoded
     count = len(columns)
     if not count:
         raise ValueError("a batch has at least one record")
@@ -311,11 +315,10 @@ def encode_batch(
         # Where batches are many they have one record, most often.
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
-        buffer: Any = columns
-        batch = records = memoryview(buffer) if buffer.size > _UNTRACKED_BYTES else bytearray(buffer)
+        buffer = columns
+        batch = memoryview(buffer) if buffer.size > _UNTRACKED_BYTES else bytearray(buffer)
+        records = batch[HEADER.size :]
         first_ms, last_ms = buffer.span
-        if compress is not None:
-            records = batch[HEADER.size :]
     if compress is not None:
         batch = bytearray(HEADER.size)
         batch += compress(records)

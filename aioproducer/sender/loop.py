@@ -180,12 +180,14 @@ class Sender:
         if schedule.lingering or schedule.backing_off:
             schedule.collect(now, hurry=accumulator.hurries())
         # Comparisons in place of min(), here and below: a call costs as much as ten of them.
-        seal_at = accumulator.windows.seal_old(now)
-        if seal_at < look_at:  # noqa: PLR1730
-            look_at = seal_at
+        windows = accumulator.windows
+        if windows.look_at <= now:
+            windows.seal_old(now)
+        if windows.look_at < look_at:  # noqa: PLR1730
+            look_at = windows.look_at
         if schedule.leaderless_news:  # the updater repeats its request until a response has the leaders
             self._updater.request_refresh(schedule.take_leaderless_news())
-        for node_id in schedule.nodes():
+        for node_id in list(schedule.waiting):
             serve_at = self._serve(node_id, now)
             if serve_at < look_at:  # noqa: PLR1730
                 look_at = serve_at
@@ -251,7 +253,7 @@ class Sender:
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
                 self._write(connection, node_id, batches, now)
-            if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
+            if node_id not in self._schedule.waiting or connection.closed:  # as the write may have shown
                 break
         else:
             log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
@@ -352,7 +354,7 @@ class Sender:
                 pace = self._accumulator.paces[node_id]
                 answered = partial(self._answered, connection, node_id, pace, batches, now)
                 decode = decoder_for(request, version)
-                connection.call(request, answered, version, decode)
+                connection.call(request, answered, version, decode, now)
                 self._sent(connection, node_id)
                 pace.sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:
@@ -371,7 +373,7 @@ class Sender:
         """Count one more request in flight on the *connection* to a node."""
         self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
         if self._marks_busy:
-            self._schedule.mark_busy(node_id)
+            self._schedule.busy.add(node_id)
 
     def _received(self, connection: Connection, node_id: int, now: float) -> None:
         """Count one request less in flight on the *connection* to a node."""
@@ -390,8 +392,8 @@ class Sender:
             uncompressed = batch.size if self._compresses else sent
             if self._compresses and batch.attempts == 1:
                 self._accumulator.topics[name].limits.compressed(batch)
-            tally, queued_s = self._metrics.topic(name), now - batch.created_at
-            tally.written(len(batch.columns), sent, uncompressed, queued_s, share, now)
+            tally = self._metrics.topic(name)
+            tally.written(len(batch.columns), sent, uncompressed, now - batch.created_at, share, now)
 
     def _answered(
         self,
@@ -435,7 +437,7 @@ class Sender:
         try:
             if not self._waker.release():
                 self._wakeup.ring()
-            elif self._wakeup.has_rung or self._transaction or self._schedule.nodes():
+            elif self._wakeup.has_rung or self._transaction or self._schedule.waiting:
                 self._have_turn()
         finally:
             self._wakeup.release()

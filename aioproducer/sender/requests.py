@@ -155,7 +155,8 @@ class Encoder:
         sequence = batch.sequence
         numbered = _NO_SEQUENCE if sequence is None else sequence
         # An index costs a fifth of unpacking a NamedTuple.
-        producer_id, epoch, base_sequence = numbered[0][0], numbered[0][1], numbered[1]
+        identity, base_sequence = numbered[0], numbered[1]
+        producer_id, epoch = identity[0], identity[1]
         if batch.encoded is None:
             compress = self._compress
             if compress is not None and batch.size < SMALL_RECORD_BYTES * len(batch.columns):
@@ -247,16 +248,17 @@ def decoder_for(request: ProduceRequest, version: int) -> Decode:
 
 
 def _decode(
-    names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
+    names: dict[bytes, str], response: type[ProduceResponse], version: int, payload: bytes
 ) -> tuple[ProduceAnswer, int]:
     offsets = read_base_offsets(BaseOffsets, payload, names)
     if offsets is not None:
         return offsets
     answer, surplus = decode_response(response, version, payload)
-    if names is not None:
-        for topic in answer.responses:
-            topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
+    for topic in answer.responses:
+        topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
     return answer, surplus
 
 
-_decode_names: Final = partial(_decode, None)
+def _decode_names(response: type[ProduceResponse], version: int, payload: bytes) -> tuple[ProduceAnswer, int]:
+    offsets = read_base_offsets(BaseOffsets, payload, None)
+    return decode_response(response, version, payload) if offsets is None else offsets

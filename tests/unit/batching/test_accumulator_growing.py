@@ -30,7 +30,7 @@ def extend(rig: FloorRig, count: int, partition: int | None = 0) -> None:
 
 
 def ready(rig: FloorRig) -> bool:
-    return rig.accumulator.schedule.is_ready(NODE)
+    return NODE in rig.accumulator.schedule.waiting
 
 
 @in_virtual_time

@@ -206,7 +206,7 @@ async def test_rows_fill_a_batch_and_the_memory_to_the_last_byte() -> None:
 async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy: bool) -> None:
     rig = FloorRig(linger_is_adaptive=True)
     if busy:
-        rig.accumulator.schedule.mark_busy(NODE)
+        rig.accumulator.schedule.busy.add(NODE)
     batch = rig.fill()
     assert (rig.wakes, len(rig.wakes_at)) == ((0, 1) if busy else (1, 0))
     drained = rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31)
@@ -216,12 +216,12 @@ async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy
 @in_virtual_time
 async def test_half_a_batch_is_enough_to_be_the_next_of_a_busy_node() -> None:
     rig = FloorRig(linger_is_adaptive=True, batch_bytes=room_for(1, 4), batch_max_bytes=room_for(1, 9))
-    rig.accumulator.schedule.mark_busy(NODE)
+    rig.accumulator.schedule.busy.add(NODE)
     limits = []
     for count in range(1, 10):
         put(rig)
         limits.append(unresolved(rig)[0].limit)
-        assert rig.accumulator.schedule.is_ready(NODE) == (count > 1)
+        assert (NODE in rig.accumulator.schedule.waiting) is (count > 1)
     half, ready = room_for(1, 4) // 2, room_for(1, 4)
     assert limits == [half, *[ready] * 3, *[room_for(1, 9)] * 5]
 

@@ -20,9 +20,9 @@ def test_what_is_due_is_ready_for_the_node_that_leads_it() -> None:
     floor = Floor(1, 2)
     one, other = floor.batch(0), floor.batch(1)
     assert floor.schedule.nodes() == [1, 2]
-    assert floor.schedule.is_ready(1)
+    assert 1 in floor.schedule.waiting
     assert floor.drain(1) == [one]
-    assert not floor.schedule.is_ready(1)
+    assert 1 not in floor.schedule.waiting
     assert floor.schedule.nodes() == [2]
     assert floor.drain(2) == [other]
     assert floor.schedule.nodes() == []

@@ -38,7 +38,7 @@ def test_a_request_that_goes_anyway_takes_along_what_lingers_for_its_node_and_fi
         floor.linger(batch, NOW + 5 + later)
     assert floor.drain(1, max_bytes=300) == [ready, lingering[0], lingering[2]]
     assert floor.schedule.next_due() == NOW + 6, "that of the other node"
-    assert not floor.schedule.is_ready(1)
+    assert 1 not in floor.schedule.waiting
     floor.schedule.collect(NOW + 8, hurry=False)
     assert (floor.drain(1), floor.drain(2)) == ([lingering[3]], [lingering[1]])
 
@@ -106,12 +106,12 @@ def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
 class TestAdaptiveLinger:
     def test_a_node_is_busy_until_it_has_answered_all(self) -> None:
         schedule = Floor(1).schedule
-        assert not schedule.is_busy(1)
-        schedule.mark_busy(1)
-        assert schedule.is_busy(1)
-        assert not schedule.is_busy(2)
+        assert 1 not in schedule.busy
+        schedule.busy.add(1)
+        assert 1 in schedule.busy
+        assert 2 not in schedule.busy
         schedule.mark_idle(1, NOW)
-        assert not schedule.is_busy(1)
+        assert 1 not in schedule.busy
 
     def test_what_lingers_for_a_node_goes_when_it_is_idle(self) -> None:
         floor = Floor(1, 2)
@@ -129,5 +129,5 @@ class TestAdaptiveLinger:
         floor.linger(batch, NOW + 5)
         floor.schedule.forget(batch)
         floor.schedule.mark_idle(1, NOW)
-        assert not floor.schedule.is_ready(1)
+        assert 1 not in floor.schedule.waiting
         assert floor.schedule.next_due() == inf

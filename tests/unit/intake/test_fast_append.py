@@ -138,7 +138,7 @@ class TestCommonRecords:
         front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
         on_loop: Any = {"loop": rig.loop, "running_loop": running_loop_of(rig.loop)}
         rig.fast = accelerated_append(front, rig.accumulator, **on_loop)
-        rig.accumulator.schedule.mark_busy(NODE)
+        rig.accumulator.schedule.busy.add(NODE)
         for count in range(1, 4):
             assert not rig.append_fast(b"v" * (LARGEST - 100), **fields).done()
             assert [len(batch) for batch in rig.accumulator.unresolved] == [1] * count

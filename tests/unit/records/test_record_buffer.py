@@ -11,6 +11,7 @@ import pytest
 from aioproducer.records.headers import HeaderColumn, HeaderColumns
 from aioproducer.records.record_batch import HEADER, RecordColumns, encode_batch, encode_records
 from aioproducer.records.sizes import BATCH_OVERHEAD, SMALL_PAYLOAD
+from aioproducer.wire.crc32c import crc32c
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
@@ -315,6 +316,54 @@ def test_batch_above_the_largest_length_is_refused() -> None:
     with pytest.raises(ValueError, match=r"at most 2\*\*31 - 1 bytes"):
         buffer.append(None, None, (("a", block),) * 2_100, 1)
     assert contents(buffer)[1:4] == (BATCH_OVERHEAD, BATCH_OVERHEAD, 0)
+
+
+@pytest.mark.parametrize("values", [(b"a",), (b"a", None, b"c" * 300), (b"v" * 5_000, b"w")])
+@pytest.mark.parametrize("identity", [(-1, -1, -1), (2**63 - 1, 2**15 - 1, 2**31 - 1), (7, 0, 12)])
+def test_encode_equals_the_batch_of_columns(
+    values: tuple[bytes | None, ...], identity: tuple[int, ...]
+) -> None:
+    buffer, columns = accelerator.RecordBuffer(), RecordColumns()
+    for number, value in enumerate(values):
+        for records in (buffer, columns):
+            records.append(value, None, (), 1_000 - number)
+    for attributes in (0, 16):
+        assert bytes(encode_batch(buffer, attributes, None, *identity)) == bytes(
+            encode_batch(columns, attributes, None, *identity)
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0, 1, 1, 1), TypeError),
+        ((0, None, 1, 1, crc32c), TypeError),
+        ((1 << 15, 1, 1, 1, crc32c), OverflowError),
+        ((0, 1 << 63, 1, 1, crc32c), OverflowError),
+        ((0, 1, -(1 << 15) - 1, 1, crc32c), OverflowError),
+        ((0, 1, 1, 1 << 31, crc32c), OverflowError),
+        ((0, 1, 1, 1, lambda _: -1), OverflowError),
+        ((0, 1, 1, 1, lambda _: "no number"), TypeError),
+        ((0, 1, 1, 1, lambda _: 1 // 0), ZeroDivisionError),
+    ],
+)
+def test_encode_refuses_invalid_arguments(arguments: tuple[Any, ...], error: type[Exception]) -> None:
+    buffer = buffer_of(b"v")
+    with pytest.raises(error):
+        buffer.encode(*arguments)
+    buffer.append(b"w", None, (), 1)
+    assert buffer.values == [b"v", b"w"]
+
+
+def test_append_while_the_crc_is_computed_is_refused() -> None:
+    buffer = buffer_of(b"v" * 1_000)
+
+    def crc(checked: memoryview) -> int:
+        with pytest.raises(BufferError):
+            buffer.append(b"w" * 10_000, None, (), 1)
+        return crc32c(checked)
+
+    assert bytes(buffer.encode(0, -1, -1, -1, crc)) == bytes(encode_batch(buffer_of(b"v" * 1_000)))
 
 
 def test_records_overwritten_from_outside_are_not_followed() -> None:

@@ -155,12 +155,12 @@ class TestCompression:
         async with Rig(codec=Codec.GZIP, batching={"linger_is_adaptive": True}) as rig:
             rig.fill(LARGE)
             await settle()
-            assert rig.accumulator.schedule.is_busy(NODE)
+            assert NODE in rig.accumulator.schedule.busy
             follower = rig.fill(b"small")
             await thread.ends(rig)
             assert not follower.due
             rig.accept()
-            assert not rig.accumulator.schedule.is_busy(NODE)
+            assert NODE not in rig.accumulator.schedule.busy
             assert follower.due
 
     @pytest.mark.parametrize(("max_in_flight", "requests"), [(3, [1, 3, 3]), (2, [1, 3]), (1, [10])])
