@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, lane_of, sequence_of
 from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.shell import plain_table
+from aioproducer.cli.tables import on_terminal, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.topic_client import Client
 
@@ -24,7 +25,8 @@ async def audit_and_report(
     """
     audit = Audit(run, expect=expect, order=order)
     read = 0
-    with escaping(Console(stderr=True)).status(f"reading {topic}") as status:
+    screen = escaping(Console(stderr=True))
+    with screen.status(f"reading {topic}") if on_terminal(screen) else nullcontext() as status:
         async with Client(config) as client:
             async for partition, records in client.read(topic, committed=True):
                 for record in records:
@@ -32,7 +34,8 @@ async def audit_and_report(
                     if belongs_to(run, headers):
                         audit.add(partition, record.offset, sequence_of(headers), lane_of(headers))
                 read += len(records)
-                status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
+                if status is not None:
+                    status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
     report = audit.report()
     if as_json:
         echo(json.dumps(report.to_dict(), indent=2))
@@ -45,7 +48,7 @@ async def audit_and_report(
             markup=False,
         )
         if report.partitions:
-            console.print(_table(report))
+            show_table(console, _table(report))
         console.print(_verdict(report), _notes(report), sep="\n", end="", soft_wrap=True)
     return report.ok
 

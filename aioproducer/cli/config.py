@@ -14,7 +14,8 @@ from rich.text import Text
 
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.parameters import read_file
-from aioproducer.cli.shell import plain_table, told_once
+from aioproducer.cli.shell import told_once
+from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
@@ -99,17 +100,24 @@ def _print(path: Path, checked: Checked) -> None:
     table = plain_table("option", "value", "default")
     for name, value in checked.changed.items():
         table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, DEFAULTS[name]))
-    console.print(Text(f"{escaped(str(path))} is fine. It changes:"), table, sep="\n")
+    console.print(Text(f"{escaped(str(path))} is fine. It changes:"), soft_wrap=True)
+    show_table(console, table)
     for name, meant in checked.adjusted_from.items():
         used = _shown(name, getattr(checked.config, name))
         because = ", so that it fits the other options."
-        console.print(Text.assemble(name, " is ", used, ", not ", _shown(name, meant), because))
+        console.print(
+            Text.assemble(name, " is ", used, ", not ", _shown(name, meant), because), soft_wrap=True
+        )
     if not checked.config.idempotent:
-        console.print(Text("It is not idempotent: sending a record again may duplicate it."))
+        console.print(Text("It is not idempotent: sending a record again may duplicate it."), soft_wrap=True)
     if checked.without_effect:
-        console.print(Text(f"Known to Kafka, without effect here: {', '.join(checked.without_effect)}"))
+        console.print(
+            Text(f"Known to Kafka, without effect here: {', '.join(checked.without_effect)}"), soft_wrap=True
+        )
     if checked.of_others:
-        console.print(Text(f"Of other clients, without effect here: {', '.join(checked.of_others)}"))
+        console.print(
+            Text(f"Of other clients, without effect here: {', '.join(checked.of_others)}"), soft_wrap=True
+        )
 
 
 def _meant(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The shell as commands see it: signals, tables, and errors and outcomes in words."""
+"""The shell of the commands: signals, and errors and outcomes in words."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-from rich import box
-from rich.table import Table
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.cli.logs import requested
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
@@ -39,11 +36,6 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def plain_table(*headings: str, **options: Any) -> Table:
-    """Return an empty table with a line below its headings, and none around it: `grep` is to find what is in it."""
-    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, **options)
 
 
 TOPIC_S: Final = 5.0

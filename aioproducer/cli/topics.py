@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.shell import plain_table
+from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
 from aioproducer.escaping import escaped
@@ -19,8 +19,6 @@ from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePart
 from aioproducer.topic_client import Client
 
 NOBODY: Final = -1
-FOR_PROGRAMS_WIDTH: Final = 1_000
-"""Where nobody looks, a long name is not broken: `grep` is to find it."""
 
 
 async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: bool) -> bool:
@@ -40,17 +38,16 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
         echo(json.dumps(to_dict(metadata, shown), indent=2))
     else:
         console = escaping(Console(highlight=False))
-        if not console.is_terminal:
-            console.width = FOR_PROGRAMS_WIDTH
-        console.print(_brokers(metadata), "", sep="\n")
+        show_table(console, _brokers(metadata))
+        console.print()
         if shown:
-            console.print(_partitions(shown))
+            show_table(console, _partitions(shown))
         else:
             console.print("There are no topics.")
         if missing := [
             escaped(topic.name or "?") for topic in shown if topic.error_code == UnknownTopicOrPartition.code
         ]:
-            console.print(Text(f"There is no topic of this name: {', '.join(missing)}"))
+            console.print(Text(f"There is no topic of this name: {', '.join(missing)}"), soft_wrap=True)
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 
 
@@ -86,7 +83,7 @@ def to_dict(metadata: MetadataResponse, topics: Iterable[MetadataResponseTopic])
 
 
 def _brokers(metadata: MetadataResponse) -> Table:
-    table = _table("broker", "address", "rack", "role")
+    table = plain_table("broker", "address", "rack", "role")
     for each in sorted(metadata.brokers, key=lambda each: each.node_id):
         role = "controller" if each.node_id == metadata.controller_id else ""
         table.add_row(
@@ -99,7 +96,7 @@ def _brokers(metadata: MetadataResponse) -> Table:
 
 
 def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
-    table = _table("topic", "partition", "leader", "replicas", "isr", "what is wrong")
+    table = plain_table("topic", "partition", "leader", "replicas", "isr", "what is wrong")
     for topic in topics:
         name = Text(escaped(topic.name or "?"), "bold")
         if topic.error_code:
@@ -113,13 +110,6 @@ def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
                 _ids(each.isr_nodes),
                 _flaw(each),
             )
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = plain_table()
-    for name in columns:
-        table.add_column(name, overflow="fold")  # rather in two lines than cut
     return table
 
 

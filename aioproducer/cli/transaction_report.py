@@ -6,14 +6,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.shell import plain_table
+from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 from aioproducer.escaping import escaped
@@ -21,9 +20,6 @@ from aioproducer.transaction_admin import TransactionAdmin
 from aioproducer.transactions.administration import TransactionDescription
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.types import TopicPartition
-
-FOR_PROGRAMS_WIDTH: Final = 1_000
-"""Where nobody looks, a long name is not broken: `grep` is to find it."""
 
 
 async def show_list(
@@ -40,12 +36,15 @@ async def show_list(
     if as_json:
         echo(json.dumps([each._asdict() for each in found], indent=2))
         return
-    table = _table("transactional id", "producer id", "state")
+    table = plain_table("transactional id", "producer id", "state")
     for each in found:
         table.add_row(
             Text(escaped(each.transactional_id), "bold"), str(each.producer_id), Text(escaped(each.state))
         )
-    _console().print(table if found else "There are no such transactional ids.")
+    if found:
+        show_table(_console(), table)
+    else:
+        echo("There are no such transactional ids.")
 
 
 async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_json: bool) -> bool:
@@ -55,7 +54,9 @@ async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_js
     if as_json:
         echo(json.dumps({name: _to_dict(each) for name, each in found.items()}, indent=2))
     else:
-        table = _table("transactional id", "state", "producer id", "epoch", "timeout", "began", "partitions")
+        table = plain_table(
+            "transactional id", "state", "producer id", "epoch", "timeout", "began", "partitions"
+        )
         for name, each in found.items():
             if each is None:
                 table.add_row(Text(escaped(name), "bold"), Text("not known", "bold red"), "", "", "", "", "")
@@ -69,7 +70,7 @@ async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_js
                 _time(each.began_at_ms) or "-",
                 Text(_partitions(each.partitions)),
             )
-        _console().print(table)
+        show_table(_console(), table)
     return None not in found.values()
 
 
@@ -129,15 +130,5 @@ def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _table(*columns: str) -> Table:
-    table = plain_table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
-
-
 def _console() -> Console:
-    console = escaping(Console(highlight=False))
-    if not console.is_terminal:
-        console.width = FOR_PROGRAMS_WIDTH
-    return console
+    return escaping(Console(highlight=False))

@@ -15,7 +15,7 @@ from rich.text import Text
 from aioproducer.cli.demo.demo_run import BROKERS, Outcome, Plan, run
 from aioproducer.cli.demo.measure import TASKS, Measured
 from aioproducer.cli.output import escaping
-from aioproducer.cli.shell import plain_table
+from aioproducer.cli.tables import on_terminal, plain_table, show_table
 
 REFRESH_S: Final = 0.1
 NOTHING: Final = "-"
@@ -28,7 +28,7 @@ async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
     @asynccontextmanager
     async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
         columns = TextColumn(f"{what:<13}"), BarColumn(), MofNCompleteColumn()
-        shown = console.is_terminal
+        shown = on_terminal(console)
         with Progress(
             *columns, console=console, transient=True, auto_refresh=False, disable=not shown
         ) as bar:
@@ -47,7 +47,9 @@ async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
                 await asyncio.wait([moving])
 
     outcome = await run(plan, follow)
-    console.print(_headline(outcome), _table(outcome), _notes(outcome), _verdict(outcome), sep="\n")
+    console.print(_headline(outcome))
+    show_table(console, _table(outcome))
+    console.print(_notes(outcome), _verdict(outcome), sep="\n")
     return not outcome.flaws
 
 

@@ -14,7 +14,8 @@ from rich.text import Text
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.perf_run import Outcome, Plan, Window, run
-from aioproducer.cli.shell import audit_hint, counted, done, on_signals, plain_table, told_once
+from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
+from aioproducer.cli.tables import plain_table, show_table
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 MIB: Final = 1024 * 1024
@@ -45,7 +46,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     if as_json:
         echo(json.dumps(to_dict(outcome), indent=2))
     else:
-        console.print(_table(outcome))
+        show_table(console, _table(outcome))
         console.print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "aioproducer")
@@ -29,3 +35,27 @@ def run(
         timeout=timeout_s,
         check=False,
     )
+
+
+def run_on_terminal(
+    *arguments: str, columns: int, environment: Mapping[str, str] | None = None, outputs: str = "out err"
+) -> tuple[int, str]:
+    """Run the command with *outputs* on a terminal of so many columns; return its exit code and the terminal's text."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    variables = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}}
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=end if "out" in outputs else subprocess.DEVNULL,
+        stderr=end if "err" in outputs else subprocess.DEVNULL,
+        env={**variables, "TERM": "xterm", "PYTHONASYNCIODEBUG": "", **(environment or {})},
+    ) as process:
+        os.close(end)
+        shown = b""
+        with suppress(OSError):  # EIO: the other end is closed
+            while piece := os.read(terminal, 65_536):
+                shown += piece
+        os.close(terminal)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
+    return process.returncode, text

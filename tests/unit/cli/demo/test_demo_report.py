@@ -41,6 +41,13 @@ OUTCOME = Outcome(
 )
 
 
+class Terminal(io.StringIO):
+    """File that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 async def reported(
     monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, terminal: bool = False
 ) -> tuple[bool, str]:
@@ -51,7 +58,7 @@ async def reported(
         return outcome
 
     monkeypatch.setattr(demo_report, "run", run)
-    screen = io.StringIO()
+    screen = Terminal() if terminal else io.StringIO()
     console = Console(file=screen, width=300, force_terminal=terminal, highlight=False)
     return await demo_report.run_and_report(outcome.plan, console), screen.getvalue()
 

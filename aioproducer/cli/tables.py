@@ -1,0 +1,81 @@
+"""Tables of the commands: whole lines for programs, and rows as text on terminals that are too narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_WIDEST: Final = 1_000_000
+"""Width for measuring a table, in cells."""
+_INDENT: Final = "  "
+
+
+def plain_table(*headings: str, **options: Any) -> Table:
+    """Return an empty table with a line below its headings, and none around it, for `grep`."""
+    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, **options)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print *table*; on a terminal that is narrower, print each row as lines of `heading: cell`.
+
+    Output to a file or pipe has the width of the table, because `grep` needs whole names.
+    """
+    width = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    if width > console.width and on_terminal(console):
+        for line in _as_text(table, console.width):
+            console.print(line, soft_wrap=True)
+        return
+    console.width = max(console.width, width)
+    console.print(table)
+
+
+def on_terminal(console: Console) -> bool:
+    """Return True if *console* writes to a terminal; rich assumes a terminal for any file with FORCE_COLOR."""
+    isatty = getattr(console.file, "isatty", None)
+    return bool(isatty and isatty())
+
+
+def _as_text(table: Table, width: int) -> Iterator[Text]:
+    headings = [_text(column.header).plain for column in table.columns]
+    rows = [list(map(_text, row)) for row in zip(*(column.cells for column in table.columns), strict=True)]
+    if table.show_footer:
+        rows.append([_text(column.footer) for column in table.columns])
+    before = None
+    for name, *cells in rows:
+        if name.plain != before:  # rows of one topic share its line
+            before = name.plain
+            title = Text.assemble(f"{headings[0]} " if headings[0] else "", name)
+            title.stylize("bold")
+            yield title
+        pairs = (
+            Text.assemble(f"{heading}: " if heading else "", cell)
+            for heading, cell in zip(headings[1:], cells, strict=True)
+            if cell.plain
+        )
+        yield from _filled(pairs, width)
+
+
+def _text(cell: RenderableType) -> Text:
+    """Return a cell as a line of text."""
+    text = cell.copy() if isinstance(cell, Text) else Text(str(cell))
+    return Text(" ").join(text.split("\n"))
+
+
+def _filled(pairs: Iterator[Text], width: int) -> Iterator[Text]:
+    """Yield lines of whole pairs; a pair that is wider has a line of its own, which the terminal breaks."""
+    line: Text | None = None
+    for pair in pairs:
+        if line is not None and line.cell_len + len(_INDENT) + pair.cell_len <= width:
+            line = Text.assemble(line, _INDENT, pair)
+            continue
+        if line is not None:
+            yield line
+        line = Text.assemble(_INDENT, pair)
+    if line is not None:
+        yield line
