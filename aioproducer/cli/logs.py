@@ -18,7 +18,7 @@ from aioproducer.escaping import escaped
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 
-HOLD_S: Final = 5.0
+HOLD_S: Final = 30.0
 """Age at which a warning is printed, in seconds. A command that fails earlier prints its error alone."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 FORMATS: Final = ("text", "logfmt", "json")
