@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from aioproducer.acceleration import accelerated
+from aioproducer.cli.help import Group
 from aioproducer.cli.logs import logged, logging_options
-from aioproducer.cli.output import printable
+from aioproducer.cli.output import ACCELERATION, printable
 from aioproducer.cli.parameters import (
     WrongOption,
     check_run,
     check_topic_name,
-    complete_compression,
+    compression_option,
     config_prefix,
     config_providers,
     configuration,
@@ -41,7 +41,7 @@ from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
-ACCELERATION = "accelerated" if accelerated else "pure Python"
+DEMO_COMPRESSION = "zstd"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _escaped_errors() -> Iterator[None]:
         raise
 
 
-class Program(click.Group):
+class Program(Group):
     """Shows our errors in one line: they are made to be read without a traceback."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -97,27 +97,48 @@ class Program(click.Group):
             raise
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=[
+        "aioproducer demo",
+        "aioproducer broker --topic orders:3",
+        "echo hello | aioproducer send orders -b localhost:9092",
+    ],
+)
 @click.version_option(__version__, message=f"%(prog)s %(version)s ({ACCELERATION})")
 @logging_options
 def program() -> None:
     """An asyncio-native producer for Apache Kafka."""
 
 
-@program.command(short_help="See the producer at work, and each record checked.")
-@partial(producer_options, servers="A Kafka cluster, not one in this process.")
-@click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, show_default=True)
-@click.option("--partitions", type=click.IntRange(1, 1_000), default=6, show_default=True)
-@click.option(
-    "--compression", metavar="TYPE", default="zstd", show_default=True, shell_complete=complete_compression
+@program.command(
+    short_help="See the producer at work, and each record checked.",
+    examples=["aioproducer demo", "aioproducer demo --records 10000 -b localhost:9092"],
 )
+@partial(producer_options, servers="A Kafka cluster, not one in this process.")
+@click.option(
+    "--records",
+    type=click.IntRange(100, 5_000_000),
+    default=200_000,
+    show_default=True,
+    help="Number of records.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 1_000),
+    default=6,
+    show_default=True,
+    help="Partitions of the new topic.",
+)
+@partial(compression_option, default=DEMO_COMPRESSION)
 def demo(
     bootstrap_servers: str | None,
     config_file: Path | None,
     settings: dict[str, str],
     records: int,
     partitions: int,
-    compression: str,
+    compression: str | None,
 ) -> None:
     """Send a shop's click stream, measure that, read it back, and check every record.
 
@@ -128,14 +149,19 @@ def demo(
 
     config = None
     if bootstrap_servers is not None or config_file is not None or settings or given():
-        config = configuration(bootstrap_servers, config_file, {"compression.type": compression} | settings)
+        settings = with_setting("compression.type", compression, settings, by="--compression")
+        defaults = {"compression.type": DEMO_COMPRESSION}
+        config = configuration(bootstrap_servers, config_file, settings, defaults)
         refuse_transactional(config)
-    plan = Plan(config, records=records, partitions=partitions, compression=compression)
+    plan = Plan(config, records=records, partitions=partitions, compression=compression or DEMO_COMPRESSION)
     if not asyncio.run(run_and_report(plan)):
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Run a Kafka cluster in memory, for development.")
+@program.command(
+    short_help="Run a Kafka cluster in memory, for development.",
+    examples=["aioproducer broker", "aioproducer broker --brokers 3 --topic orders:6 --topic clicks"],
+)
 @click.option(
     "--port",
     type=click.IntRange(PORTS[0], PORTS[-1]),
@@ -144,7 +170,11 @@ def demo(
     help="Port of the first broker; 0: any free ports.",
 )
 @click.option(
-    "--brokers", type=click.IntRange(1, 100), default=1, show_default=True, help="On consecutive ports."
+    "--brokers",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Number of brokers, on consecutive ports.",
 )
 @click.option(
     "--topic",
@@ -152,7 +182,7 @@ def demo(
     metavar="NAME[:PARTITIONS]",
     multiple=True,
     callback=new_topics,
-    help="Create it; may be repeated.",
+    help="A topic to create; may be repeated.",
 )
 @logging_options
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
@@ -170,7 +200,10 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
         click.echo()
 
 
-@program.command(short_help="List the options, or check a .properties file.")
+@program.command(
+    short_help="List the options, or check a .properties file.",
+    examples=["aioproducer config", "aioproducer config producer.properties --json"],
+)
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 @file_options
@@ -189,7 +222,10 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
         show_file(file, prefix=config_prefix(), config_providers=config_providers(), as_json=as_json)
 
 
-@program.command(short_help="Show the brokers of a cluster, and its topics.")
+@program.command(
+    short_help="Show the brokers of a cluster, and its topics.",
+    examples=["aioproducer topics -b localhost:9092", "aioproducer topics orders --json -b localhost:9092"],
+)
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
 @producer_options
 @json_option
@@ -213,11 +249,22 @@ def topics(
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Show the last records of a topic.")
+@program.command(
+    short_help="Show the last records of a topic.",
+    examples=[
+        "aioproducer tail orders -b localhost:9092",
+        "aioproducer tail orders -n 3 --json -b localhost:9092",
+    ],
+)
 @click.argument("topic", callback=check_topic_name)
 @producer_options
 @click.option(
-    "-n", "--last", type=click.IntRange(1), default=10, show_default=True, help="So many of each partition."
+    "-n",
+    "--last",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Number of records of each partition.",
 )
 @json_option
 def tail(
@@ -238,7 +285,10 @@ def tail(
     asyncio.run(tail_and_show(config, topic, last=last, as_json=as_json))
 
 
-@program.command(short_help="Print what a shell needs to complete commands and options.")
+@program.command(
+    short_help="Print what a shell needs to complete commands and options.",
+    examples=['eval "$(aioproducer completion bash)"'],
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a script that lets a shell complete commands and options: eval "$(aioproducer completion bash)"."""
@@ -249,7 +299,10 @@ def completion(shell: str) -> None:
     click.echo(kind(program, {}, "aioproducer", "_AIOPRODUCER_COMPLETE").source())
 
 
-@program.command(short_help="Find what was lost, duplicated or out of order.")
+@program.command(
+    short_help="Find what was lost, duplicated or out of order.",
+    examples=["aioproducer audit orders --run nightly-7 --expect 3 -b localhost:9092"],
+)
 @topic_argument
 @producer_options
 @click.option(
@@ -284,18 +337,32 @@ def audit(
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Send many records, and report how fast they were acknowledged.")
+@program.command(
+    short_help="Send many records, and report how fast they were acknowledged.",
+    examples=[
+        "aioproducer perf orders -b localhost:9092",
+        "aioproducer perf orders --records 2000 --rate 1000 -b localhost:9092",
+        "aioproducer perf orders --compression zstd -o linger.ms=20 -b localhost:9092",
+    ],
+)
 @topic_argument
 @producer_options
-@click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
-@click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
-@rate_option
 @click.option(
-    "--compression",
-    metavar="TYPE",
-    shell_complete=complete_compression,
-    help="The same as --option compression.type=TYPE.",
+    "--records",
+    type=click.IntRange(1, 10**9),
+    default=1_000_000,
+    show_default=True,
+    help="Number of records.",
 )
+@click.option(
+    "--value-bytes",
+    type=click.IntRange(0, 100_000_000),
+    default=100,
+    show_default=True,
+    help="Size of each value.",
+)
+@rate_option
+@compression_option
 @click.option(
     "--run",
     metavar="ID",

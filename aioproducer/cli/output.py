@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from aioproducer.acceleration import accelerated
 from aioproducer.escaping import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+
+ACCELERATION: Final = "accelerated" if accelerated else "pure Python"
+"""The producer's implementation, for people."""
 
 
 def printable(text: str) -> str:

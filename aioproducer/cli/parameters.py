@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -13,6 +13,7 @@ import click
 from aioproducer.cli.logs import logging_options
 from aioproducer.cli.securing import (
     SERVERS,
+    kafkas_name,
     keep_servers,
     refuse_secret,
     refuse_twice,
@@ -77,8 +78,13 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
     return settings
 
 
-def configured(servers: str | None, file: Path | None, settings: dict[str, str]) -> dict[str, str]:
-    """Return what *file*, *settings*, the environment's secrets and *servers* say, the later ones rather than the former.
+def configured(
+    servers: str | None,
+    file: Path | None,
+    settings: dict[str, str],
+    defaults: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the options of *defaults*, *file*, *settings*, the environment's secrets and *servers*; later ones win.
 
     Serializers in the file are left out: what a command sends is bytes.
 
@@ -91,6 +97,8 @@ def configured(servers: str | None, file: Path | None, settings: dict[str, str])
         in_file = behind_prefix(in_file, prefix)
     refuse_twice(settings)
     given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
+    known = set(map(kafkas_name, given))
+    given |= {name: value for name, value in (defaults or {}).items() if name not in known}
     for name in SERIALIZERS:
         given.pop(name, None)
     if servers is not None:
@@ -115,7 +123,12 @@ def read_file(file: Path) -> dict[str, str]:
         raise WrongOption(f"{escaped(str(file))}: {error.strerror}") from error
 
 
-def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
+def configuration(
+    servers: str | None,
+    file: Path | None,
+    settings: dict[str, str],
+    defaults: Mapping[str, str] | None = None,
+) -> ProducerConfig:
     """Return a producer's configuration, as `configured`.
 
     Raises: ConfigError; click.UsageError: no servers are named.
@@ -123,7 +136,7 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
     from aioproducer.config import ProducerConfig
     from aioproducer.errors import ConfigError
 
-    given = configured(servers, file, settings)
+    given = configured(servers, file, settings, defaults)
     try:
         return ProducerConfig.from_mapping(given, config_providers=config_providers())
     except ConfigError as error:
@@ -204,6 +217,17 @@ def rate_option(command: C) -> C:
     return click.option("--rate", type=click.FloatRange(0, min_open=True), callback=check_rate, help=text)(
         command
     )
+
+
+def compression_option(command: C, *, default: str | None = None) -> C:
+    """Add `--compression`; *default* applies if the configuration names no codec."""
+    text = "Codec, such as zstd or lz4; the same as --option compression.type=TYPE."
+    return click.option(
+        "--compression",
+        metavar="TYPE",
+        shell_complete=complete_compression,
+        help=text if default is None else f"{text}  [default: {default}]",
+    )(command)
 
 
 def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:

@@ -153,7 +153,7 @@ def secret_names() -> set[str]:
     return {name.replace("_", ".") for name, kind in KINDS.items() if isinstance(kind, SecretKind)}
 
 
-def _kafkas_name(name: str) -> str:
+def kafkas_name(name: str) -> str:
     """Return Kafka's name of an option that other clients call *name*."""
     from aioproducer.config.names import KAFKA_NAMES
 
@@ -162,7 +162,7 @@ def _kafkas_name(name: str) -> str:
 
 def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: str) -> None:
     """Refuse the setting if it is a secret; it is not repeated."""
-    option = _kafkas_name(name)
+    option = kafkas_name(name)
     if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
         option in IN_FILES and Path(value.strip()).is_file()
     ):

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import click
 
+from aioproducer.cli.help import Command
 from aioproducer.cli.output import echo
 from aioproducer.cli.parameters import config_providers, configured, producer_options
 
 
-@click.command("spark-recover", short_help="Show what Spark has decided and could not commit.")
+@click.command(
+    "spark-recover",
+    cls=Command,
+    short_help="Show what Spark has decided and could not commit.",
+    examples=["aioproducer spark-recover events-from-clicks -b localhost:9092"],
+)
 @click.argument("prefix")
 @click.option("--confirm", is_flag=True, help="Note it as done with, so that the query goes on behind it.")
 @producer_options

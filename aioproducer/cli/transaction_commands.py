@@ -8,15 +8,22 @@ from pathlib import Path
 
 import click
 
+from aioproducer.cli.help import Group
+from aioproducer.cli.logs import logging_options
 from aioproducer.cli.parameters import WrongOption, configuration, json_option, producer_options
 
 
-@click.group(short_help="List, describe, end and fence transactions.")
+@click.group(cls=Group, short_help="List, describe, end and fence transactions.")
+@logging_options
 def transactions() -> None:
     """List, describe, end and fence transactions, whoever has opened them."""
 
 
-@transactions.command("list", short_help="List transactional ids, of all brokers.")
+@transactions.command(
+    "list",
+    short_help="List transactional ids, of all brokers.",
+    examples=["aioproducer transactions list --state Ongoing --longer-than-ms 60000 -b localhost:9092"],
+)
 @producer_options
 @click.option("--pattern", metavar="REGEX", help="The whole id has to match it.")
 @click.option("--state", "states", metavar="STATE", multiple=True, help="Such as Ongoing; may be repeated.")
@@ -41,7 +48,10 @@ def list_ids(
         raise WrongOption(str(error)) from error
 
 
-@transactions.command(short_help="Show what is known of transactional ids.")
+@transactions.command(
+    short_help="Show what is known of transactional ids.",
+    examples=["aioproducer transactions describe nightly -b localhost:9092"],
+)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @producer_options
 @json_option
@@ -63,7 +73,10 @@ def describe(
         raise click.exceptions.Exit(1)
 
 
-@transactions.command(short_help="Commit or abort transactions that were prepared elsewhere.")
+@transactions.command(
+    short_help="Commit or abort transactions that were prepared elsewhere.",
+    examples=["aioproducer transactions end --commit - -b localhost:9092 < prepared.txt"],
+)
 @click.argument("prepared", metavar="PREPARED...", nargs=-1, required=True)
 @click.option("--commit/--abort", "commit", default=None, help="How to end them.")
 @producer_options
@@ -100,14 +113,19 @@ def end(
         raise click.exceptions.Exit(1)
 
 
-@transactions.command(short_help="Take transactional ids from whoever has them.")
+@transactions.command(
+    short_help="Take transactional ids from whoever has them.",
+    examples=["aioproducer transactions fence nightly -b localhost:9092"],
+)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @producer_options
+@json_option
 def fence(
     ids: tuple[str, ...],
     bootstrap_servers: str | None,
     config_file: Path | None,
     settings: dict[str, str],
+    as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Take these ids from whoever has them: what they have open is aborted, prepared or not.
 
@@ -115,7 +133,8 @@ def fence(
     """
     from aioproducer.cli.transaction_report import fence_and_report
 
-    asyncio.run(fence_and_report(configuration(bootstrap_servers, config_file, settings), ids))
+    config = configuration(bootstrap_servers, config_file, settings)
+    asyncio.run(fence_and_report(config, ids, as_json=as_json))
 
 
 def _lines() -> list[str]:

@@ -100,11 +100,11 @@ async def end_and_report(
     return not failed
 
 
-async def fence_and_report(config: ProducerConfig, ids: Collection[str]) -> None:
+async def fence_and_report(config: ProducerConfig, ids: Collection[str], *, as_json: bool) -> None:
     """Fence *ids*. Raises: ProducerError, the first."""
     async with TransactionAdmin.from_config(config) as admin:
         await admin.fence(*ids)
-    echo(f"{len(ids):,} fenced")
+    echo(json.dumps({"fenced": list(ids)}, indent=2) if as_json else f"{len(ids):,} fenced")
 
 
 def _tell(failed: Mapping[PreparedTransaction, ProducerError]) -> None:

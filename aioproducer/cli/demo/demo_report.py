@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aioproducer.cli.demo.demo_run import BROKERS, Outcome, Plan, run
 from aioproducer.cli.demo.measure import TASKS, Measured
-from aioproducer.cli.output import escaping
+from aioproducer.cli.output import ACCELERATION, escaping
 from aioproducer.cli.tables import on_terminal, plain_table, show_table
 
 REFRESH_S: Final = 0.1
@@ -61,7 +61,7 @@ def _headline(outcome: Outcome) -> Text:
     return Text.assemble(
         (f"{plan.records:,} events of a shop's click stream to {where}\n", "bold"),
         f"topic {outcome.topic}, {plan.partitions} partition{'s' * (plan.partitions > 1)}, keyed by customer, ",
-        f"acks={config.acks}, linger_ms={config.linger_ms:g}, compression_type={config.compression_type}\n",
+        f"acks={config.acks}, linger_ms={config.linger_ms:g}, compression_type={config.compression_type}, {ACCELERATION}\n",
     )
 
 

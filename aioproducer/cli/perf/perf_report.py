@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.cli.output import echo, escaping
+from aioproducer.acceleration import accelerated
+from aioproducer.cli.output import ACCELERATION, echo, escaping
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.perf_run import Outcome, Plan, Window, run
 from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
@@ -60,6 +61,7 @@ def to_dict(outcome: Outcome) -> dict[str, Any]:
         "value_bytes": plan.value_bytes,
         "records": plan.records,
         "sent_with": outcome.way,
+        "accelerated": accelerated,
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
         "failures": dict(outcome.failures),
@@ -114,6 +116,7 @@ def _table(outcome: Outcome) -> Table:
     table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
     table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")
     table.add_row("sent with", outcome.way)
+    table.add_row("producer", ACCELERATION)
     table.add_row("seconds", f"{outcome.seconds:,.2f}")
     table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
     table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aioproducer.cli.help import Command
 from aioproducer.cli.parameters import (
     WrongOption,
     check_run,
     check_topic_name,
-    complete_compression,
+    compression_option,
     configuration,
     json_option,
     producer_options,
@@ -62,7 +63,31 @@ def take_delimiter(ctx: click.Context, param: click.Parameter, value: str) -> by
 FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
 
 
-@click.command(short_help="Send lines, JSON or binary records from files or standard input.")
+@click.command(
+    cls=Command,
+    short_help="Send lines, JSON or binary records from files or standard input.",
+    groups={
+        "Input": (
+            "--format",
+            "--delimiter",
+            "--force",
+            "--key-separator",
+            "--value-field",
+            "--key-field",
+            "--headers-field",
+            "--partition-field",
+            "--timestamp-field",
+        ),
+        "Records": ("--record-key", "--header", "--run"),
+        "Delivery": ("--rate", "--compression", "--on-error", "--checkpoint", "--transactional-id"),
+    },
+    examples=[
+        "aioproducer send orders monday.txt tuesday.txt.gz -b localhost:9092",
+        "tail -n 100 orders.log | aioproducer send orders -b localhost:9092",
+        "aioproducer send orders o.jsonl --format json --key-field id -b localhost:9092",
+        "aioproducer send orders big.txt --checkpoint big.checkpoint -b localhost:9092",
+    ],
+)
 @click.argument("topic", callback=check_topic_name)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @producer_options
@@ -107,12 +132,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     help="json: the time, in milliseconds since 1970 or as ISO 8601 with a zone.",
 )
 @rate_option
-@click.option(
-    "--compression",
-    metavar="TYPE",
-    shell_complete=complete_compression,
-    help="The same as --option compression.type=TYPE.",
-)
+@compression_option
 @click.option(
     "--checkpoint",
     metavar="FILE",

@@ -115,4 +115,8 @@ def test_standard_input_that_is_closed(called: Called, monkeypatch: pytest.Monke
 
 def test_fence(called: Called) -> None:
     assert call("fence", "a", "b", *WHERE).exit_code == 0
-    assert called == [("fence_and_report", (("a", "b"),), {})]
+    assert call("fence", "a", "--json", *WHERE).exit_code == 0
+    assert called == [
+        ("fence_and_report", (("a", "b"),), {"as_json": False}),
+        ("fence_and_report", (("a",),), {"as_json": True}),
+    ]

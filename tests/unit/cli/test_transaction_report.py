@@ -126,5 +126,7 @@ async def test_ends(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_fencing(capsys: pytest.CaptureFixture[str]) -> None:
-    await fence_and_report(CONFIG, ["a", "b"])
+    await fence_and_report(CONFIG, ["a", "b"], as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"fenced": ["a", "b"]}
+    await fence_and_report(CONFIG, ["a", "b"], as_json=False)
     assert (FakeAdmin.fenced, capsys.readouterr().out) == (("a", "b"), "2 fenced\n")
