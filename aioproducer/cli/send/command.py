@@ -97,7 +97,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     type=click.Choice(["lines", "json", "length-prefixed"]),
     default="lines",
     show_default=True,
-    help="A value per line; JSON per line; or a length in 4 bytes, big endian, then the value.",
+    help="A value per line; JSON per line or in an array; or a length in 4 bytes, big endian, then the value.",
 )
 @click.option("--key-separator", metavar="TEXT", help=r"lines: separates key and value; \t is a tab.")
 @click.option(

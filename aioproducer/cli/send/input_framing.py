@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 LENGTH_BYTES: Final = 4
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -19,6 +19,8 @@ class Whole(NamedTuple):
     ends: Sequence[int]
     """Where each ends in `raw`."""
     raw: bytes
+    lines: Sequence[int] | None = None
+    """Line on which each begins; None where a record is a line, or where there are none."""
 
 
 NOTHING: Final = Whole((), (), b"")
@@ -27,11 +29,15 @@ NOTHING: Final = Whole((), (), b"")
 class Framing(Protocol):
     """Takes one file apart, in pieces of any size."""
 
+    @property
+    def unit(self) -> str:
+        """What people call a record: "line" or "record"."""
+
     def feed(self, data: bytes) -> Whole:
         """Return the records that are whole with *data*. Raises: ValueError: the next one cannot be."""
 
     def finish(self) -> Whole:
-        """Return what is left at the end of the file. Raises: ValueError: that is no record."""
+        """Return what is left at the end of the file, until nothing is left. Raises: ValueError: that is no record."""
 
 
 class Lines:
@@ -39,6 +45,8 @@ class Lines:
 
     A record that grows beyond *limit* bytes is refused: no broker would accept it, and memory is bounded.
     """
+
+    unit: ClassVar[str] = "line"
 
     def __init__(self, limit: int, delimiter: bytes = b"\n") -> None:
         self._limit = limit
@@ -69,6 +77,7 @@ class Lines:
     def finish(self) -> Whole:
         """Return the last record, if no delimiter ended it."""
         raw = b"".join(self._begun)
+        self._begun = []
         if self._first and raw == BYTE_ORDER_MARK:
             return NOTHING
         return Whole(self._items([raw]), [len(raw)], raw) if raw else NOTHING
@@ -84,6 +93,8 @@ class Lines:
 
 class LengthPrefixed:
     """Four bytes, big endian, say how many bytes of record follow."""
+
+    unit: ClassVar[str] = "record"
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -37,6 +37,14 @@ class Block:
     file: str
     first: int
     """The number of the first one in that file, from 1 on."""
+    unit: str = "line"
+    """What a record is called: "line" or "record"."""
+
+    def place(self, index: int) -> str:
+        """Return the file and the number of record *index*, for people."""
+        lines = self.whole.lines
+        line = "" if lines is None else f" (line {lines[index]})"
+        return f"{self.file}, {self.unit} {self.first + index}{line}"
 
     def __len__(self) -> int:
         return len(self.whole.items)
@@ -45,13 +53,19 @@ class Block:
         """Return the records from *start* to before *stop*."""
         if (start, stop) == (0, len(self)):
             return self
-        items, ends, raw = self.whole
+        items, ends, raw, lines = self.whole
         begin = self.size_of(start)
         raw = raw[begin : self.size_of(stop)]
         return Block(
-            Whole(items[start:stop], [end - begin for end in ends[start:stop]], raw),
+            Whole(
+                items[start:stop],
+                [end - begin for end in ends[start:stop]],
+                raw,
+                None if lines is None else lines[start:stop],
+            ),
             self.file,
             self.first + start,
+            self.unit,
         )
 
     def size_of(self, count: int) -> int:
@@ -62,10 +76,9 @@ class Block:
 async def blocks(
     paths: Sequence[str],
     new_framing: Callable[[], Framing],
-    unit: str,
     new_check: Callable[[], TextCheck] | None = None,
 ) -> AsyncGenerator[Block, None]:
-    """Yield what is in *paths*; a record ends with its file at the latest. *unit* is what a record is called.
+    """Yield what is in *paths*; a record ends with its file at the latest.
 
     With *new_check*, binary input is refused; of all regular files before the first record of any.
 
@@ -83,14 +96,15 @@ async def blocks(
             ):
                 async for data in pieces:
                     if (whole := framing.feed(data)).items:
-                        yield Block(whole, file, count + 1)
+                        yield Block(whole, file, count + 1, framing.unit)
                         count += len(whole.items)
-            if (whole := framing.finish()).items:
-                yield Block(whole, file, count + 1)
+            while (whole := framing.finish()).items:
+                yield Block(whole, file, count + 1, framing.unit)
+                count += len(whole.items)
         except BinaryInput as error:
             raise InputError(f"{file}: {error}") from error
         except ValueError as error:
-            raise InputError(f"{file}, {unit} {count + 1}: {error}") from error
+            raise InputError(f"{file}, {framing.unit} {count + 1}: {error}") from error
         except OSError as error:
             raise InputError(f"{file}: {error.strerror}") from error
 

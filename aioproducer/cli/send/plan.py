@@ -12,6 +12,7 @@ from aioproducer.cli.send.dead_letters import DeadLetters
 from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.send.input_kind import TextCheck
+from aioproducer.cli.send.json_input import JsonInput
 from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
@@ -42,6 +43,8 @@ class Format:
         """Return what takes each file apart; a record has at most *limit* bytes."""
         if self.name == "length-prefixed":
             return partial(LengthPrefixed, limit)
+        if self.name == "json" and self.delimiter == b"\n":
+            return partial(JsonInput, limit)
         return partial(Lines, limit, self.delimiter)
 
     @property

@@ -163,7 +163,7 @@ class Sending:
         pace = _Pace(plan.rate)
         try:
             async with (
-                aclosing(blocks(plan.paths, framing, plan.format.unit, plan.format.check)) as source,
+                aclosing(blocks(plan.paths, framing, plan.format.check)) as source,
                 aclosing(self._behind(remembered, source)) as rest,
             ):
                 async for block in rest:
@@ -181,7 +181,7 @@ class Sending:
                         self._hand_over(producer, part, columns)
                         if columns.bad and plan.dead_letters is None:
                             [(index, reason)] = columns.bad
-                            self._stop(f"{part.file}, {plan.format.unit} {part.first + index}: {reason}")
+                            self._stop(f"{part.place(index)}: {reason}")
                             return
         except CheckpointError:
             raise
@@ -268,7 +268,7 @@ class Sending:
         if failed and (not has_ended or (culprits and not self._knows_culprit)):
             self._knows_culprit = bool(culprits)
             row = columns.rows[min(culprits or failed)]
-            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {block.first + row}"
+            outcome.first_failure = block.place(row)
         if has_ended:
             return  # the prefix has
         good, records = columns.bad[0][0] if columns.bad and not skips else len(block), len(columns.values)
@@ -288,9 +288,7 @@ class Sending:
         reasons = dict(columns.bad)
         reasons |= {columns.rows[at]: f"{type(error).__name__}: {error}" for at, error in refused.items()}
         found = [
-            DeadLetter(
-                block.file, self._plan.format.unit, block.first + index, reason, block.whole.items[index]
-            )
+            DeadLetter(block.file, block.unit, block.first + index, reason, block.whole.items[index])
             for index, reason in sorted(reasons.items())
             if index < good
         ]
@@ -298,7 +296,7 @@ class Sending:
             if letters is not None:
                 letters.write(found)
         except CheckpointError as error:
-            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {found[0].number}"
+            outcome.first_failure = block.place(found[0].number - block.first)
             self._stop(str(error))
             return False
         outcome.left_out += len(found)
@@ -309,7 +307,7 @@ class Sending:
         if len(block):
             prefix = self.outcome.prefix
             prefix.extend(block.whole.raw, records)
-            prefix.place = f"{block.file}, {self._plan.format.unit} {block.first + len(block) - 1}"
+            prefix.place = block.place(len(block) - 1)
 
     def _stop(self, why: str) -> None:
         """Let nothing more be handed over."""

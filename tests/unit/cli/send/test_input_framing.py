@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
+from aioproducer.cli.send.input_framing import NOTHING, Framing, LengthPrefixed, Lines
 
 LIMIT = 100
 
@@ -22,7 +22,7 @@ def taken_apart(framing: Framing, data: list[bytes]) -> tuple[list[bytes], list[
     """Return the records, and what each takes in the input."""
     items: list[bytes] = []
     spans: list[bytes] = []
-    for whole in [*map(framing.feed, data), framing.finish()]:
+    for whole in [*map(framing.feed, data), *iter(framing.finish, NOTHING)]:
         assert len(whole.items) == len(whole.ends)
         assert (whole.ends[-1] if whole.ends else 0) == len(whole.raw)
         items += whole.items

@@ -24,7 +24,7 @@ async def read(paths: Sequence[str], unit: str = "line") -> list[tuple[str, int,
     framing = LINES if unit == "line" else partial(LengthPrefixed, 100)
     return [
         (Path(block.file).name, block.first, list(block.whole.items))
-        async for block in blocks(paths, framing, unit)
+        async for block in blocks(paths, framing)
     ]
 
 
@@ -73,7 +73,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 async def test_a_pipe_gives_what_it_has_before_it_ends(pipe: int) -> None:
-    reading = blocks(["-"], LINES, "line")
+    reading = blocks(["-"], LINES)
     for number in range(3):
         os.write(pipe, b"%d\nbeg" % number)
         block = await anext(reading)

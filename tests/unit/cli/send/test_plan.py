@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.input_framing import LengthPrefixed, Lines
+from aioproducer.cli.send.json_input import JsonInput
 from aioproducer.cli.send.plan import Format, Outcome, Plan
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import DeliveryTimeout, RecordTooLarge
@@ -13,7 +14,7 @@ PLAN = Plan(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders")
 
 @pytest.mark.parametrize(
     ("form", "unit", "framing"),
-    [("lines", "line", Lines), ("json", "line", Lines), ("length-prefixed", "record", LengthPrefixed)],
+    [("lines", "line", Lines), ("json", "line", JsonInput), ("length-prefixed", "record", LengthPrefixed)],
 )
 def test_each_format_has_its_framing_and_its_unit(form: str, unit: str, framing: type) -> None:
     format_ = Format(name=form)
