@@ -108,7 +108,9 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     callback=take_delimiter,
     help=r"lines, json: the end of each record, such as \0 or \x1e.",
 )
-@click.option("--force", is_flag=True, help="lines, json: send binary input instead of refusing it.")
+@click.option(
+    "--force", is_flag=True, help="lines, json: send input in another format instead of refusing it."
+)
 @click.option(
     "--record-key",
     metavar="TEXT",

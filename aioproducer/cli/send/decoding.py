@@ -69,6 +69,45 @@ def keyed(separator: bytes, *, skips: bool = False) -> Decode:
     return decode
 
 
+def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Decode:
+    """Return what does as *decode*, and takes no item with bytes that are no UTF-8, or, without *nul*, with a NUL byte.
+
+    It ends before such an item; with *skips* it leaves those out.
+    """
+
+    def decode_text(items: Sequence[bytes]) -> Columns:
+        if _not_text(b"\n".join(items), nul=nul) is None:
+            return decode(items)
+        bad = {
+            index: why for index, item in enumerate(items) if (why := _not_text(item, nul=nul)) is not None
+        }
+        if not skips:
+            first = min(bad)
+            columns = decode(items[:first])
+            columns.bad = columns.bad or [(first, bad[first])]
+            return columns
+        good = [index for index in range(len(items)) if index not in bad]
+        columns = decode([items[index] for index in good])
+        columns.rows = [good[row] for row in columns.rows]
+        columns.bad = sorted([*bad.items(), *((good[index], why) for index, why in columns.bad)])
+        return columns
+
+    return decode_text
+
+
+def _not_text(data: bytes, *, nul: bool) -> str | None:
+    """Return the reason if *data* is no text."""
+    if not nul and b"\0" in data:
+        return "it has a NUL byte, as binary data has; repair the input, or add --force"
+    if data.isascii():
+        return None
+    try:
+        _ = data.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8, from byte {error.start} on; convert the input with iconv, or add --force"
+    return None
+
+
 def with_constants(decode: Decode, key: bytes | None, headers: Sequence[Header]) -> Decode:
     """Return what does as *decode*, and gives each record this *key*, and these *headers* before its own."""
 

@@ -1,16 +1,24 @@
-"""Recognition of binary input, which the line and JSON formats refuse."""
+"""Recognition of input in another format, which the line and JSON formats refuse."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from typing import Final
 
+from aioproducer.cli.send.json_input import Shape, shape_of
+from aioproducer.cli.send.unpacking import MAGIC as COMPRESSED
+
 HEAD_BYTES: Final = 64 * 1024
-"""Bytes at the beginning of each input that are searched for NUL."""
+"""Bytes at the beginning of each input that are checked before any record is sent."""
+JSON_BYTES: Final = 1024 * 1024
+"""Bytes of a first line up to which the line format looks for the end of a JSON array."""
 
 _UNPACK: Final = "unpack the archive first"
 _EXPORT: Final = "export it as JSON lines first"
 _UTF16: Final = ("UTF-16 text", "convert it first, with iconv -f UTF-16 -t UTF-8")
 _UTF32: Final = ("UTF-32 text", "convert it first, with iconv -f UTF-32 -t UTF-8")
+_TWICE: Final = ("compressed twice", "unpack it once first")
 _BINARY: Final = "send it as length-prefixed records"
 MAGIC: Final[dict[bytes, tuple[str, str]]] = {
     b"\xff\xfe\0\0": _UTF32,
@@ -43,25 +51,40 @@ MAGIC: Final[dict[bytes, tuple[str, str]]] = {
     b"\x7fELF": ("an ELF binary", _BINARY),
     b"\x80\x02": ("a Python pickle", _EXPORT),
     b"\x80\x03": ("a Python pickle", _EXPORT),
-    b"\x80\x04\x95": ("a Python pickle", _EXPORT),
-    b"\x80\x05\x95": ("a Python pickle", _EXPORT),
+    b"\x80\x04": ("a Python pickle", _EXPORT),
+    b"\x80\x05": ("a Python pickle", _EXPORT),
+    **dict.fromkeys(COMPRESSED, _TWICE),
 }
 """First bytes of binary files: what the file is, and a way to send it. UTF-32 precedes UTF-16, whose mark it contains."""
 TAR_AT: Final = 257
 
 
+_RECORDS_IN_ARRAY: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\{")
+
+
 class BinaryInput(ValueError):
-    """An input that is no text."""
+    """An input that is no text, or not of the format that was named."""
 
 
 class TextCheck:
-    """Checks the beginning of one input, in pieces of any size; *nul* allows NUL bytes."""
+    """Checks the beginning of one input, in pieces of any size.
 
-    def __init__(self, *, nul: bool = False) -> None:
+    *nul* allows NUL bytes, *utf8* refuses other encodings. *by_lines*: records end with LF, so that CR alone and JSON that is
+    no JSON Lines are refused.
+    """
+
+    def __init__(self, *, nul: bool = False, utf8: bool = False, by_lines: bool = False) -> None:
         self._nul = nul
         self._held = b""
         self._known = False
         self._left = HEAD_BYTES
+        self._decoder = codecs.getincrementaldecoder("utf-8")() if utf8 else None
+        self._lines = 1
+        self._by_lines = by_lines
+        self._returns = b""
+        """The head from its first CR on, while no LF was seen."""
+        self._json: bytes | None = b"" if by_lines else None
+        """Bytes held until the shape of JSON is known; None once it is known."""
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes that are checked; the first ones are held while they may be part of a magic number.
@@ -75,16 +98,17 @@ class TextCheck:
                 return b""
             self._held, self._known = b"", True
             self._check_magic(data)
-        if self._left > 0:
-            self._check_nul(data)
-        return data
+        self._check_head(data, ended=False)
+        return self._check_json(data, ended=False)
 
     def finish(self) -> bytes:
         """Return the bytes still held. Raises: BinaryInput."""
-        data, self._held, self._known = self._held, b"", True
-        self._check_magic(data)
-        self._check_nul(data)
-        return data
+        data, self._held = self._held, b""
+        if not self._known:
+            self._known = True
+            self._check_magic(data)
+        self._check_head(data, ended=True)
+        return self._check_json(data, ended=True)
 
     def _check_magic(self, data: bytes) -> None:
         found = next((each for magic, each in MAGIC.items() if data.startswith(magic)), None)
@@ -94,11 +118,61 @@ class TextCheck:
             kind, advice = found
             raise BinaryInput(f"it is {kind}, which --format lines and json refuse; {advice}, or add --force")
 
-    def _check_nul(self, data: bytes) -> None:
-        at = -1 if self._nul else data.find(b"\0", 0, self._left)
-        if at >= 0:
+    def _check_head(self, data: bytes, *, ended: bool) -> None:
+        if self._left <= 0:
+            return
+        data = data[: self._left]
+        self._left -= len(data)
+        if not self._nul and b"\0" in data:
             raise BinaryInput(
                 "it is binary data or UTF-16 text, for it has NUL bytes; convert it, name --delimiter '\\0' or"
                 " --format length-prefixed if it fits, or add --force"
             )
-        self._left -= len(data)
+        self._check_utf8(data, ended=ended)
+        if self._by_lines:
+            self._check_line_ends(data, ended=ended or self._left == 0)
+
+    def _check_utf8(self, data: bytes, *, ended: bool) -> None:
+        if self._decoder is None:
+            return
+        pending, _ = self._decoder.getstate()
+        try:
+            _ = self._decoder.decode(data, ended)
+        except UnicodeDecodeError as error:
+            line = self._lines + data.count(b"\n", 0, max(0, error.start - len(pending)))
+            raise BinaryInput(
+                f"it is not UTF-8, from line {line} on; convert it, such as with iconv -f ISO-8859-1 -t UTF-8, or add --force"
+            ) from error
+        self._lines += data.count(b"\n")
+
+    def _check_line_ends(self, data: bytes, *, ended: bool) -> None:
+        if b"\n" in data:
+            self._by_lines = False  # lines end as they should
+        elif self._returns or b"\r" in data:
+            self._returns += data[0 if self._returns else data.find(b"\r") :]
+        if ended and self._by_lines and self._returns.strip(b"\r"):
+            raise BinaryInput("its lines end with CR, not LF; add --delimiter '\\r', or --force")
+
+    def _check_json(self, data: bytes, *, ended: bool) -> bytes:
+        if self._json is None:
+            return data
+        self._json += data
+        if not self._json.strip():
+            self._json = b""
+            return data
+        shape = shape_of(self._json, ended=ended)
+        no_line_yet = self._by_lines and self._returns and not ended
+        if (shape is None or no_line_yet) and len(self._json) < JSON_BYTES:
+            return b""
+        held, self._json = self._json, None
+        if shape is Shape.VALUES:
+            raise BinaryInput(
+                "it is JSON over several lines, or several values in a line, which --format lines would cut;"
+                " add --format json, or --force"
+            )
+        if shape is Shape.ONE_LINE_ARRAY and _RECORDS_IN_ARRAY.match(held):
+            raise BinaryInput(
+                "it is one JSON array, which --format lines would send as one record; add --format json to send its"
+                " elements, or --force"
+            )
+        return held

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,33 +80,34 @@ async def blocks(
 ) -> AsyncGenerator[Block, None]:
     """Yield what is in *paths*; a record ends with its file at the latest.
 
-    With *new_check*, binary input is refused; of all regular files before the first record of any.
+    With *new_check*, input in another format is refused; of all regular files, and of what is open already, before the first
+    record of any.
 
     Raises: InputError.
     """
-    if new_check is not None:
-        await _check_files(paths, new_check)
-    for path in paths:
-        file = _named(path)
-        framing, count = new_framing(), 0
-        try:
-            async with (
-                aclosing(_read(path)) as stored,
-                aclosing(_text(unpacked(stored), new_check)) as pieces,
-            ):
-                async for data in pieces:
-                    if (whole := framing.feed(data)).items:
-                        yield Block(whole, file, count + 1, framing.unit)
-                        count += len(whole.items)
-            while (whole := framing.finish()).items:
-                yield Block(whole, file, count + 1, framing.unit)
-                count += len(whole.items)
-        except BinaryInput as error:
-            raise InputError(f"{file}: {error}") from error
-        except ValueError as error:
-            raise InputError(f"{file}, {framing.unit} {count + 1}: {error}") from error
-        except OSError as error:
-            raise InputError(f"{file}: {error.strerror}") from error
+    async with AsyncExitStack() as stack:
+        peeked = {} if new_check is None else await _check_inputs(paths, new_check, stack)
+        for path in paths:
+            file = _named(path)
+            framing, count = new_framing(), 0
+            try:
+                async with (
+                    aclosing(peeked.get(path) or _read(path)) as stored,
+                    aclosing(_text(unpacked(stored), new_check)) as pieces,
+                ):
+                    async for data in pieces:
+                        if (whole := framing.feed(data)).items:
+                            yield Block(whole, file, count + 1, framing.unit)
+                            count += len(whole.items)
+                while (whole := framing.finish()).items:
+                    yield Block(whole, file, count + 1, framing.unit)
+                    count += len(whole.items)
+            except BinaryInput as error:
+                raise InputError(f"{file}: {error}") from error
+            except ValueError as error:
+                raise InputError(f"{file}, {framing.unit} {count + 1}: {error}") from error
+            except OSError as error:
+                raise InputError(f"{file}: {error.strerror}") from error
 
 
 def _named(path: str) -> str:
@@ -130,25 +131,61 @@ async def _text(
             yield text
 
 
-async def _check_files(paths: Sequence[str], new_check: Callable[[], TextCheck]) -> None:
-    """Read the beginning of each regular file. Raises: InputError: one is binary."""
-    for path in paths:
+async def _check_inputs(
+    paths: Sequence[str], new_check: Callable[[], TextCheck], stack: AsyncExitStack
+) -> dict[str, AsyncGenerator[bytes, None]]:
+    """Read the beginning of each regular file, and the first bytes of pipes behind the first path that are open already.
+
+    Return the bytes of those pipes, from their beginning on. Raises: InputError: an input cannot be used.
+    """
+    peeked: dict[str, AsyncGenerator[bytes, None]] = {}
+    for index, path in enumerate(paths):
         try:
-            if path == STDIN or not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - returns at once
-                continue
-            size = 0
-            async with (
-                aclosing(_read(path)) as stored,
-                aclosing(_text(unpacked(stored), new_check)) as pieces,
-            ):
-                async for data in pieces:
-                    size += len(data)
-                    if size >= HEAD_BYTES:
-                        break
-        except BinaryInput as error:
+            if _is_open(path):
+                if index and not (path == STDIN and sys.stdin.isatty()):
+                    taken: list[bytes] = []
+                    reader = await stack.enter_async_context(aclosing(_read(path)))
+                    async with aclosing(_recorded(reader, taken)) as copied:
+                        await _check_head(copied, new_check, 1)
+                    peeked[path] = _behind(taken, reader)
+            elif stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - returns at once
+                async with aclosing(_read(path)) as reader:
+                    await _check_head(reader, new_check, HEAD_BYTES)
+        except OSError as error:
+            raise InputError(f"{_named(path)}: {error.strerror}") from error
+        except ValueError as error:
             raise InputError(f"{_named(path)}: {error}") from error
-        except (OSError, ValueError):
-            continue  # reading the file reports the error behind the records before it
+    return peeked
+
+
+def _is_open(path: str) -> bool:
+    """Return True for standard input and for pipes of the shell, `<(command)`, whose writers are there already."""
+    return path == STDIN or path.startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
+
+
+async def _check_head(
+    stored: AsyncGenerator[bytes, None], new_check: Callable[[], TextCheck], size: int
+) -> None:
+    """Check *size* bytes of an input. Raises: BinaryInput; ValueError: it is damaged."""
+    async with aclosing(_text(unpacked(stored), new_check)) as pieces:
+        async for data in pieces:
+            size -= len(data)
+            if size <= 0:
+                return
+
+
+async def _recorded(reader: AsyncGenerator[bytes, None], taken: list[bytes]) -> AsyncGenerator[bytes, None]:
+    async for data in reader:
+        taken.append(data)
+        yield data
+
+
+async def _behind(taken: list[bytes], reader: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield what was *taken* from *reader*, then the rest."""
+    while taken:
+        yield taken.pop(0)
+    async for data in reader:
+        yield data
 
 
 def size_of(paths: Sequence[str]) -> int | None:

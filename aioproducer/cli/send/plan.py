@@ -9,7 +9,16 @@ from functools import partial
 from aioproducer.cli.send.all_or_nothing import Ended, culprit_of
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.dead_letters import DeadLetters
-from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
+from aioproducer.cli.send.decoding import (
+    Decode,
+    Fields,
+    Header,
+    keyed,
+    objects,
+    text_only,
+    whole,
+    with_constants,
+)
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.send.json_input import JsonInput
@@ -47,12 +56,13 @@ class Format:
             return partial(JsonInput, limit)
         return partial(Lines, limit, self.delimiter)
 
-    @property
-    def check(self) -> Callable[[], TextCheck] | None:
-        """Factory of the check of each input; None if any bytes are accepted."""
+    def check(self, *, skips: bool = False) -> Callable[[], TextCheck] | None:
+        """Return the factory of the check of each input, None if any bytes are accepted. *skips*: bad records are left out."""
         if self.force or self.name == "length-prefixed":
             return None
-        return partial(TextCheck, nul=b"\0" in self.delimiter)
+        by_lines = self.name == "lines" and self.delimiter == b"\n"
+        utf8 = not skips and self.delimiter.isascii()
+        return partial(TextCheck, nul=b"\0" in self.delimiter, utf8=utf8, by_lines=by_lines)
 
     def decode(self, known: Collection[int], *, skips: bool = False) -> Decode:
         """Return what makes columns; *known* are the topic's partitions. With *skips* it leaves out what makes no sense."""
@@ -60,6 +70,8 @@ class Format:
             decode = objects(self.fields, known, skips=skips)
         else:
             decode = whole if self.key_separator is None else keyed(self.key_separator, skips=skips)
+            if self.name == "lines" and not self.force:
+                decode = text_only(decode, nul=b"\0" in self.delimiter, skips=skips)
         if self.key is None and not self.headers:
             return decode
         return with_constants(decode, self.key, self.headers)

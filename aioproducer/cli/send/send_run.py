@@ -160,10 +160,11 @@ class Sending:
     async def _feed(self, producer: Producer, remembered: Remembered | None) -> None:
         plan = self._plan
         framing = plan.format.framing(plan.config.max_request_size)
+        check = plan.format.check(skips=plan.dead_letters is not None)
         pace = _Pace(plan.rate)
         try:
             async with (
-                aclosing(blocks(plan.paths, framing, plan.format.check)) as source,
+                aclosing(blocks(plan.paths, framing, check)) as source,
                 aclosing(self._behind(remembered, source)) as rest,
             ):
                 async for block in rest:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, whole, with_constants
+from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, text_only, whole, with_constants
 
 PARTITIONS = frozenset(range(3))
 EVERYTHING = Fields(value="order.payload", key="order.id", headers="meta", partition="to")
@@ -207,3 +207,26 @@ def test_object_of_tail_keeps_its_partition_when_the_field_is_named() -> None:
 def test_object_of_tail_is_plain_json_when_a_field_is_named() -> None:
     assert decoded(Fields(key="topic"), TAILED).values == [json.dumps(TAILED).encode()]
     assert decoded(Fields(value="offset"), TAILED).values == [b"7"]
+
+
+NOT_TEXT = [b"a=1", "ä=2".encode(), b"b\0=3", b"c=\xff", b"no", b"d=\xc3", b"\xa4=5"]
+
+
+def test_line_that_is_no_text_ends_the_columns() -> None:
+    assert text_only(whole)(NOT_TEXT[:2]).values == NOT_TEXT[:2]
+    columns = text_only(whole)(NOT_TEXT)
+    assert (list(columns.rows), columns.values) == ([0, 1], NOT_TEXT[:2])
+    [(index, reason)] = columns.bad
+    assert (index, "NUL byte" in reason, "--force" in reason) == (2, True, True)
+    [(index, reason)] = text_only(whole, nul=True)(NOT_TEXT).bad
+    assert (index, reason) == (
+        3,
+        "it is not UTF-8, from byte 2 on; convert the input with iconv, or add --force",
+    )
+    assert [index for index, _ in text_only(keyed(b"="))([b"no", b"\xff"]).bad] == [0]
+
+
+def test_lines_that_are_no_text_are_left_out() -> None:
+    columns = text_only(keyed(b"=", skips=True), skips=True)(NOT_TEXT)
+    assert (columns.rows, columns.keys) == ([0, 1], [b"a", "ä".encode()])
+    assert [index for index, _ in columns.bad] == [2, 3, 4, 5, 6]

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import sqlite3
 import tarfile
 import zipfile
+from collections.abc import Callable
 
 import pytest
 
-from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
+from aioproducer.cli.send.input_kind import HEAD_BYTES, JSON_BYTES, BinaryInput, TextCheck
 
 
 def zipped() -> bytes:
@@ -83,3 +87,100 @@ def test_held_prefix_of_a_magic_number_is_checked_at_the_end() -> None:
     assert check.feed(b"\xff\xfe") == b""
     with pytest.raises(BinaryInput, match="UTF-16"):
         check.finish()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_input_that_is_still_compressed_is_refused(pack: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(BinaryInput, match="it is compressed twice"):
+        TextCheck().feed(pack(b"one\n"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 1_000])
+def test_other_encoding_is_refused_with_its_line(size: int) -> None:
+    check = TextCheck(utf8=True)
+    data = "eins\nzwei\nKäse\n".encode("latin-1")
+
+    def feed_pieces() -> None:
+        for at in range(0, len(data), size):
+            check.feed(data[at : at + size])
+
+    with pytest.raises(BinaryInput, match="it is not UTF-8, from line 3 on; convert it, such as with iconv"):
+        feed_pieces()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1_000])
+def test_utf8_passes_also_where_the_head_ends(size: int) -> None:
+    check = TextCheck(utf8=True)
+    data = "Käse 🧀\n".encode() * 3
+    assert b"".join(check.feed(data[at : at + size]) for at in range(0, len(data), size)) == data
+    assert check.finish() == b""
+    check = TextCheck(utf8=True)
+    check.feed(b"x" * (HEAD_BYTES - 1) + "ä".encode())
+    assert check.feed("ä".encode("latin-1")) == "ä".encode("latin-1"), "checked by the line"
+
+
+def test_character_that_the_end_cuts_is_refused() -> None:
+    check = TextCheck(utf8=True)
+    assert check.feed("ä".encode()[:1]) == b"\xc3"
+    with pytest.raises(BinaryInput, match="not UTF-8, from line 1 on"):
+        check.finish()
+
+
+def by_lines(data: bytes, size: int) -> bytes:
+    check = TextCheck(by_lines=True)
+    passed = b"".join(check.feed(data[at : at + size]) for at in range(0, len(data), size))
+    return passed + check.finish()
+
+
+@pytest.mark.parametrize("size", [1, 2, 1_000])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"one\rtwo\r", r"lines end with CR, not LF; add --delimiter '\\r'"),
+        (b"one\rtwo", "lines end with CR"),
+        (b'[\n  {"a": 1}\n]\n', "JSON over several lines, .* add --format json"),
+        (b'\n\n{\n "a": 1\n}\n', "JSON over several lines, .* add --format json"),
+        (b'{"a": 1}{"a": 2}\n', "several values in a line, .* add --format json"),
+        (b'[{"a": 1}, {"a": 2}]\n', "one JSON array, .* add --format json"),
+        (b'\xef\xbb\xbf[{"a": 1}]', "one JSON array, .* add --format json"),
+    ],
+)
+def test_text_that_lines_would_cut_is_refused(data: bytes, reason: str, size: int) -> None:
+    with pytest.raises(BinaryInput, match=reason):
+        by_lines(data, size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1_000])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n\n",
+        b"one\r",
+        b"one\r\ntwo\r\n",
+        b"10 %\r20 %\r\n",
+        b"[1, 2]\n",
+        b'[{"a": 1}]\n[{"a": 2}]\n',
+        b'{"a": 1}\n{"a": 2}\n',
+        b"[2026-11-27] started\n{\n",
+        b"{not JSON\n",
+        b"[",
+        b"{",
+    ],
+)
+def test_text_by_lines_passes(data: bytes, size: int) -> None:
+    assert by_lines(data, size) == data
+
+
+def test_lines_are_passed_on_as_soon_as_they_cannot_be_an_array() -> None:
+    check = TextCheck(by_lines=True)
+    assert check.feed(b"\n") == b"\n"
+    assert check.feed(b"[1]\n") == b""
+    assert check.feed(b"[2]") == b"[1]\n[2]"
+    assert check.feed(b"\n[3]\n") == b"\n[3]\n"
+
+
+def test_long_line_is_held_up_to_a_limit() -> None:
+    check = TextCheck(by_lines=True)
+    assert check.feed(b"[" + b" " * (JSON_BYTES - 2)) == b""
+    assert len(check.feed(b"1")) == JSON_BYTES

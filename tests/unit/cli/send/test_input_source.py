@@ -15,6 +15,7 @@ import pytest
 
 from aioproducer.cli.send import input_source
 from aioproducer.cli.send.input_framing import LengthPrefixed, Lines, Whole
+from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.send.input_source import Block, InputError, blocks, size_of
 
 LINES = partial(Lines, 100)
@@ -189,3 +190,96 @@ async def test_one_that_is_not_whole_says_where(tmp_path: Path) -> None:
     [path] = files(tmp_path, gzip.compress(b"a\nb\n")[:-4])
     with pytest.raises(InputError, match=r"f0, line 3: the gzip file ends too early"):
         await read([path])
+
+
+CHECK = partial(TextCheck, utf8=True, by_lines=True)
+
+
+async def sent(paths: Sequence[str]) -> list[bytes]:
+    return [item async for block in blocks(paths, LINES, CHECK) for item in block.whole.items]
+
+
+@pytest.mark.parametrize(
+    "data", [b"one\0two\n", b"PK\x03\x04", gzip.compress(b"\xff", mtime=0), b"\x1f\x8b\x08damaged"]
+)
+async def test_unusable_standard_input_is_refused_before_a_file(
+    tmp_path: Path, pipe: int, data: bytes
+) -> None:
+    [path] = files(tmp_path, b"a\nb\n")
+    os.write(pipe, data)
+    os.close(pipe)
+    with pytest.raises(InputError, match=r"^standard input: "):
+        await anext(blocks([path, "-"], LINES, CHECK))
+    sys.stdin.close()
+
+
+async def test_checked_standard_input_is_read_from_its_beginning(tmp_path: Path, pipe: int) -> None:
+    [path] = files(tmp_path, b"a\nb")
+    os.write(pipe, b"c\nbeg")
+    reading = blocks([path, "-"], LINES, CHECK)
+    assert (await anext(reading)).whole.items == [b"a"]
+    assert (await anext(reading)).whole.items == [b"b"]
+    block = await anext(reading)
+    assert (block.whole.items, block.file, block.first) == ([b"c"], "standard input", 1)
+    os.write(pipe, b"un\n")
+    assert (await anext(reading)).whole.items == [b"begun"]
+    os.close(pipe)
+    assert [_ async for _ in reading] == []
+    sys.stdin.close()
+
+
+async def test_files_behind_standard_input_are_checked_before_it(tmp_path: Path, pipe: int) -> None:
+    [path] = files(tmp_path, b"\0")
+    with pytest.raises(InputError, match="f0: it is binary data"):
+        await anext(blocks(["-", path], LINES, CHECK))
+    os.close(pipe)
+    sys.stdin.close()
+
+
+async def test_redirected_standard_input_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = files(tmp_path, b"a\n", b"b\nc\n")
+    with open(second, "rb") as file:  # noqa: ASYNC230, PTH123 - as a shell does
+        monkeypatch.setattr(sys, "stdin", file)
+        assert await sent([first, "-"]) == [b"a", b"b", b"c"]
+
+
+async def test_pipe_of_the_shell_is_checked_before_a_file(tmp_path: Path) -> None:
+    [path] = files(tmp_path, b"a\n")
+    for data, expected in ((b"b\n", [b"a", b"b"]), (b"\xff\n", None)):
+        reading, writing = os.pipe()
+        os.write(writing, data)
+        os.close(writing)
+        if expected is None:
+            with pytest.raises(InputError, match=f"/dev/fd/{reading}: it is not UTF-8"):
+                await anext(blocks([path, f"/dev/fd/{reading}"], LINES, CHECK))
+        else:
+            assert await sent([path, f"/dev/fd/{reading}"]) == expected
+        os.close(reading)
+
+
+async def test_directory_as_standard_input_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [path] = files(tmp_path, b"a\n")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+
+    class Directory:
+        def fileno(self) -> int:
+            return descriptor
+
+        def isatty(self) -> bool:
+            return False
+
+    monkeypatch.setattr(sys, "stdin", Directory())
+    for paths in (["-"], [path, "-"]):
+        with pytest.raises(InputError, match="standard input: Is a directory"):
+            await anext(blocks(paths, LINES, CHECK))
+    os.close(descriptor)
+
+
+async def test_damaged_file_is_refused_before_a_file_is_sent(tmp_path: Path) -> None:
+    paths = files(tmp_path, b"a\n", gzip.compress(b"b\n")[:-4])
+    with pytest.raises(InputError, match="f1: the gzip file ends too early"):
+        await anext(blocks(paths, LINES, CHECK))
