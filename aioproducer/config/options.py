@@ -32,9 +32,16 @@ from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
 
 PartitionerName: TypeAlias = Literal[
-    "random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"
+    "random",
+    "consistent",
+    "consistent_random",
+    "murmur2",
+    "murmur2_random",
+    "fnv1a",
+    "fnv1a_random",
+    "fnv1a_reference_random",
 ]
-"""librdkafka's partitioners."""
+"""librdkafka's and Sarama's partitioners."""
 
 
 class ProducerOptions(SecurityOptionsGiven, total=False):

@@ -51,7 +51,7 @@ class PartitionerKind(Kind):
 
     expected: str = (
         "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, None,"
-        f" or one of librdkafka's: {', '.join(PARTITIONERS)}"
+        f" or one of librdkafka's and Sarama's: {', '.join(PARTITIONERS)}"
     )
 
     def check(self, value: object) -> Partitioner | None:
@@ -62,7 +62,7 @@ class PartitionerKind(Kind):
                 return PARTITIONERS[value]()
             raise self.unfit(
                 _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python one")
-                + f"; leave it out for Kafka's default. Names of librdkafka's: {', '.join(PARTITIONERS)}"
+                + f"; leave it out for Kafka's default. Names of librdkafka's and Sarama's: {', '.join(PARTITIONERS)}"
             )
         if isinstance(value, type):
             raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")

@@ -1,9 +1,9 @@
-"""librdkafka's partitioners, by the names that confluent-kafka's users know.
+"""librdkafka's and Sarama's partitioners, by the names that confluent-kafka's users know.
 
 A key goes where librdkafka puts it. Where librdkafka spreads records without a key, they are sticky here, as they are there
 since it has `sticky.partitioning.linger.ms`.
 
-Source: rdkafka_msg.c, rdcrc32.h, rdfnv1a.c of librdkafka 2.
+Source: rdkafka_msg.c, rdcrc32.h, rdfnv1a.c of librdkafka 2; partitioner.go of Sarama 1.
 """
 
 from __future__ import annotations
@@ -47,12 +47,23 @@ class RandomPartitioner:
         return random.choice(available or range(partition_count))
 
 
-def fnv1a(data: bytes) -> int:
-    """Return the hash of *data* by FNV-1a, 32 bits, as librdkafka and Sarama take it: signed, and then its amount."""
+def _fnv1a(data: bytes) -> int:
+    """Return the hash of *data* by FNV-1a, 32 bits, unsigned."""
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def fnv1a(data: bytes) -> int:
+    """Return the absolute value of the signed hash, as librdkafka and Sarama's NewHashPartitioner do."""
+    value = _fnv1a(data)
     return value if value < 0x80000000 else 0x100000000 - value
+
+
+def fnv1a_reference(data: bytes) -> int:
+    """Return the hash without its sign bit, as Sarama's NewReferenceHashPartitioner does."""
+    return _fnv1a(data) & 0x7FFFFFFF
 
 
 def _crc32(data: bytes) -> int:
@@ -87,5 +98,6 @@ PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "murmur2_random": Murmur2Partitioner,
     "fnv1a": lambda: HashPartitioner(fnv1a, spread=_never),
     "fnv1a_random": lambda: HashPartitioner(fnv1a, spread=_no_key),
+    "fnv1a_reference_random": lambda: HashPartitioner(fnv1a_reference, spread=_no_key),
 }
-"""By name. `murmur2_random` is Kafka's own way, and the default here."""
+"""By name. `murmur2_random` is Kafka's own way, and the default here. `fnv1a_reference_random` is Sarama's alone."""
