@@ -212,8 +212,8 @@ bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, and exactly once nex
 bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
 	@$(BIN)/python -m benchmarks check
 
-bench-report: $(VENV)/.dev  ## the report in benchmarks/report, the README's headline and a page of plots, from JSON (.cache/bench.json)
-	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE) --readme README.md
+bench-report: $(VENV)/.dev  ## the report in benchmarks/report, headlines of README and docs/performance.md, and a page of plots, from JSON (.cache/bench.json)
+	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE) --commit
 
 bench-faults: $(VENV)/.dev  ## what faults do to us and to other clients, side by side (some five minutes)
 	@$(BIN)/python -m benchmarks.faults $(if $(JSON),--json $(JSON))

@@ -24,6 +24,8 @@ from benchmarks.sweep.winners import BEST, Winners
 from benchmarks.table import CODECS, ROWS
 
 REPORT: Final = Path(__file__).with_name("report")
+README: Final = REPORT.parents[1] / "README.md"
+PERFORMANCE: Final = REPORT.parents[1] / "docs/performance.md"
 PAGES: Final = REPORT.parents[1] / ".cache/report"
 ROUNDS: Final = 3
 SECONDS: Final = 0.7
@@ -310,13 +312,11 @@ def check(samples: int, *, update: bool) -> None:
     "--out", type=click.Path(file_okay=False, path_type=Path), default=PAGES, help="Folder of the page."
 )
 @click.option(
-    "--readme",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Also update the headline on this page, and the report in benchmarks/report.",
+    "--commit", is_flag=True, help="Also update benchmarks/report, the README and docs/performance.md."
 )
-def report(results: Path, out: Path, readme: Path | None) -> None:
+def report(results: Path, out: Path, *, commit: bool) -> None:
     """Make an HTML page with plots from stored RESULTS; nothing is measured."""
-    from benchmarks.reporting.headline import write_into
+    from benchmarks.reporting.headline import write_into, write_sentence
     from benchmarks.reporting.pages import write, write_report
 
     try:
@@ -326,11 +326,11 @@ def report(results: Path, out: Path, readme: Path | None) -> None:
     if others := {name for rows in loaded.tables.values() for name in rows} - set(ROWS):
         raise click.ClickException(f"{results.name}: the pages have no place for {', '.join(sorted(others))}")
     click.echo(write(loaded, out))
-    if readme is not None:
+    if commit:
         for path in write_report(loaded, REPORT):
             click.echo(path)
         try:
-            write_into(readme, loaded)
+            write_sentence(README, loaded)
+            write_into(PERFORMANCE, loaded)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
-        click.echo(readme)

@@ -267,9 +267,12 @@ def test_the_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluste
     assert {b"first", b"second", b"monday", b"tuesday", b'{"item":1}', order.strip().encode()} <= set(values)
 
 
-async def test_the_error_sample_of_the_readme_runs() -> None:
+async def test_error_sample_of_the_producer_page_runs() -> None:
+    page = (ROOT / "docs/reference/producer.md").read_text()
     (sample,) = (
-        block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "except" in block
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "possibly_persisted" in block
     )
     caught: list[ProducerError] = []
 

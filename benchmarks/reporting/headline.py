@@ -1,4 +1,4 @@
-"""The headline of a report, for the README: a few works of each table next to each other client, and what was missed."""
+"""Headline of a report: a sentence for the README, and tables of a few rows for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.clients import JVM, OURS, TITLES
 from benchmarks.figures import Played, Results
 from benchmarks.row import FIGURES, Target
-from benchmarks.settings import Work
+from benchmarks.settings import Tuning, Work
 from benchmarks.show import TABLES, judged_rows, number, ordered, value_text
 from benchmarks.summary import Spread, Verdict, compared, ratio, wanted
 from benchmarks.table import ROWS
@@ -20,24 +20,30 @@ BEGINS: Final = "<!-- made by make bench-report: begin -->\n"
 ENDS: Final = "<!-- made by make bench-report: end -->\n"
 WORKS: Final = {
     "closed": "256 tasks, each awaiting `send`",
-    "closed-headers": "the same with key and two headers",
+    "closed-headers": "256 tasks, each awaiting `send`, with key and two headers",
     "closed-uvloop": "256 tasks, each awaiting `send`, on uvloop",
     "lone": "one task, one `send` after the other: time (p50), less is better",
     "fire": "`enqueue` in windows of 10,000",
-    "fire-headers": "the same with key and two headers",
+    "fire-headers": "`enqueue` in windows of 10,000, with key and two headers",
     "value-1k": "`enqueue`, values of 1 KiB",
     "compression-zstd": "`enqueue`, JSON of 1 KiB, zstd",
     "callbacks": "`enqueue`, a callback on each Future",
     "callbacks-headers": "`enqueue` with key and two headers, a callback on each Future",
-    "gather": "100,000 by `send_nowait`, then one `asyncio.gather`",
-    "gather-headers": "100,000 with key and two headers by `send_nowait`, then one `asyncio.gather`",
-    "gather-1k": "100,000 of 1 KiB by `send_nowait`, then one `asyncio.gather`",
-    "gather-zstd": "100,000 of JSON, 1 KiB, zstd, by `send_nowait`, then one `asyncio.gather`",
+    "gather": "100,000 records by `send_nowait`, then one `asyncio.gather`",
+    "gather-headers": "100,000 records with key and two headers by `send_nowait`, then one `asyncio.gather`",
+    "gather-1k": "100,000 records of 1 KiB by `send_nowait`, then one `asyncio.gather`",
+    "gather-zstd": "100,000 records of JSON, 1 KiB, zstd, by `send_nowait`, then one `asyncio.gather`",
     "bulk": "`send_many`, 10,000 values a call",
-    "bulk-keys": "the same with 16-byte keys",
-    "bulk-headers": "the same with key and two headers",
+    "bulk-keys": "`send_many`, 10,000 values with 16-byte keys a call",
+    "bulk-headers": "`send_many`, 10,000 values with key and two headers a call",
 }
 """What is told of each table, by row."""
+CLAIMS: Final = (
+    ("closed", "aiokafka", "the throughput of aiokafka with 256 concurrent senders"),
+    ("bulk", "confluent-batch", "that of confluent-kafka's `produce_batch` with `send_many`"),
+    ("fire", "confluent-produce", "that of confluent-kafka's `produce` with `enqueue`"),
+)
+"""Row, other client and text of each ratio in the README's sentence."""
 COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the JVM's perf tool"}
 """The other clients, by how their names begin."""
 LEAST: Final = 0.01
@@ -103,13 +109,47 @@ def markdown(results: Results) -> str:
     return "\n".join(parts)
 
 
+def sentence(results: Results) -> str:
+    """Return one sentence on the ratios at default settings, with the weakest ratio of throughput."""
+    played = results.tables.get(Tuning.DEFAULTS, {})
+    ahead = []
+    for name, client, text in CLAIMS:
+        if name in played and (found := ratio(played[name], Target(figure="records_s", against=client))):
+            cpu = ratio(played[name], Target(figure="cpu_us", against=client))
+            ahead.append(
+                f"{_short(found.median)}× {text}" + (f" ({_short(cpu.median)}× the CPU)" if cpu else "")
+            )
+    ratios = [
+        (found.median, WORKS[name], TITLES[client])
+        for name in WORKS
+        if name in played and ROWS[name].work is not Work.LONE
+        for client in ordered(ROWS[name], played[name])
+        if client != OURS and client not in LEFT_OUT
+        if (found := ratio(played[name], Target(figure="records_s", against=client)))
+    ]
+    weakest, work, title = min(ratios)
+    return (
+        f"With the defaults of each client on one machine, aioproducer has {' and '.join(', '.join(ahead).rsplit(', ', 1))}; its weakest ratio of"
+        f" throughput is {_short(weakest)}×, next to {title}: {work}.\n"
+    )
+
+
+def write_sentence(page: Path, results: Results) -> None:
+    """Replace the text between the marks in *page* by the sentence. Raises: ValueError if a mark is missing."""
+    _write(page, sentence(results))
+
+
 def write_into(page: Path, results: Results) -> None:
-    """Replace what stands between the marks in *page*. Raises: ValueError if they are not there."""
+    """Replace the text between the marks in *page* by the tables. Raises: ValueError if a mark is missing."""
+    _write(page, markdown(results))
+
+
+def _write(page: Path, text: str) -> None:
     before, begins, rest = page.read_text(encoding="utf-8").partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     if not begins or not ends:
         raise ValueError(f"{page.name} has no place for the headline: {BEGINS.strip()} … {ENDS.strip()}")
-    page.write_text(f"{before}{BEGINS}\n{markdown(results)}\n{ENDS}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGINS}\n{text}\n{ENDS}{after}", encoding="utf-8")
 
 
 def _cell(name: str, played: Played, begins: str) -> str:

@@ -5,12 +5,22 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import Played
-from benchmarks.reporting.headline import BEGINS, ENDS, WORKS, headlines, markdown, reached, write_into
+from benchmarks.reporting.headline import (
+    BEGINS,
+    ENDS,
+    WORKS,
+    headlines,
+    markdown,
+    reached,
+    sentence,
+    write_into,
+    write_sentence,
+)
 from benchmarks.settings import Tuning
 from benchmarks.table import ROWS
 from tests.unit.benchmarks.samples import results, run
 
-README = Path(__file__).parents[4] / "README.md"
+ROOT = Path(__file__).parents[4]
 
 
 def played(**rates: float) -> Played:
@@ -90,9 +100,28 @@ def test_a_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
     assert page.read_text() == text
 
 
-def test_the_readme_has_a_place_for_it() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_pages_have_a_place_for_the_headline(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert text.index(BEGINS) < text.index(ENDS)
+
+
+def test_sentence_names_the_weakest_ratio(tmp_path: Path) -> None:
+    these = results()
+    these.tables = {
+        Tuning.DEFAULTS: {
+            "closed": played(aioproducer=400.0, aiokafka=100.0),
+            "lone": played(aioproducer=100.0, aiokafka=900.0),
+            "value-1k": played(aioproducer=400.0, confluent_produce=800.0, confluent_callback=200.0),
+        }
+    }
+    text = sentence(these)
+    assert "4.00× the throughput of aiokafka with 256 concurrent senders (0.25× the CPU)" in text
+    assert text.endswith("is 0.50×, next to confluent-kafka produce: `enqueue`, values of 1 KiB.\n")
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{BEGINS}old\n{ENDS}after\n")
+    write_sentence(page, these)
+    assert page.read_text() == f"before\n{BEGINS}\n{text}\n{ENDS}after\n"
 
 
 def test_what_is_told_is_measured() -> None:
