@@ -289,14 +289,23 @@ static void recover(FastAppend *own, Fields *topic)
     }
 }
 
-/* Append the record to a batch that `Accumulator.open_for` opens. NULL without an exception: the general path. */
+/* Return 1 if a record of *payload* bytes exceeds the limit of the open batch of *queue*, and only the limit. */
+static int is_full(FastAppend *own, Fields *queue, Py_ssize_t payload)
+{
+    Fields *batch = field(queue, OPEN, own->objects[BATCH_TYPE]);
+    return batch != NULL && payload <= own->largest_payload - RECORD_OVERHEAD &&
+           batch->numbers[SIZE] + payload + RECORD_OVERHEAD > batch->numbers[LIMIT];
+}
+
+/* Append the record to a batch that `Accumulator.open_for` opens, or whose limit it raises. NULL without an exception: the
+   general path. */
 static PyObject *append_first(FastAppend *own, const Arguments *of)
 {
     Py_ssize_t payload = sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key));
     Fields *topic = topic_of(own, of), *queue = topic == NULL ? NULL : queue_of(own, topic, of), *batch;
     int is_sticky = of->partition == NULL && of->key == NULL && own->sticks;
     if (payload > own->largest_payload || topic == NULL || of->headers != NULL || of->timestamp_ms != NULL ||
-        (queue == NULL && !is_sticky) || (queue != NULL && queue->objects[OPEN] != Py_None))
+        (queue == NULL && !is_sticky) || (queue != NULL && queue->objects[OPEN] != Py_None && !is_full(own, queue, payload)))
         return NULL;
     PyObject *size = PyLong_FromSsize_t(payload + RECORD_OVERHEAD), *at = NULL, *waiter = NULL;
     Py_INCREF((PyObject *)topic);

@@ -148,7 +148,7 @@ class Accumulator:
         return {name for name in self.shrunk if self.topics[name].has_missing_records}
 
     def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
-        """Open a batch of *queue*, or of the sticky partition, for a record of *size* and a waiter of *kind*, appended next.
+        """Make room in a batch of *queue*, or of the sticky partition, for a record of *size* with a waiter of *kind*, appended next.
 
         Returns the record's timestamp in milliseconds; None without free memory, while calls wait for memory, and for columns.
         """

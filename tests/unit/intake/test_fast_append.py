@@ -286,6 +286,29 @@ async def test_first_record_of_a_batch_schedules_no_reset_of_the_clock(
     assert scheduled.count(rig.accumulator.clock.forget) == 1
 
 
+@pytest.mark.skipif(not accelerated, reason="the accelerator makes room by itself")
+@pytest.mark.parametrize(("key", "partition"), [(None, None), (b"key", None), (None, 0)])
+async def test_full_batch_grows_without_the_general_path(
+    monkeypatch: pytest.MonkeyPatch, key: bytes | None, partition: int | None
+) -> None:
+    rig = FastRig(partitions=1, batch_bytes=200, batch_max_bytes=800, records=open_records)
+    assert rig.append_fast(b"v" * 50, key, partition) is not None
+    monkeypatch.setattr(rig.accumulator, "append", None)
+    assert None not in [rig.append_fast(b"v" * 50, key, partition) for _ in range(29)]
+    batches = list(rig.accumulator.unresolved)
+    assert sum(len(batch) for batch in batches) == 30
+    assert max(batch.size for batch in batches) > 700
+    assert all(batch.size <= 800 for batch in batches)
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+async def test_record_near_the_largest_keeps_the_open_batch(partition: int | None) -> None:
+    rig = FastRig(partitions=1, batch_bytes=200, batch_max_bytes=100_000, records=open_records)
+    sizes = (100, *range(LARGEST - 40, LARGEST - 13)) * 2
+    assert None not in [rig.append_fast(b"v" * size, None, partition) for size in sizes]
+    assert [len(batch) for batch in rig.accumulator.unresolved] == [len(sizes)]
+
+
 class TestLoop:
     """A record is appended only by calls on the producer's event loop."""
 
