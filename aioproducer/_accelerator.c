@@ -24,6 +24,7 @@ static PyMethodDef functions[] = {
     {"measured_headers", aioproducer_measured_headers, METH_O, NULL},
     {"murmur2", aioproducer_murmur2, METH_O, NULL},
     {"new_metadata", FAST(aioproducer_new_metadata)},
+    {"new_tuple", FAST(aioproducer_new_tuple)},
     {"produce_writer", aioproducer_produce_writer, METH_O, NULL},
     {"read_base_offsets", FAST(aioproducer_read_base_offsets)},
     {"receipts", aioproducer_receipts, METH_VARARGS, NULL},

@@ -67,6 +67,7 @@ PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
 Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
 PyObject *aioproducer_new_metadata(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *aioproducer_new_tuple(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
 

@@ -278,13 +278,17 @@ static int read_number(PyObject *argument, int bytes, int64_t *number)
     return -1;
 }
 
-/* Write the CRC that the function *crc32c* computes. It may release the GIL, so no record may be appended meanwhile. */
+/* Write the CRC that the function *crc32c* computes from 0 on; mode 0 keeps the GIL, as `_KEEP_GIL` of record_batch.py. Another
+   function may run anything, so no record may be appended meanwhile. */
 static int put_crc(Buffer *own, PyObject *crc32c)
 {
     PyObject *checked = PyMemoryView_FromMemory(own->data + CHECKED_FROM, own->size - CHECKED_FROM, PyBUF_READ);
+    PyObject *zero = PyLong_FromLong(0), *crc = NULL;
     own->views++;
-    PyObject *crc = checked == NULL ? NULL : PyObject_CallFunctionObjArgs(crc32c, checked, NULL);
+    if (checked != NULL && zero != NULL)
+        crc = PyObject_CallFunctionObjArgs(crc32c, checked, zero, zero, NULL);
     own->views--;
+    Py_XDECREF(zero);
     unsigned long value = crc == NULL ? 0 : PyLong_AsUnsignedLong(crc);
     Py_XDECREF(crc);
     Py_XDECREF(checked);

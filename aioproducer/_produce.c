@@ -12,11 +12,17 @@
 
 /* ---- produce_writer(by_name) ---- */
 
-enum { TRANSACTIONAL_ID, ACKS, TIMEOUT_MS, TOPIC_DATA, TOPIC, PARTITION_DATA, INDEX, RECORDS, FIELDS };
+enum { TRANSACTIONAL_ID, ACKS, TIMEOUT_MS, TOPIC_DATA, NAME, TOPIC_ID, PARTITION_DATA, INDEX, RECORDS, FIELDS };
+
+/* Places of the fields in TopicBatches and PartitionBatch. */
+static const int places[FIELDS] = {[NAME] = 0, [TOPIC_ID] = 1, [PARTITION_DATA] = 2, [INDEX] = 0, [RECORDS] = 1};
 
 static PyObject *field(PyObject *names, int which, PyObject *of)
 {
-    return PyObject_GetAttr(of, PyTuple_GetItem(names, which));
+    if (!PyTuple_Check(of))
+        return PyObject_GetAttr(of, PyTuple_GetItem(names, which));
+    PyObject *item = PyTuple_GetItem(of, places[which]);
+    return item == NULL ? NULL : Py_NewRef(item);
 }
 
 static int does_not_fit(const char *what)
@@ -157,7 +163,7 @@ static int put_each(Out *out, PyObject *names, int which, PyObject *of,
 
 static int put_topic_by_name(Out *out, PyObject *names, PyObject *topic)
 {
-    PyObject *name = field(names, TOPIC, topic);
+    PyObject *name = field(names, NAME, topic);
     int status = name == NULL ? -1 : put_string(out, name);
     Py_XDECREF(name);
     return status < 0 ? -1 : put_each(out, names, PARTITION_DATA, topic, put_partition);
@@ -165,7 +171,7 @@ static int put_topic_by_name(Out *out, PyObject *names, PyObject *topic)
 
 static int put_topic_by_id(Out *out, PyObject *names, PyObject *topic)
 {
-    PyObject *id = field(names, TOPIC, topic);
+    PyObject *id = field(names, TOPIC_ID, topic);
     int status = -1;
     if (id != NULL && PyBytes_Check(id))
         status = put_bytes(out, PyBytes_AsString(id), PyBytes_Size(id));
@@ -210,8 +216,8 @@ static PyMethodDef writer_by_id = {"write", (PyCFunction)(void (*)(void))write_b
 PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name)
 {
     int is_by_name = PyObject_IsTrue(by_name);
-    const char *const all[FIELDS] = {"transactional_id", "acks", "timeout_ms", "topic_data",
-                                     is_by_name ? "name" : "topic_id", "partition_data", "index", "records"};
+    static const char *const all[FIELDS] = {"transactional_id", "acks",           "timeout_ms", "topic_data", "name",
+                                            "topic_id",         "partition_data", "index",      "records"};
     PyObject *names = is_by_name < 0 ? NULL : PyTuple_New(FIELDS), *write = NULL;
     for (int which = 0; names != NULL && which < FIELDS; which++) {
         PyObject *name = PyUnicode_InternFromString(all[which]);

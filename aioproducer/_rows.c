@@ -335,6 +335,25 @@ PyObject *aioproducer_split_columns(PyObject *module, PyObject *args)
     return all;
 }
 
+/* ---- new_tuple(kind, fields) ---- */
+
+/* `tuple.__new__` makes a tuple of the fields first, and copies it. Before Python 3.14 the zeros of the allocation are no hash. */
+PyObject *aioproducer_new_tuple(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (!has_arguments("new_tuple", count, 2))
+        return NULL;
+    if (!PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "new_tuple() takes a class of tuples, and a tuple");
+        return NULL;
+    }
+    PyObject *made = PyType_GenericAlloc((PyTypeObject *)args[0], PyTuple_Size(args[1]));
+    for (Py_ssize_t at = 0; made != NULL && at < PyTuple_Size(args[1]); at++)
+        if (PyTuple_SetItem(made, at, Py_NewRef(PyTuple_GetItem(args[1], at))) < 0)
+            Py_CLEAR(made);
+    return made;
+}
+
 /* ---- new_metadata(kind, topic, partition, base_offset, timestamps, log_append_time) ---- */
 
 static int may_refer_to_others(PyObject *field)

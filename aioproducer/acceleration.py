@@ -6,6 +6,7 @@ Set `AIOPRODUCER_PURE=1` before the first import, and nothing of it is used.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -32,3 +33,10 @@ accelerated: Final[bool] = _ACCELERATOR is not None
 def fastest(name: str, python: F) -> F:
     """Return the function in C that is called *name*, or *python*, which does the same."""
     return getattr(_ACCELERATOR, name, python)  # none, or built before there was its twin: Python's
+
+
+# From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset.
+new_tuple: Final[Callable[..., Any]] = (
+    fastest("new_tuple", tuple.__new__) if sys.version_info < (3, 14) else tuple.__new__
+)
+"""Returns a tuple of a class, a NamedTuple, with the items of a plain tuple, without the frame of the class's `__new__`."""

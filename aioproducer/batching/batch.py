@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+from aioproducer.acceleration import new_tuple
 from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, After, BatchEvent, BatchState
 from aioproducer.batching.waiters import Delivered, Kind, Waiter, Waiters
@@ -24,7 +25,6 @@ RecordFuture = asyncio.Future[RecordMetadata]
 Place: TypeAlias = "tuple[Batch, int]"
 """A batch, and the index of a record in it; the index is valid until the first drain."""
 
-_new: Final = tuple.__new__
 _SEALED = BatchState.SEALED
 """State of every batch: before Python 3.12, looking up a member of an Enum costs more than a call."""
 _SEAL, _DRAIN, _ACKNOWLEDGE = After(BatchEvent.SEAL), After(BatchEvent.DRAIN), After(BatchEvent.ACKNOWLEDGE)
@@ -334,7 +334,7 @@ class Batch(BatchFields):
         # An index costs a fifth of unpacking a NamedTuple.
         topic, partition = self.topic_partition[0], self.topic_partition[1]
         # As Delivered(…), without its frame.
-        delivered = _new(Delivered, (topic, partition, base_offset, timestamps, log_append))
+        delivered = new_tuple(Delivered, (topic, partition, base_offset, timestamps, log_append))
         if len(self.stretches) == 1:
             self.stretches[0].resolve(delivered)
             return

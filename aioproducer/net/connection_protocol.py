@@ -14,6 +14,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from aioproducer.acceleration import new_tuple
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
@@ -86,8 +87,6 @@ class ConnectionState(IntEnum):
     """Accepts no requests; requests in flight still get their responses."""
     CLOSED = auto()
 
-
-_new: Final = tuple.__new__
 
 READY, _RETIRED, _CLOSED = ConnectionState.READY, ConnectionState.RETIRED, ConnectionState.CLOSED
 """States compared for every request: before Python 3.12, looking up a member of an Enum costs more than a call."""
@@ -361,7 +360,7 @@ class ConnectionProtocol:
             response, starts_at, count_records = request.RESPONSE, self._accepted, request.count_records
             # As Call(…), without its frame.
             fields = correlation_id, response, version, decode, on_answer, deadline, starts_at, count_records
-            in_flight.add(_new(Call, fields))
+            in_flight.add(new_tuple(Call, fields))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call of min() costs more
                 self.next_timeout = deadline
         self._accepted += len(frame)

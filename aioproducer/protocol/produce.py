@@ -150,6 +150,21 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = field(array_of(PartitionProduceData))
 
 
+class PartitionBatch(NamedTuple):
+    """Fields of a PartitionProduceData, without an `__init__`: every batch that is sent gets one."""
+
+    index: int  # type: ignore[assignment]  # of the protocol, in place of the method of tuples
+    records: BytesLike | None
+
+
+class TopicBatches(NamedTuple):
+    """Fields of a TopicProduceData, without an `__init__`: every request gets one per topic."""
+
+    name: str
+    topic_id: bytes
+    partition_data: list[PartitionBatch]
+
+
 @message(api_key=0, versions=(3, 13), flexible_from=9)
 class ProduceRequest(Request[ProduceResponse]):
     """Append these batches. *acks*: -1 all in-sync replicas, 1 the leader, 0 nobody."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from aioproducer.acceleration import new_tuple
 from aioproducer.allocator import LARGEST_BYTES, keep_freed_memory
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
@@ -18,10 +19,10 @@ from aioproducer.protocol.produce import (
     BY_NAME,
     FLEXIBLE,
     BaseOffsets,
-    PartitionProduceData,
+    PartitionBatch,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
+    TopicBatches,
     read_base_offsets,
 )
 from aioproducer.protocol.schema import ApiVersionTable, decode_response
@@ -171,15 +172,15 @@ class Encoder:
 
     def request(self, batches: Sequence[Batch], topics: Mapping[str, "TopicQueues"]) -> ProduceRequest:
         """Return one request for *batches*, encoded and of different partitions; *topics* have the topic ids."""
-        data: list[TopicProduceData] = []
-        partitions: dict[str, list[PartitionProduceData]] = {}
+        data: list[TopicBatches] = []
+        partitions: dict[str, list[PartitionBatch]] = {}
         for batch in batches:
             name, index = batch.topic_partition[0], batch.topic_partition[1]
             of_topic = partitions.get(name)
             if of_topic is None:
                 of_topic = partitions[name] = []
-                data.append(_topic(name, topics[name].topic_id, of_topic))
-            of_topic.append(_partition(index, batch.encoded))
+                data.append(new_tuple(TopicBatches, (name, topics[name].topic_id, of_topic)))
+            of_topic.append(new_tuple(PartitionBatch, (index, batch.encoded)))
         transactional_id, acks, timeout_ms = self._request_fields
         return _request(transactional_id, acks, timeout_ms, data)
 
@@ -209,8 +210,6 @@ def largest_request(
     return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most)
 
 
-_topic: Callable[..., TopicProduceData] = TopicProduceData
-_partition: Callable[..., PartitionProduceData] = PartitionProduceData
 _request: Callable[..., ProduceRequest] = ProduceRequest
 """Called with all fields by position, which costs half as much as names."""
 

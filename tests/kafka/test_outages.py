@@ -125,9 +125,9 @@ async def test_what_it_had_stored_before_it_was_started_again_is_not_stored_twic
     take, lost = AnswerHandler.take, asyncio.Event()
     batches_lost: list[Batch] = []
 
-    def lose(handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], answer: Any) -> None:
+    def lose(handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], *answer: Any) -> None:
         if lost.is_set() or batches[0].columns.values[0] == b"first":
-            take(handler, connection, batches, answer)
+            take(handler, connection, batches, *answer)
             return
         batches_lost.extend(batches)
         handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))

@@ -69,13 +69,13 @@ async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
     take = AnswerHandler.take
 
     def lose_one(
-        handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], answer: Any
+        handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], *answer: Any
     ) -> None:
         if len(batches[0]) > 1 and not lost.is_set():
             lost.set()
             handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
         else:
-            take(handler, connection, batches, answer)
+            take(handler, connection, batches, *answer)
 
     monkeypatch.setattr(AnswerHandler, "take", lose_one)
     values = [b"%d" % number * 100 for number in range(8)]

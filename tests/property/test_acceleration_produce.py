@@ -18,10 +18,12 @@ from aioproducer.protocol.produce import (
     HIGHEST_BASE_OFFSET,
     BaseOffsets,
     LeaderIdAndEpoch,
+    PartitionBatch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicBatches,
     TopicProduceData,
     TopicProduceResponse,
     python_produce_writer,
@@ -103,6 +105,27 @@ def written(write: Callable[[bytearray, Any], None], request: Any) -> bytes | No
 def test_requests_are_written_the_same(request: ProduceRequest, by_name: bool) -> None:
     expected = written(python_produce_writer(by_name), request)
     assert written(accelerator.produce_writer(by_name), request) == expected
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, BY_NAME, BY_NAME + 1])
+@pytest.mark.parametrize("pure", [True, False])
+def test_named_tuples_are_written_as_structs(version: int, pure: bool) -> None:
+    structs = many_partitions(3)
+    structs.topic_data *= 2
+    rows: Any = [
+        TopicBatches(
+            topic.name,
+            topic.topic_id,
+            [PartitionBatch(each.index, each.records) for each in topic.partition_data],
+        )
+        for topic in structs.topic_data
+    ]
+    request = ProduceRequest(acks=structs.acks, timeout_ms=structs.timeout_ms, topic_data=rows)
+    if version < 9:
+        assert encode(request, version) == encode(structs, version)
+        return
+    make = python_produce_writer if pure else accelerator.produce_writer
+    assert written(make(version <= BY_NAME), request) == written(make(version <= BY_NAME), structs)
 
 
 @pytest.mark.parametrize("by_name", [True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -158,3 +158,21 @@ def test_metadata_are_tuples_of_five() -> None:
     for kind in (int, 5):
         with pytest.raises(TypeError):
             accelerator.new_metadata(kind, "orders", 0, 0, [1], False)
+
+
+class Row(NamedTuple):
+    """A row with fields of any kind."""
+
+    one: object
+    other: object
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a tuple stores its hash")
+def test_new_tuple_equals_the_tuple_of_python() -> None:
+    fields: tuple[Any, Any] = ("orders", [1])
+    made = accelerator.new_tuple(Row, fields)
+    assert (type(made), made, made.other, gc.is_tracked(made)) == (Row, Row(*fields), [1], True)
+    assert hash(accelerator.new_tuple(Row, ("orders", 3))) == hash(Row("orders", 3))
+    for wrong in ((), (Row,), (Row, [1, 2]), (dict, fields), (7, fields), (Row, fields, 1)):
+        with pytest.raises(TypeError):
+            accelerator.new_tuple(*wrong)

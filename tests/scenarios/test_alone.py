@@ -257,7 +257,7 @@ class TestUncertainBatches:
         unanswered: list[Batch] = []
         all_lost = asyncio.Event()
 
-        def lose(handler: AnswerHandler, connection: Connection, batches: list[Batch], _: object) -> None:
+        def lose(handler: AnswerHandler, connection: Connection, batches: list[Batch], *_: object) -> None:
             unanswered.extend(batches)
             handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
             if len(unanswered) == count:

@@ -43,7 +43,7 @@ async def unanswered(
     batches: list[Batch] = []
     all_lost = asyncio.Event()
 
-    def lose(handler: AnswerHandler, connection: Connection, lost: list[Batch], _: object) -> None:
+    def lose(handler: AnswerHandler, connection: Connection, lost: list[Batch], *_: object) -> None:
         batches.extend(lost)
         if len(batches) == count:
             handler.lost(connection, batches, ConnectionFailed("the answers got lost", written=True))

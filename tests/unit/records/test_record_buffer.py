@@ -342,9 +342,9 @@ def test_encode_equals_the_batch_of_columns(
         ((0, 1 << 63, 1, 1, crc32c), OverflowError),
         ((0, 1, -(1 << 15) - 1, 1, crc32c), OverflowError),
         ((0, 1, 1, 1 << 31, crc32c), OverflowError),
-        ((0, 1, 1, 1, lambda _: -1), OverflowError),
-        ((0, 1, 1, 1, lambda _: "no number"), TypeError),
-        ((0, 1, 1, 1, lambda _: 1 // 0), ZeroDivisionError),
+        ((0, 1, 1, 1, lambda *_: -1), OverflowError),
+        ((0, 1, 1, 1, lambda *_: "no number"), TypeError),
+        ((0, 1, 1, 1, lambda *_: 1 // 0), ZeroDivisionError),
     ],
 )
 def test_encode_refuses_invalid_arguments(arguments: tuple[Any, ...], error: type[Exception]) -> None:
@@ -358,7 +358,8 @@ def test_encode_refuses_invalid_arguments(arguments: tuple[Any, ...], error: typ
 def test_append_while_the_crc_is_computed_is_refused() -> None:
     buffer = buffer_of(b"v" * 1_000)
 
-    def crc(checked: memoryview) -> int:
+    def crc(checked: memoryview, start: int, mode: int) -> int:
+        assert (start, mode) == (0, 0)
         with pytest.raises(BufferError):
             buffer.append(b"w" * 10_000, None, (), 1)
         return crc32c(checked)
