@@ -17,7 +17,8 @@ from typing import Final
 
 from aioproducer.cli.send.input_framing import Framing, Whole
 from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
-from aioproducer.cli.send.unpacking import is_compressed, unpacked
+from aioproducer.cli.send.meter import Meter
+from aioproducer.cli.send.unpacking import unpacked
 from aioproducer.escaping import escaped
 
 READ_BYTES: Final = 1024 * 1024
@@ -77,14 +78,16 @@ async def blocks(
     paths: Sequence[str],
     new_framing: Callable[[], Framing],
     new_check: Callable[[], TextCheck] | None = None,
+    meter: Meter | None = None,
 ) -> AsyncGenerator[Block, None]:
     """Yield what is in *paths*; a record ends with its file at the latest.
 
     With *new_check*, input in another format is refused; of all regular files, and of what is open already, before the first
-    record of any.
+    record of any. *meter* counts the bytes.
 
     Raises: InputError.
     """
+    meter = meter or Meter()
     async with AsyncExitStack() as stack:
         peeked = {} if new_check is None else await _check_inputs(paths, new_check, stack)
         for path in paths:
@@ -92,10 +95,11 @@ async def blocks(
             framing, count = new_framing(), 0
             try:
                 async with (
-                    aclosing(peeked.get(path) or _read(path)) as stored,
+                    aclosing(meter.counted(peeked.get(path) or _read(path))) as stored,
                     aclosing(_text(unpacked(stored), new_check)) as pieces,
                 ):
                     async for data in pieces:
+                        meter.passed(len(data))
                         if (whole := framing.feed(data)).items:
                             yield Block(whole, file, count + 1, framing.unit)
                             count += len(whole.items)
@@ -189,12 +193,10 @@ async def _behind(taken: list[bytes], reader: AsyncGenerator[bytes, None]) -> As
 
 
 def size_of(paths: Sequence[str]) -> int | None:
-    """Return how many bytes there are to send; None if that is not known before, as of what is compressed."""
+    """Return the total size of the stored files, or None if one is a pipe or a terminal."""
     try:
         told = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
         if not all(stat.S_ISREG(each.st_mode) for each in told):
-            return None
-        if any(is_compressed(path, stdin=STDIN) for path in paths):
             return None
     except OSError:
         return None  # reading it tells why

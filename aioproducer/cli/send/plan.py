@@ -22,6 +22,7 @@ from aioproducer.cli.send.decoding import (
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.send.json_input import JsonInput
+from aioproducer.cli.send.meter import Meter
 from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
@@ -111,6 +112,8 @@ class Outcome:
     first_failure: str | None = None
     """Where the first record stands that failed."""
     prefix: Prefix = field(default_factory=Prefix)
+    meter: Meter = field(default_factory=Meter)
+    """Position of the prefix in the stored files."""
     recognised: bool = True
     """False until the input was seen to begin as its checkpoint says: until then, the checkpoint knows better."""
     remembered: bool = True

@@ -11,14 +11,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.send.input_source import STDIN, size_of
+from aioproducer.cli.send.input_source import STDIN
 from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.progress import progress
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
+from aioproducer.cli.tables import on_terminal
 from aioproducer.escaping import escaped
 
 RATE_FROM_S: Final = 1.0
@@ -75,33 +76,14 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
 
 @contextmanager
 def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
-    """Show how far it is, on a terminal that nobody types the records at."""
+    """Show the progress on a terminal, unless records are typed there."""
     typed = STDIN in plan.paths and sys.stdin.isatty()
     if typed:
         screen.print(f"Type records, one {plan.format.unit} each; Ctrl-D ends them.")
-    if typed or not screen.is_terminal:
+    if typed or not on_terminal(screen):
         yield lambda _: None
         return
-    columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        TextColumn(
-            "{task.fields[acked]:,} acked, {task.fields[failed]:,} failed, {task.fields[rate]:,.0f} records/s"
-        ),
-    )
-    with Progress(*columns, console=screen, transient=True) as progress:
-        bar = progress.add_task("", total=size_of(plan.paths), acked=0, failed=0, rate=0.0)
-
-        def show(outcome: Outcome) -> None:
-            elapsed_s = progress.tasks[0].elapsed or 0.0
-            progress.update(
-                bar,
-                completed=outcome.prefix.size,
-                acked=outcome.acknowledged,
-                failed=outcome.failures.total(),
-                rate=outcome.acknowledged / elapsed_s if elapsed_s else 0.0,
-            )
-
+    with progress(screen, plan) as show:
         yield show
 
 

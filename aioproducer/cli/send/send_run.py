@@ -164,7 +164,7 @@ class Sending:
         pace = _Pace(plan.rate)
         try:
             async with (
-                aclosing(blocks(plan.paths, framing, check)) as source,
+                aclosing(blocks(plan.paths, framing, check, self.outcome.meter)) as source,
                 aclosing(self._behind(remembered, source)) as rest,
             ):
                 async for block in rest:

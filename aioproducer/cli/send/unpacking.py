@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from functools import partial
@@ -172,17 +170,6 @@ async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         yield begun
     if unpacking is not None:
         unpacking.finish()
-
-
-def is_compressed(path: str, *, stdin: str) -> bool:
-    """Whether a regular file begins as a compressed one does."""
-    size = max(map(len, MAGIC))
-    if path == stdin:
-        begin = os.pread(sys.stdin.fileno(), size, 0) if hasattr(os, "pread") else b""
-    else:
-        with open(path, "rb") as file:  # noqa: PTH123 - a path as the command line has it
-            begin = file.read(size)
-    return _unpacking(begin) is not None
 
 
 def _unpacking(begin: bytes) -> Unpacking | None:

@@ -197,7 +197,7 @@ async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(
     extend(outcome, 1_234)
     assert await reported(monkeypatch, outcome, progress=2)
     told, shown = capsys.readouterr()
-    assert "1,234 acked, 0 failed, " in shown
+    assert "0 bytes of 6 bytes (0 %), 1,234 acknowledged, " in shown
     assert told.startswith("1,234 records acknowledged")
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import itertools
 import lzma
 import zlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import lz4.frame
 import pytest
 import zstandard
 
 from aioproducer.cli.send import unpacking
-from aioproducer.cli.send.unpacking import is_compressed, unpacked
+from aioproducer.cli.send.unpacking import unpacked
 
 TEXT = b"".join(b"line %d\n" % number for number in range(20_000))
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -96,12 +94,3 @@ async def test_a_small_file_that_holds_a_large_one_comes_in_pieces(monkeypatch: 
     sizes = [len(each) async for each in unpacked(pieces())]
     assert sum(sizes) == 1_000_000
     assert max(sizes) <= 10_000
-
-
-def test_a_file_says_whether_it_is(tmp_path: Path) -> None:
-    for number, (content, expected) in enumerate(
-        itertools.chain([(b"", False), (TEXT, False)], [(pack(TEXT), True) for pack in PACK.values()])
-    ):
-        path = tmp_path / str(number)
-        path.write_bytes(content)
-        assert is_compressed(str(path), stdin="-") is expected
