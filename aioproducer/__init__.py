@@ -155,6 +155,7 @@ __all__ = [
     "SendManyError",
     "SendManyResult",
     "SerializationError",
+    "SerializerTimeout",
     "SerializerUnavailable",
     "State",
     "ThrottlingQuotaExceeded",

@@ -18,6 +18,7 @@ from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.fast_append import Append
+from aioproducer.intake.serializer_turn import withdraw_callers
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.log_limits import REMINDER_S
 from aioproducer.steps import Log
@@ -175,6 +176,7 @@ class Lifecycle:
         self._intake = NoIntake(self)
         if self._crash is None:
             self._state = State.CLOSING
+        withdraw_callers(engine.accumulator)
         if engine.transactions is not None and timeout_s is None:
             timeout_s = self.config.max_block_s
         try:

@@ -83,7 +83,7 @@ class Producer(Transactional):
             timestamp_ms: milliseconds since the epoch; by default the current time.
             timeout_s: time limit from the call to the acknowledgement, in seconds, if shorter than `delivery_timeout_ms`.
 
-        Waits for metadata and memory (at most `max_block_ms` together), then for the broker (at most
+        Waits for metadata, async serializers and memory (at most `max_block_ms` together), then for the broker (at most
         `delivery_timeout_ms` from the call). Cancelling before the append withdraws the record. After the append,
         cancelling only ends the waiting, and the record is sent.
 
@@ -114,9 +114,9 @@ class Producer(Transactional):
     ) -> RecordFuture:
         """Append one record and return the Future of its `RecordMetadata`. The arguments are those of `send`.
 
-        Waits for metadata and memory (at most `max_block_ms` together). After the append the call yields to the event loop
-        at times, so a loop of calls does not block other tasks. The Future has the result or error of the acknowledgement,
-        at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. The Future works as an
+        Waits for metadata, async serializers and memory (at most `max_block_ms` together). After the append the call yields
+        to the event loop at times, so a loop of calls does not block other tasks. The Future has the result or error of the
+        acknowledgement, at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. It works as an
         `asyncio.Future`; with the accelerator it has a type of its own. Cancelling the call before the append withdraws the
         record. Cancelling the Future ends only the Future, and the record is sent. The failures of a batch are logged once,
         so a Future need not be awaited.
@@ -150,7 +150,8 @@ class Producer(Transactional):
         Raises:
             BufferFull: no memory is free for the record, or earlier calls for the topic are waiting.
             MetadataUnavailable: the topic is unknown; its metadata is requested.
-            TypeError, ValueError, ProducerError: the errors of `send` before the append.
+            TypeError: a serializer is async; also the errors of `send`.
+            ValueError, ProducerError: the errors of `send` before the append.
         """
         outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is PendingAppend:

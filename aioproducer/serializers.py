@@ -7,14 +7,15 @@ stays a null in the log.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 Serialized: TypeAlias = bytes | bytearray | memoryview | None
-"""What a serializer returns; None stays a null in the log."""
+"""Result of a serializer; None stays a null in the log."""
 
-Serializer = Callable[[Any], Serialized]
-"""Called with the key or the value alone, on the event loop; None stays a null in the log."""
+Serializer = Callable[[Any], Serialized | Awaitable[Serialized]]
+"""Called with only the key or the value, on the event loop. A coroutine function, or a function that returns an awaitable,
+is awaited in the topic's turn."""
 
 HeaderList: TypeAlias = list[tuple[str, bytes | None]]
 """A record's headers, as long as serializers may add to them."""
@@ -23,10 +24,11 @@ HeaderList: TypeAlias = list[tuple[str, bytes | None]]
 class TopicSerializer(Protocol):
     """A serializer that sees more of the record than its key or value, as Java's do."""
 
-    def serialize(self, topic: str, headers: HeaderList, value: Any, /) -> Serialized:
+    def serialize(self, topic: str, headers: HeaderList, value: Any, /) -> Serialized | Awaitable[Serialized]:
         """Return the key or *value* of a record for *topic* as bytes; called on the event loop.
 
-        *headers* are the record's own. What is appended to them is sent, too; the key's serializer is called first.
+        The method may be a coroutine function. *headers* are the record's own, and the record is sent with the headers
+        that serializers append to them. The key's serializer is called first, and awaited before the value's.
         """
 
 

@@ -149,15 +149,17 @@ def printed_by(page: str, kafka_cluster: ThreadedCluster, **addresses: str) -> l
 def test_the_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster) -> None:
     with registry() as fake:
         json_record, *others = printed_by(SERIALIZERS, kafka_cluster, **{"http://localhost:8081": fake.url})
-    assert [json_record.strip(), *others] == ["0", "", "", ""]
-    first, one, two, *encrypted, order = kafka_cluster.records("orders", 0)
+    assert [json_record.strip(), *others] == ["0", "", "", "", "", ""]
+    first, one, two, *encrypted, by_topic, order, awaited_order = kafka_cluster.records("orders", 0)
     assert (first.key, first.value) == (b"customer-7", '{"id":7,"note":"grün"}'.encode())
     assert [(each.value, each.headers) for each in (one, two)] == [
         (b"one", (("crc32", b"7a6c86f1"),)),
         (b"two", (("crc32", b"11ca8a66"),)),
     ]
-    assert [each.value for each in encrypted] == [b"redro", b"a", b"b", b"c"]
-    assert order.value == b"\0\0\0\0\x01\x0e"  # magic, the schema's id, 7 zigzag
+    assert [each.value for each in encrypted] == [b"a", b"b", b"c", b"d", b"e"]
+    assert by_topic.value == b'{"id":7}'
+    assert [each.value for each in kafka_cluster.records("audit", 0)] == [b"order 7 accepted"]
+    assert order.value == awaited_order.value == b"\0\0\0\0\x01\x0e"  # magic, the schema's id, 7 zigzag
 
 
 def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster) -> None:

@@ -75,6 +75,8 @@ class Accumulator:
         """True if the sender ends once all records have their outcome."""
         self.pending_calls: dict[object, int] = {}
         """Pending calls (waiting for earlier calls, metadata or memory), with the number of records each still appends."""
+        self.interrupts: dict[object, Callable[[Failure], None]] = {}
+        """Pending calls that await serializers, each with the function that ends its wait."""
         self.closed_for: Failure | None = None
         """Failure of all further calls; None while calls are accepted."""
         self.windows: Final = JoinWindows(settings.linger_s)
@@ -109,11 +111,9 @@ class Accumulator:
 
     def topic(self, name: str) -> TopicQueues:
         """Return the queues of topic *name*, created for its first record."""
-        queues = self.topics.get(name)
-        if queues is None:
-            queues = TopicQueues(name, self.settings, self.identities, self.paces, self._stalled)
-            self.topics[name] = queues
-        return queues
+        if name not in self.topics:
+            self.topics[name] = TopicQueues(name, self.settings, self.identities, self.paces, self._stalled)
+        return self.topics[name]
 
     def queue(self, batch: Batch) -> PartitionQueue:
         """Return the queue of the unfinished *batch*, whose topic is still known."""
@@ -127,8 +127,7 @@ class Accumulator:
 
     def update_topic(self, name: str, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> None:
         """Set the leaders of the partitions of topic *name*; none for an unknown or deleted topic."""
-        topic = self.topics.get(name)
-        if topic is None:
+        if (topic := self.topics.get(name)) is None:
             return
         if not leaders and topic.may_retire:
             topic.retire()
@@ -136,9 +135,7 @@ class Accumulator:
             self.shrunk.discard(name)
             return
         changed = topic.update(leaders, topic_id)
-        self.shrunk.discard(name)
-        if topic.missing is not None:
-            self.shrunk.add(name)
+        (self.shrunk.discard if topic.missing is None else self.shrunk.add)(name)
         if changed:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
@@ -479,6 +476,8 @@ class Accumulator:
         """Take nothing more, and fail the calls on their way here; return how many those are."""
         self.closed_for = failure
         self.memory.fail_waiters(failure.error)
+        for interrupt in tuple(self.interrupts.values()):
+            interrupt(failure)
         return len(self.pending_calls)
 
     def reopen(self, failure: Failure) -> None:

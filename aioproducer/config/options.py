@@ -149,7 +149,7 @@ class Options(SecurityOptions):
         " (quotas) does not count.",
     )
     max_block_ms: int = option(
-        60_000, long_ms(), "Maximum time a call may wait for metadata and memory together."
+        60_000, long_ms(), "Maximum time a call may wait for metadata, async serializers and memory together."
     )
     buffer_memory: int = option(
         33_554_432,

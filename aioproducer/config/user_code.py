@@ -22,11 +22,11 @@ _INTERCEPTOR_METHODS = ("on_send", "on_acknowledgement", "close")
 
 
 class SerializerKind(Kind):
-    """What turns what the user sends into bytes."""
+    """A serializer of keys or values; may be async."""
 
     expected = (
         "a callable that takes the value and returns bytes or None, or an object with"
-        " serialize(topic, headers, value); or None"
+        " serialize(topic, headers, value); either may be async; or None"
     )
 
     def check(self, value: object) -> object:
@@ -37,7 +37,6 @@ class SerializerKind(Kind):
             raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")
         if value is not None and not sees_topic and not callable(value):
             raise self.unfit()
-        _refuse_async(getattr(value, "serialize", value))
         if callable(value) and not sees_topic:
             _refuse_context(value)
         return value

@@ -89,7 +89,7 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         **_pair("buffer_exhausted", "records refused with BufferFull or BufferTimeout", "records"),
         "bufferpool_wait_time_ns_total": Metric("how long calls have waited for it, all together", "ns"),
         "calls_waiting": Metric(
-            "calls that wait now, for metadata, memory or their turn", "calls", "waiting-threads"
+            "calls that wait now, for metadata, serializers, memory or their turn", "calls", "waiting-threads"
         ),
         "flush_time_ns_total": Metric("how long calls of flush() have taken, all together", "ns"),
         "txn_init_time_ns_total": Metric(

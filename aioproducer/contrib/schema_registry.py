@@ -5,13 +5,15 @@
     await asyncio.to_thread(orders.warm_up, "orders", {"id": 1})
     async with Producer("localhost:9092", value_serializer=orders) as producer: ...
 
-The registry's answers are waited for where a schema is first needed: in a send, unless the serializer was warmed up.
+A serializer asks the registry where it first needs a schema: in a send, unless the serializer was warmed up. confluent-kafka's
+asynchronous serializers (`AsyncAvroSerializer` …) await the registry in the topic's turn, and the event loop continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, overload
 
 from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.extras import needs
@@ -24,53 +26,115 @@ except ImportError as _missing:
 ConfluentSerializer = Callable[[Any, SerializationContext], bytes | None]
 """An AvroSerializer, a JSONSerializer, a ProtobufSerializer, or another of confluent-kafka's serializers."""
 
+AsyncConfluentSerializer = Callable[[Any, SerializationContext], Coroutine[Any, Any, bytes | None]]
+"""An AsyncAvroSerializer, an AsyncJSONSerializer or an AsyncProtobufSerializer of confluent-kafka."""
+
+_ASYNC: str = "confluent_kafka.schema_registry._async"
+"""Package of confluent-kafka's asynchronous serializers, which are plain callables that return a coroutine."""
+
 
 class RegistrySerializer:
-    """Calls a serializer of confluent-kafka with what it wants to know of the record.
+    """Calls a serializer of confluent-kafka with topic, field and headers of the record.
 
-    It asks the registry for a schema when it first needs one, and waits for the answer; while it does so in a
-    `send`, the event loop stands still. So let it warm up before.
+    The serializer asks the registry where it first needs a schema, and blocks the event loop of a `send` until the registry
+    has answered. Call `warm_up` before.
     """
 
     def __init__(self, serializer: ConfluentSerializer, field: MessageField) -> None:
-        given: object = serializer
-        if not callable(given) or isinstance(given, type):
-            raise TypeError(
-                f"a serializer of confluent-kafka is needed, say AvroSerializer(client, schema), not {serializer!r}"
-            )
         self._serializer = serializer
         self._field = field
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], value: Any, /) -> bytes | None:
-        """Return *value* as bytes; a schema's id may go to *headers*, if the serializer is configured so.
+        """Return *value* as bytes; a serializer configured for it adds the schema's id to *headers*.
 
-        Raises: ConnectionError if the registry cannot be reached; what the serializer raises.
+        Raises: ConnectionError if the registry cannot be reached; the errors of the serializer.
         """
-        # Their type of headers is that of what is received, and wider.
-        context = SerializationContext(topic, self._field, headers)  # type: ignore[arg-type]
         try:
-            return self._serializer(value, context)
+            return self._serializer(value, _context(topic, self._field, headers))
         except Exception as error:
-            # of httpx or httpx2, whichever their client has found
-            if any(base.__name__ == "TransportError" for base in type(error).__mro__):
-                raise ConnectionError(
-                    f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"
-                ) from error
+            _check_reachable(error)
             raise
 
     def warm_up(self, topic: str, value: Any) -> None:
-        """Serialize *value*, an example, and forget it: the registry's answers for *topic* are kept.
+        """Serialize *value*, an example, and drop the result: the registry's answers for *topic* are kept.
 
-        It blocks: call it in a thread, once for each topic, before the first record. Raises: as `serialize`.
+        The method blocks: call it in a thread, once for each topic, before the first record. Raises: as `serialize`.
         """
         self.serialize(topic, [], value)
 
 
-def key_serializer(serializer: ConfluentSerializer) -> RegistrySerializer:
-    """Return *serializer* for the option `key_serializer`. Raises: TypeError if it is not one."""
-    return RegistrySerializer(serializer, MessageField.KEY)
+class AsyncRegistrySerializer:
+    """Awaits an asynchronous serializer of confluent-kafka, with topic, field and headers of the record."""
+
+    def __init__(self, serializer: AsyncConfluentSerializer, field: MessageField) -> None:
+        self._serializer = serializer
+        self._field = field
+
+    async def serialize(
+        self, topic: str, headers: list[tuple[str, bytes | None]], value: Any, /
+    ) -> bytes | None:
+        """Return *value* as bytes; a serializer configured for it adds the schema's id to *headers*.
+
+        Raises: ConnectionError if the registry cannot be reached; the errors of the serializer.
+        """
+        try:
+            return await self._serializer(value, _context(topic, self._field, headers))
+        except Exception as error:
+            _check_reachable(error)
+            raise
+
+    async def warm_up(self, topic: str, value: Any) -> None:
+        """Serialize *value*, an example, and drop the result: the registry's answers for *topic* are kept.
+
+        Raises: as `serialize`.
+        """
+        await self.serialize(topic, [], value)
 
 
-def value_serializer(serializer: ConfluentSerializer) -> RegistrySerializer:
-    """Return *serializer* for the option `value_serializer`. Raises: TypeError if it is not one."""
-    return RegistrySerializer(serializer, MessageField.VALUE)
+@overload
+def key_serializer(serializer: AsyncConfluentSerializer) -> AsyncRegistrySerializer: ...
+@overload
+def key_serializer(serializer: ConfluentSerializer) -> RegistrySerializer: ...
+def key_serializer(
+    serializer: ConfluentSerializer | AsyncConfluentSerializer,
+) -> RegistrySerializer | AsyncRegistrySerializer:
+    """Return *serializer* for the option `key_serializer`. Raises: TypeError if *serializer* is no serializer."""
+    return _wrapped(serializer, MessageField.KEY)
+
+
+@overload
+def value_serializer(serializer: AsyncConfluentSerializer) -> AsyncRegistrySerializer: ...
+@overload
+def value_serializer(serializer: ConfluentSerializer) -> RegistrySerializer: ...
+def value_serializer(
+    serializer: ConfluentSerializer | AsyncConfluentSerializer,
+) -> RegistrySerializer | AsyncRegistrySerializer:
+    """Return *serializer* for the option `value_serializer`. Raises: TypeError if *serializer* is no serializer."""
+    return _wrapped(serializer, MessageField.VALUE)
+
+
+def _wrapped(serializer: Any, field: MessageField) -> RegistrySerializer | AsyncRegistrySerializer:
+    if not callable(serializer) or isinstance(serializer, type):
+        hint = "; await it first" if inspect.isawaitable(serializer) else ""
+        raise TypeError(
+            "a serializer of confluent-kafka is needed, say AvroSerializer(client, schema), not"
+            f" {serializer!r}{hint}"
+        )
+    is_async = type(serializer).__module__.startswith(_ASYNC) or inspect.iscoroutinefunction(serializer)
+    return (AsyncRegistrySerializer if is_async else RegistrySerializer)(serializer, field)
+
+
+def _context(
+    topic: str, field: MessageField, headers: list[tuple[str, bytes | None]]
+) -> SerializationContext:
+    # Their type of headers is that of received headers, and wider.
+    return SerializationContext(topic, field, headers)  # type: ignore[arg-type]
+
+
+def _check_reachable(error: Exception) -> None:
+    """Raise ConnectionError if *error* means that the registry cannot be reached."""
+    # of httpx or httpx2, whichever their client has found
+    if any(base.__name__ == "TransportError" for base in type(error).__mro__):
+        raise ConnectionError(
+            f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"
+        ) from error

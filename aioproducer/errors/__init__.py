@@ -20,6 +20,7 @@ from aioproducer.errors.base import (
     RecordPurged,
     RecordTooLarge,
     SerializationError,
+    SerializerTimeout,
     SerializerUnavailable,
     TimeoutReason as TimeoutReason,  # no error, so not in __all__
     WrongLoop,
@@ -57,6 +58,7 @@ __all__ = [
     "RecordTooLarge",
     "SendManyError",
     "SerializationError",
+    "SerializerTimeout",
     "SerializerUnavailable",
     "TransactionAborted",
     "TransactionLost",

@@ -63,6 +63,10 @@ class SerializerUnavailable(SerializationError):
     retriable = True
 
 
+class SerializerTimeout(SerializerUnavailable, TimeoutError):
+    """`max_block_ms` ran out while the call waited for an async serializer."""
+
+
 class RecordTooLarge(ProducerError):
     """The record is larger than `max_request_size` or `buffer_memory`, or (`MessageTooLarge`) than the broker takes."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from aioproducer.batching.accumulator import Accumulator, Ready
-from aioproducer.batching.append_lock import QueuedCall
+from aioproducer.batching.append_lock import AppendLock, QueuedCall
 from aioproducer.batching.batch import Place, RecordFuture
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
+from aioproducer.intake.serializer_turn import SerializerTurn, lock_for
+from aioproducer.intake.serializing import Contents, InContext, Serialization, SerializerAwaits
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers
 
@@ -32,10 +34,12 @@ def no_such_partition(argument: str, topic: str, partition: int, count: int) -> 
     return ValueError(f"{argument}={partition}: {topic!r} has {those}")
 
 
-def earlier_calls(queues: TopicQueues) -> str:
-    """Return, for a message, how many calls for the topic wait to append."""
-    count = queues.append_lock.calls
-    return f"{count} earlier call{'' if count == 1 else 's'} for {queues.name!r}"
+def earlier_calls(topic: str, lock: AppendLock) -> str:
+    """Return, for a message, the number of calls for *topic* that hold *lock* or wait for it."""
+    count = lock.calls
+    if not count:  # they failed at the same time as this call
+        return f"earlier calls for {topic!r}"
+    return f"{count} earlier call{'' if count == 1 else 's'} for {topic!r}"
 
 
 def no_memory(memory: MemoryBudget) -> BufferFull:
@@ -47,11 +51,11 @@ def no_memory(memory: MemoryBudget) -> BufferFull:
 
 
 class WaitingCall(QueuedCall):
-    """Pending call of a topic, which waits for earlier calls, metadata and memory.
+    """Pending call of a topic, which waits for earlier calls, metadata, async serializers and memory.
 
     `begin` sets the call up, `enter` counts its records, `take_turn` and `reserve` wait, and `end` always follows.
-    All waits of a turn share one deadline: `max_block_ms` bounds metadata and memory together. A cancelled or late call
-    leaves nothing behind. If the producer is closed meanwhile, the call raises the producer's error.
+    All waits of a turn share one deadline: `max_block_ms` bounds metadata, serializers and memory together. A cancelled or
+    late call leaves nothing behind. If the producer is closed meanwhile, the call raises the producer's error.
     """
 
     __slots__ = (
@@ -60,6 +64,7 @@ class WaitingCall(QueuedCall):
         "_updater",
         "argument",
         "deadline",
+        "lock",
         "partition",
         "queues",
     )
@@ -71,11 +76,14 @@ class WaitingCall(QueuedCall):
     """Name of the argument with the partition, for messages."""
     deadline: float
     """End of the present wait (loop clock)."""
+    lock: AppendLock
+    """Lock of the call's turn: the topic's, or the lock of the serializer from inside which the call was made."""
 
     def begin(self, queues: TopicQueues, accumulator: Accumulator, updater: MetadataUpdater) -> None:
         """Set the topic, and the objects that the waits use."""
         self.served: asyncio.Future[bool] | None = None
         self.queues = queues
+        self.lock = lock_for(queues)
         self.argument = "partition"
         self._accumulator = accumulator
         self._updater = updater
@@ -87,7 +95,7 @@ class WaitingCall(QueuedCall):
     def end(self, error: BaseException | None = None) -> None:
         """Leave the queue, release the lock and return memory, after *error* at any point. May be called repeatedly."""
         self.queues.awaiting_partition.pop(self, None)
-        self.queues.append_lock.withdraw(self)
+        self.lock.withdraw(self)
         if error is not None:
             self._accumulator.memory.forget(self)
         self._accumulator.leave(self, self.queues)
@@ -103,7 +111,7 @@ class WaitingCall(QueuedCall):
         Raises: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; the cluster's error for the
             topic.
         """
-        queues, lock = self.queues, self.queues.append_lock
+        queues, lock = self.queues, self.lock
         self.take_number()
         self.deadline, self._began_at = deadline, asyncio.get_running_loop().time()
         while True:
@@ -113,9 +121,9 @@ class WaitingCall(QueuedCall):
                 if await lock.acquire(self, deadline):
                     return True
             except TimeoutError:
-                raise self._late(f"{earlier_calls(queues)} to be appended") from None
-            self._check_open()
-            await self._await_topic()
+                raise self._late(f"{earlier_calls(queues.name, lock)} to be appended") from None
+            await self.recheck()
+            await self.serialize()
             if has_partition(queues, self.partition):
                 if lock.is_first(self):
                     return False
@@ -124,14 +132,37 @@ class WaitingCall(QueuedCall):
 
     def end_turn(self) -> None:
         """Let the later calls append."""
-        self.queues.append_lock.release()
+        self.lock.release()
+
+    async def recheck(self) -> None:
+        """Wait for the topic's metadata if the topic is unknown. Raises: the producer's error if the producer was closed."""
+        self._check_open()
+        await self._await_topic()
+
+    async def serialize(self) -> None:
+        """Await the serializers of a record with the lock, before the partition is chosen. Other calls have none."""
+
+    async def awaited(self, serialization: Serialization) -> Contents:
+        """Await *serialization* with the lock, at most until the deadline, and check producer and topic again.
+
+        Raises: SerializationError, SerializerTimeout, BufferTimeout, and the errors of `recheck`.
+        """
+        turn = SerializerTurn(self, self.deadline)
+        try:
+            contents = await turn.contents(serialization, self._accumulator, self._began_at)
+        except TimeoutError as error:
+            if isinstance(error, ProducerError):
+                raise
+            raise self._late("calls that a serializer made to be appended") from None
+        await self.recheck()
+        return contents
 
     async def reserve(self, size: int) -> int:
         """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has made the attempt.
 
         An earlier call that is back in the queue by then appends first. Raises: BufferTimeout.
         """
-        memory, lock = self._accumulator.memory, self.queues.append_lock
+        memory, lock = self._accumulator.memory, self.lock
         self._accumulator.wake()  # no batch lingers while a call waits for memory
         while True:
             try:
@@ -164,7 +195,8 @@ class WaitingCall(QueuedCall):
         """
         queues, partition = self.queues, self.partition
         assert partition is not None, "every known topic has a partition"
-        queues.awaiting_partition[self] = partition
+        if self.lock is queues.append_lock:
+            queues.awaiting_partition[self] = partition
         try:
             await self._updater.topic(queues.name, self.deadline, partition=partition)
         except MetadataTimeout:
@@ -172,7 +204,7 @@ class WaitingCall(QueuedCall):
                 raise
             # The call was readmitted in the iteration of its timeout: `acquire` has the outcome.
         queues.awaiting_partition.pop(self, None)
-        if self.served is None:
+        if self.served is None and not has_partition(queues, partition):
             self._check_open()
             raise no_such_partition(self.argument, queues.name, partition, len(queues.leaders))
 
@@ -195,6 +227,9 @@ class PendingAppend(WaitingCall):
         "_context",
         "_kind",
         "_prepare",
+        "_serializers",
+        "awaits",
+        "contents",
         "future",
         "headers",
         "key",
@@ -223,6 +258,10 @@ class PendingAppend(WaitingCall):
         """The serialized record with its partition; serialized and chosen once."""
         self.place: Place | None = None
         """The record's place at its append; None before."""
+        self.awaits: SerializerAwaits | None = None
+        """Awaitable of a serializer that was called outside the call's turn."""
+        self.contents: Contents | None = None
+        """Results of the serializers, if the call awaited them."""
 
     def begin_at(
         self,
@@ -232,12 +271,14 @@ class PendingAppend(WaitingCall):
         updater: MetadataUpdater,
         prepare: Callable[[TopicQueues, PendingAppend], Ready],
         kind: ReceiptKind,
+        serializers: InContext | None = None,
     ) -> None:
         """Set the objects that the waits use. The record's deadline counts from *called_at* (loop clock)."""
         self.begin(queues, accumulator, updater)
         self._called_at = called_at
         self._prepare = prepare
         self._kind = kind
+        self._serializers = serializers
         # Serializers see the context variables of their call, also if another call makes the attempt.
         self._context = copy_context()
 
@@ -246,7 +287,13 @@ class PendingAppend(WaitingCall):
         accumulator = self._accumulator
         if accumulator.closed_for is not None or not has_partition(self.queues, self.partition):
             return False
-        if not self._context.run(self.append):
+        if self._serializers is not None and self._serializers.awaits and self.contents is None:
+            return False
+        try:
+            if not self._context.run(self.append):
+                return False
+        except SerializerAwaits as waits:
+            self.awaits = waits
             return False
         accumulator.arrived(self, accumulator.pending_calls[self])
         return True
@@ -272,8 +319,38 @@ class PendingAppend(WaitingCall):
                 raise AssertionError("reserved memory did not suffice")
         return self.place is not None
 
+    async def serialize(self) -> None:
+        """Call and await the serializers once."""
+        serializers = self._serializers
+        if serializers is None or self.ready is not None or self.contents is not None:
+            return
+        record = (self.topic, self.headers, self.key, self.value)
+        if self.awaits is None and not serializers.awaits:
+            try:
+                self.contents = serializers(*record)
+            except SerializerAwaits as waits:
+                self.awaits = waits
+            else:
+                return
+        begun, self.awaits = self.awaits, None
+        self.contents = await self.awaited(Serialization(serializers, record, begun=begun))
+
+    def discard(self) -> None:
+        """Drop the awaitable of a serializer that the call does not await."""
+        if self.awaits is not None:
+            self.awaits.discard()
+            self.awaits = None
+
     def prepared(self) -> Ready:
         """Return the record, serialized and with its partition chosen."""
         if self.ready is None:
             self.ready = self._prepare(self.queues, self)
         return self.ready
+
+
+class Begun(NamedTuple):
+    """Record that interceptors have seen and whose serializers may await."""
+
+    record: PendingAppend
+    waits: SerializerAwaits | None = None
+    """Awaitable that a serializer returned outside the call's wait; None if no serializer was called."""

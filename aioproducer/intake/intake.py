@@ -43,7 +43,7 @@ from aioproducer.intake.checks import (
 )
 from aioproducer.intake.fast_append import Append, Arguments, FastAppend, accelerated_append
 from aioproducer.intake.intake_settings import IntakeSettings
-from aioproducer.intake.serializing import InContext, in_context, serialized
+from aioproducer.intake.serializing import InContext, SerializerAwaits, in_context, serialized
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import record_size_bound
@@ -84,6 +84,14 @@ class Intake:
         self.key_serializer: Serializer | None = None
         self.value_serializer: Serializer | None = None
         """Serializers called with only the key or the value; None with `in_context`, or without a serializer."""
+        self.serializers: InContext | None = None
+        """Both serializers, for calls that may await them; None without a serializer."""
+        if settings.key_serializer or settings.value_serializer:
+            self.serializers = self.in_context or InContext(
+                settings.key_serializer, settings.value_serializer
+            )
+        self._awaits: str | None = None if self.serializers is None else self.serializers.awaits
+        """Name of a serializer that is a coroutine function; None without one."""
         if self.in_context is None:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
@@ -114,11 +122,19 @@ class Intake:
         queues = self._topics.get(topic)
         if queues is None or not queues.leaders:
             queues = self._known(topic)
-        if queues is None or queues.append_lock.held or not has_partition(queues, pending.partition):
+        if (
+            queues is None
+            or queues.append_lock.held
+            or self._awaits
+            or not has_partition(queues, pending.partition)
+        ):
             return pending
         try:
             pending.ready = self.prepare(queues, pending)
             waiter = self._accumulator.append(queues, *pending.ready, kind)
+        except SerializerAwaits as waits:
+            pending.awaits = waits
+            return pending
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
@@ -173,14 +189,22 @@ class Intake:
         """Return the error for *pending* in a call that must not wait."""
         topic, partition = pending.topic, pending.partition
         queues = self._topics.get(topic)
-        if (
+        name = self._awaits
+        if pending.awaits is not None and self.serializers is not None:
+            name = self.serializers.names[pending.awaits.field]
+            pending.discard()
+        if name is not None:
+            error: Exception = TypeError(
+                f"{name}: the serializer is async, and send_nowait awaits nothing; use send or enqueue"
+            )
+        elif (
             queues is not None
             and queues.leaders
             and partition is not None
             and not has_partition(queues, partition)
         ):
             self._updater.request_refresh([topic])
-            error: Exception = no_such_partition("partition", topic, partition, len(queues.leaders))
+            error = no_such_partition("partition", topic, partition, len(queues.leaders))
         else:
             error = self._not_now(topic, queues)
         self.tell(topic, partition, pending.headers, error)
@@ -193,13 +217,15 @@ class Intake:
                 f"the partitions of {topic!r} are not known yet; their metadata is requested"
             )
         if queues.append_lock.held:
-            return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
+            return BufferFull(
+                f"the record would have to wait behind {earlier_calls(topic, queues.append_lock)}"
+            )
         return no_memory(self._accumulator.memory)
 
     async def append_when_possible(
         self, pending: PendingAppend, called_at: float, timeout_s: float | None
     ) -> RecordFuture:
-        """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
+        """Append *pending* as soon as earlier calls, metadata, serializers and memory allow; return its Future.
 
         The Future fails with DeliveryTimeout *timeout_s* seconds after *called_at*, unless *timeout_s* is None.
         Cancelling before the append leaves nothing behind.
@@ -211,7 +237,15 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        pending.begin_at(called_at, queues, self._accumulator, self._updater, self.prepare, self.receipts)
+        pending.begin_at(
+            called_at,
+            queues,
+            self._accumulator,
+            self._updater,
+            self.prepare,
+            self.receipts,
+            self.serializers,
+        )
         try:
             pending.enter(records=1)
             if not (await pending.take_turn(called_at + min(limits_s)) or pending.append()):
@@ -220,6 +254,7 @@ class Intake:
             pending.end()
         except BaseException as error:
             pending.end(error)
+            pending.discard()
             if pending.place is None and isinstance(error, REFUSALS):  # else another call has appended it
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
@@ -306,13 +341,22 @@ class Intake:
         return chosen
 
     def prepare(self, queues: TopicQueues, pending: PendingAppend) -> Ready:
-        """Serialize a record and choose its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
+        """Serialize a record and choose its partition.
+
+        Raises: SerializationError, RecordTooLarge, ProducerError; SerializerAwaits.
+        """
         topic, key, value, headers = pending.topic, pending.key, pending.value, pending.headers
-        if self.in_context is not None:
+        if pending.contents is not None:
+            key, value, headers = pending.contents
+        elif self.in_context is not None:
             key, value, headers = self.in_context(topic, headers, key, value)
         else:
             key = serialized("key", self.key_serializer, topic, key)
-            value = serialized("value", self.value_serializer, topic, value)
+            try:
+                value = serialized("value", self.value_serializer, topic, value)
+            except SerializerAwaits as waits:
+                waits.key = key
+                raise
         size = record_size_bound(value, key, headers)
         # Checked first, because a partitioner hashes keys of any size.
         self._accumulator.settings.check_size(topic, size)

@@ -18,6 +18,6 @@ class IntakeSettings(NamedTuple):
     partitioner: Partitioner
     interceptors: InterceptorChain
     max_block_s: float
-    """How long a call may wait for metadata and memory together."""
+    """Maximum time that a call waits for metadata, async serializers and memory together."""
     on_refused: Callable[[int, BaseException], None]
     """Told how many records have failed before they were appended, and of what."""

@@ -12,14 +12,15 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ProducerError, SerializationError, SerializerTimeout
 from aioproducer.errors.send_many import SendManyResult
-from aioproducer.intake.appending import WaitingCall, has_partition
+from aioproducer.intake.appending import Begun, WaitingCall, has_partition
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.preparing import Group, Preparing, failure
+from aioproducer.intake.preparing import STINT_S, Group, Preparing, failure, with_contents
 from aioproducer.intake.rows import check_rows
+from aioproducer.intake.serializing import Serialization
 from aioproducer.metadata.updater import MetadataUpdater
 
 CHUNK_RECORDS: Final = 4096
@@ -74,6 +75,8 @@ class ManyIntake:
         try:
             sending = _Sending(rows, call, deadline, timeout_s)
             sending.begin(self._accumulator.topic(rows.topic), self._accumulator, self._updater)
+            serializers = self._intake.serializers
+            sending.awaits = serializers is not None and serializers.awaits is not None
             await self._append(sending, convoy)
             await call.wait()
         finally:
@@ -113,7 +116,7 @@ class ManyIntake:
             await sending.take_turn(self._block_deadline(sending))
             sending.partition = None  # the topic has the partition
             if not sending.groups:
-                self._prepare_chunk(sending)
+                await self._prepare_chunk(sending)
             self._extend(sending)
             patience = self._patience(queues)
             while sending.groups and patience > 0:
@@ -125,18 +128,63 @@ class ManyIntake:
                 await asyncio.sleep(0)
                 self._check_time(sending)
 
-    def _prepare_chunk(self, sending: _Sending) -> None:
+    async def _prepare_chunk(self, sending: _Sending) -> None:
         """Pass the next rows through user code once, and group them by partition; rows may fail."""
-        rows, failed = sending.prepared, 0
-        if not rows:
+        if not sending.prepared and not sending.awaits:
             chunk = sending.rows.slice(sending.taken, sending.taken + CHUNK_RECORDS)
-            rows, taken = self._preparing.prepared(chunk, sending.call)
+            sending.prepared, taken = self._preparing.prepared(chunk, sending.call)
+            sending.awaiting = self._preparing.begun
+            sending.awaits = sending.awaiting is not None
             sending.taken += taken
-            failed = taken - len(rows)
+            self._accumulator.arrived(sending, taken - len(sending.prepared))
+        if sending.prepared or not sending.awaits:
+            self._group(sending)
+        else:
+            await self._await_chunk(sending)
+
+    def _group(self, sending: _Sending) -> None:
+        """Group prepared rows by partition; rows may fail."""
+        rows = sending.prepared
         groups, taken = self._preparing.grouped(sending.queues, rows, sending.call)
         sending.prepared = rows.slice(taken, len(rows))
         sending.groups.extend(groups)
-        self._accumulator.arrived(sending, failed + taken - sum(len(group) for _, group in groups))
+        self._accumulator.arrived(sending, taken - sum(len(group) for _, group in groups))
+
+    async def _await_chunk(self, sending: _Sending) -> None:
+        """Pass the next rows through user code that awaits, one by one, for `STINT_S`; append each at once while memory is free."""
+        now, start = self._intake.loop.time, sending.taken
+        until = now() + STINT_S
+        while sending.taken < min(len(sending.rows), start + CHUNK_RECORDS) and not sending.groups:
+            await self._await_row(sending)
+            self._accumulator.arrived(sending, 1 - len(sending.prepared))
+            self._group(sending)
+            self._extend(sending)
+            if now() >= until:
+                return
+
+    async def _await_row(self, sending: _Sending) -> None:
+        """Pass the next row through interceptors and serializers; the row may fail."""
+        index, begun, serializers = sending.taken, sending.awaiting, self._intake.serializers
+        assert serializers is not None, "a serializer is async"
+        position = sending.rows.positions[index]
+        try:
+            begun = begun or Begun(self._preparing.intercepted(sending.rows, index))
+        except ProducerError as error:  # the interceptors are notified
+            sending.taken = index + 1
+            sending.call.failed([position], failure(error))
+            return
+        sending.awaiting, record = begun, begun.record
+        contents = (record.topic, record.headers, record.key, record.value)
+        sending.deadline = self._block_deadline(sending)
+        try:
+            made = await sending.awaited(Serialization(serializers, contents, position, begun.waits))
+        except SerializerTimeout:
+            raise  # each further record might wait as long
+        except SerializationError as error:
+            self._preparing.fail(sending.begun_row(), error, sending.call)
+        else:
+            record.key, record.value, record.headers = made
+            sending.prepared = self._preparing.measured(sending.begun_row(), sending.call)
 
     def _extend(self, sending: _Sending, reserved: int = 0) -> int:
         """Append groups from the first one on as far as memory allows; return the bytes appended with *reserved* memory."""
@@ -208,6 +256,10 @@ class _Sending(WaitingCall):
         """Number of `rows` that were prepared."""
         self.prepared: Rows = rows.slice(0, 0)
         """Prepared rows without a partition yet."""
+        self.awaits: bool = False
+        """True if serializers are awaited: they are coroutine functions, or one returned an awaitable."""
+        self.awaiting: Begun | None = None
+        """Next row, once interceptors have seen it and while its serializers await."""
         self.groups: deque[Group] = deque()
         """Rows with a partition, which need only memory."""
 
@@ -220,6 +272,17 @@ class _Sending(WaitingCall):
         for _, rows in self.groups:
             yield rows
         yield self.prepared
+        if self.awaiting is not None:
+            if self.awaiting.waits is not None:
+                self.awaiting.waits.discard()
+            yield self.begun_row()
+
+    def begun_row(self) -> Rows:
+        """Return the row of `awaiting`, which counts as prepared from now on."""
+        assert self.awaiting is not None, "interceptors have seen the next row"
+        row = self.rows.slice(self.taken, self.taken + 1)
+        record, self.awaiting, self.taken = self.awaiting.record, None, self.taken + 1
+        return with_contents(row, [record])
 
 
 def _highest_partition(rows: Rows, queues: TopicQueues) -> tuple[int | None, str]:

@@ -13,9 +13,9 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
-from aioproducer.intake.appending import PendingAppend, no_such_partition
+from aioproducer.intake.appending import Begun, PendingAppend, no_such_partition
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.serializing import Contents, InContext, serialized
+from aioproducer.intake.serializing import Contents, InContext, SerializerAwaits, serialized
 from aioproducer.partitioning.partitioner import chooses_columns
 from aioproducer.records.sizes import sizes
 from aioproducer.types import Headers
@@ -41,20 +41,45 @@ class Preparing:
         self._interceptors = intake.settings.interceptors
         self._partitioner = intake.settings.partitioner
         self._chooses_columns = chooses_columns(self._partitioner)
+        self.begun: Begun | None = None
+        """Record behind the rows that the last call of `prepared` processed, if its serializer returned an awaitable."""
 
     def prepared(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
         """Intercept, serialize and measure the first of *rows*; return the valid ones and the number of rows processed."""
-        taken = len(rows)
+        taken, self.begun = len(rows), None
         if self._interceptors:
             rows, taken = self._intercepted(rows, call)
         elif self._intake.in_context is not None:
             rows, taken = self._serialized_in_context(self._intake.in_context, rows, call)
         elif self._intake.value_serializer is not None or self._intake.key_serializer is not None:
             rows, taken = self._serialized(rows, call)
+        return self.measured(rows, call), taken
+
+    def intercepted(self, rows: Rows, index: int) -> PendingAppend:
+        """Return a row after the interceptors. Raises: ProducerError, after notifying the interceptors."""
+        pending = self._intake.check(
+            rows.topic,
+            rows.values[index],
+            None if rows.keys is None else rows.keys[index],
+            rows.partition(index),
+            _headers(rows, index),
+            rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
+        )
+        if pending.topic != rows.topic:
+            error = ProducerError(
+                f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
+                " send_many writes to one topic"
+            )
+            self._intake.tell(rows.topic, pending.partition, pending.headers, error)
+            raise error
+        return pending
+
+    def measured(self, rows: Rows, call: SendManyCall) -> Rows:
+        """Return serialized *rows* with their sizes, without the rows that are too large, which fail."""
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
         if max(rows.sizes, default=0) > self._accumulator.settings.largest_record:
             rows = self._without_too_large(rows, call)
-        return rows, taken
+        return rows
 
     def grouped(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> tuple[list[Group], int]:
         """Return the first of *rows* grouped by queue, in order within each, and the number of rows processed."""
@@ -101,36 +126,24 @@ class Preparing:
             except ProducerError as error:  # the interceptors have heard of it
                 call.failed([rows.positions[index]], failure(error))
                 continue
+            except SerializerAwaits:  # `_check` keeps it
+                taken = index
+                break
             kept.append(index)
             checked.append(pending)
-        partitions = [each.partition for each in checked]
-        intercepted = replace(
-            _kept(rows, kept, taken),
-            values=[each.value for each in checked],
-            keys=[each.key for each in checked],
-            headers=[each.headers for each in checked],
-            timestamps_ms=[each.timestamp_ms for each in checked],
-            partitions=partitions if partitions.count(None) < len(partitions) else None,
-        )
-        return intercepted, taken
+        return with_contents(_kept(rows, kept, taken), checked), taken
 
     def _check(self, rows: Rows, index: int) -> PendingAppend:
-        """Return a row after interceptors and serializers. Raises: ProducerError, after notifying the interceptors."""
-        pending = self._intake.check(
-            rows.topic,
-            rows.values[index],
-            None if rows.keys is None else rows.keys[index],
-            rows.partition(index),
-            _headers(rows, index),
-            rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
-        )
+        """Return a row after interceptors and serializers.
+
+        Raises: ProducerError, after notifying the interceptors; SerializerAwaits, with the row in `begun`.
+        """
+        pending = self.intercepted(rows, index)
         try:
-            if pending.topic != rows.topic:
-                raise ProducerError(  # noqa: TRY301 - told like what serializers raise
-                    f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
-                    " send_many writes to one topic"
-                )
             return self._with_contents(pending, rows.positions[index])
+        except SerializerAwaits as waits:
+            self.begun = Begun(pending, waits)
+            raise
         except ProducerError as error:
             self._intake.tell(rows.topic, pending.partition, pending.headers, error)
             raise
@@ -141,7 +154,11 @@ class Preparing:
             key, value, pending.headers = intake.in_context(topic, pending.headers, key, value, position)
         else:
             key = serialized("key", intake.key_serializer, topic, key, position)
-            value = serialized("value", intake.value_serializer, topic, value, position)
+            try:
+                value = serialized("value", intake.value_serializer, topic, value, position)
+            except SerializerAwaits as waits:
+                waits.key = key
+                raise
         pending.key, pending.value = key, value
         return pending
 
@@ -163,6 +180,13 @@ class Preparing:
                 del keys[len(kept) :]
                 self.fail(rows.take([index]), error, call)
                 continue
+            except SerializerAwaits as waits:
+                if len(keys) > len(kept):
+                    waits.key = keys.pop()
+                elif rows.keys is not None:
+                    waits.key = rows.keys[index]
+                taken = self._begin(rows, index, waits)
+                break
             kept.append(index)
             values.append(value)
         rows = _kept(rows, kept, taken)
@@ -182,6 +206,9 @@ class Preparing:
             except SerializationError as error:
                 self.fail(rows.take([index]), error, call)
                 continue
+            except SerializerAwaits as waits:
+                taken = self._begin(rows, index, waits)
+                break
             kept.append(index)
             contents.append(made)
         serialized_rows = replace(
@@ -191,6 +218,11 @@ class Preparing:
             headers=[each.headers for each in contents],
         )
         return serialized_rows, taken
+
+    def _begin(self, rows: Rows, index: int, waits: SerializerAwaits) -> int:
+        """Note that the serializer of the row at *index* returned an awaitable, and return *index*."""
+        self.begun = Begun(self.intercepted(rows, index), waits)
+        return index
 
     def _without_too_large(self, rows: Rows, call: SendManyCall) -> Rows:
         kept: list[int] = []
@@ -252,6 +284,19 @@ def failure(error: ProducerError) -> Failure:
         abortable=error.abortable,
         fatal=error.fatal,
         reason=error.reason if isinstance(error, DeliveryTimeout) else None,
+    )
+
+
+def with_contents(rows: Rows, records: Sequence[PendingAppend]) -> Rows:
+    """Return *rows* with the contents of *records*, one per row."""
+    partitions = [each.partition for each in records]
+    return replace(
+        rows,
+        values=[each.value for each in records],
+        keys=[each.key for each in records],
+        headers=[each.headers for each in records],
+        timestamps_ms=[each.timestamp_ms for each in records],
+        partitions=partitions if partitions.count(None) < len(partitions) else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -44,6 +44,35 @@ class WithoutHeaders:
         return value.encode()
 
 
+async def as_json_later(value: dict[str, int]) -> bytes | None:
+    return json.dumps(value).encode()
+
+
+def sometimes_later(value: dict[str, int]) -> bytes | Awaitable[bytes | None]:
+    return as_json_later(value) if value else b"{}"
+
+
+class Encrypted:
+    """A serializer with an async method."""
+
+    async def serialize(self, topic: str, headers: HeaderList, value: str | None) -> bytes | None:
+        return None if value is None else value.encode()
+
+
+class EncryptedIds(TopicSerializer):
+    async def serialize(self, topic: str, headers: HeaderList, value: UUID, /) -> Serialized:
+        return value.bytes
+
+
+class Called:
+    async def __call__(self, value: str) -> bytes:
+        return value.encode()
+
+
+async def as_text_later(value: object) -> str:
+    return str(value)
+
+
 def as_text(value: object) -> str:
     return str(value)
 
@@ -55,6 +84,12 @@ def serializers() -> None:
     Producer("a:9092", key_serializer=Ids(), value_serializer=Prefixed())
     chosen: Serializer = string_serializer
     Producer("a:9092", key_serializer=chosen, value_serializer=None)
+    Producer("a:9092", key_serializer=as_json_later, value_serializer=sometimes_later)
+    Producer("a:9092", key_serializer=EncryptedIds(), value_serializer=Encrypted())
+    Producer("a:9092", value_serializer=Called())
+    later: Serializer = as_json_later
+    Producer("a:9092", key_serializer=later, value_serializer=string_serializer)
+    Producer("a:9092", value_serializer=as_text_later)  # type: ignore[arg-type]
     Producer("a:9092", value_serializer=as_text)  # type: ignore[arg-type]
     Producer("a:9092", value_serializer=WithoutHeaders())  # type: ignore[arg-type]
     Producer("a:9092", value_serializer=Prefixed)  # type: ignore[arg-type]

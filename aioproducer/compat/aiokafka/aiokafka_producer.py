@@ -16,7 +16,7 @@ from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
 from aioproducer.compat.aiokafka.aiokafka_options import our_config
 from aioproducer.compat.aiokafka.aiokafka_security import our_security
 from aioproducer.compat.aiokafka.aiokafka_transactions import AIOKafkaTransactions
-from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, serialized, whole_ms
+from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, Serializer, serialized, whole_ms
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
 from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translating
 from aioproducer.errors import AuthenticationFailed, ProducerClosed
@@ -27,7 +27,6 @@ from aioproducer.lifecycle import State
 from aioproducer.partitioning.partitioner import PartitionFunction
 from aioproducer.producer import Producer
 from aioproducer.security.secret import without_frames
-from aioproducer.serializers import Serializer
 
 NOTHING: Final = cast("RecordMetadata", None)
 """What is known of a record without acknowledgement. aiokafka's users do not look, so the type says nothing of it."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from aioproducer.clock import wall_ms
 from aioproducer.intake.checks import as_bytes, as_headers, check_timestamp
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
-from aioproducer.serializers import Serializer
+from aioproducer.serializers import Serialized
 from aioproducer.types import Headers
+
+Serializer = Callable[[Any], Serialized]
+"""A synchronous serializer, as in aiokafka."""
 
 
 def serialized(argument: str, serializer: Serializer | None, data: Any) -> bytes | None:

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from aioproducer.errors import SerializationError, SerializerUnavailable
-from aioproducer.intake.serializing import in_context, serialized
+from aioproducer.intake.serializing import (
+    InContext,
+    Serialization,
+    SerializerAwaits,
+    in_context,
+    is_async,
+    serialized,
+)
 from aioproducer.serializers import HeaderList, string_serializer
 
 
@@ -137,3 +147,104 @@ def test_what_it_raises_is_told_like_that_of_others() -> None:
         SerializationError, match=r"the value of record 3 for 'orders' .*: LookupError: no schema"
     ):
         serialize("orders", (), None, "v", 3)
+
+
+async def encode(value: str) -> bytes:
+    await asyncio.sleep(0)
+    return value.encode()
+
+
+class Encoding:
+    async def __call__(self, value: str) -> bytes:
+        return value.encode()
+
+
+class Later:
+    async def serialize(self, topic: str, headers: HeaderList, value: str) -> bytes:
+        headers.append(("for", topic.encode()))
+        return value.encode()
+
+
+@pytest.mark.parametrize(
+    ("serializer", "expected"),
+    [
+        (encode, True),
+        (Encoding(), True),
+        (Later(), True),
+        (partial(encode), True),
+        (string_serializer, False),
+        (Marks(("h", b"")), False),
+        (None, False),
+    ],
+)
+def test_is_async_recognizes_coroutine_functions(serializer: object, expected: bool) -> None:
+    assert is_async(serializer) is expected
+
+
+def test_names_of_serializers_are_for_messages() -> None:
+    both = InContext(partial(encode), Later())
+    assert both.names == {"key": "key_serializer encode", "value": "value_serializer Later"}
+    assert both.awaits == "key_serializer encode"
+    assert InContext(string_serializer, Later()).awaits == "value_serializer Later"
+    assert InContext(string_serializer, None).awaits is None
+
+
+def test_awaitable_result_is_raised_and_can_be_discarded() -> None:
+    with pytest.raises(SerializerAwaits) as raised:
+        serialized("value", encode, "orders", "v")
+    assert raised.value.field == "value"
+    raised.value.discard()
+    assert inspect.getcoroutinestate(raised.value.awaitable) == "CORO_CLOSED"  # type: ignore[arg-type]
+
+
+async def test_discard_cancels_a_task() -> None:
+    task = asyncio.ensure_future(encode("v"))
+    SerializerAwaits("value", task).discard()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_serialization_awaits_key_and_value() -> None:
+    record = ("orders", (("own", b"1"),), "k", "v")
+    contents = await Serialization(InContext(encode, Later()), record).contents()
+    assert contents == (b"k", b"v", (("own", b"1"), ("for", b"orders")))
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+async def test_serialization_continues_from_an_awaitable(field: str) -> None:
+    calls: list[str] = []
+
+    def plain(value: str) -> Any:
+        calls.append(value)
+        return encode(value) if value == field else value.encode()
+
+    class Plain:
+        def serialize(self, topic: str, headers: HeaderList, value: str) -> Any:
+            headers.append((value, None))
+            return plain(value)
+
+    for serializer, headers in ((plain, ()), (Plain(), (("key", None), ("value", None)))):
+        both = InContext(serializer, serializer)
+        with pytest.raises(SerializerAwaits) as raised:
+            both("orders", (), "key", "value")
+        serialization = Serialization(both, ("orders", (), "key", "value"), begun=raised.value)
+        assert await serialization.contents() == (b"key", b"value", headers)
+        assert calls == ["key", "value"]
+        calls.clear()
+
+
+async def test_late_serializer_is_named_with_its_record() -> None:
+    async def hang(value: str) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    serialization = Serialization(InContext(encode, hang), ("orders", (), "k", "v"), 17)
+    task = asyncio.ensure_future(serialization.contents())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert str(serialization.late(1.5)) == (
+        "the value of record 17 for 'orders' (str) could not be serialized:"
+        f" value_serializer {hang.__qualname__} has not returned, and the call has waited 1.500 s;"
+        " max_block_ms or the call's timeout_s ran out"
+    )
