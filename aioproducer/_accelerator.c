@@ -7,9 +7,9 @@
    - Only the limited API of Python 3.11 is used, so one build serves all later versions.
    - Only waiters, buffers, the fields of the append path and functions with bound arguments (`factory_of`,
      `running_loop_without_getpid`, `produce_writer`) have state.
-   - Columns are copied to tuples first, except a BytesColumn, which never changes. So borrowed references stay valid when lists change meanwhile. Only `uniform_headers`
-     and `RecordBuffer` read headers in place: under the GIL and without running Python code. Without a GIL they leave lists and
-     dicts to Python.
+   - Columns are copied to tuples first, except a BytesColumn, which never changes. So borrowed references stay valid when lists
+     change meanwhile. Only `uniform_headers` and `RecordBuffer` read headers in place: under the GIL and without running Python
+     code. Without a GIL they leave lists and dicts to Python.
    - Sizes are Py_ssize_t, and `sum` adds them without overflow.
 */
 #include "_accelerator.h"
@@ -30,6 +30,7 @@ static PyMethodDef functions[] = {
     {"receipts", aioproducer_receipts, METH_VARARGS, NULL},
     {"records_section", aioproducer_records_section, METH_VARARGS, NULL},
     {"running_loop_without_getpid", aioproducer_running_loop_without_getpid, METH_VARARGS, NULL},
+    {"running_totals", aioproducer_running_totals, METH_O, NULL},
     {"set_outcomes", FAST(aioproducer_set_outcomes)},
     {"sizes", aioproducer_sizes, METH_VARARGS, NULL},
     {"split_columns", aioproducer_split_columns, METH_VARARGS, NULL},

@@ -44,6 +44,7 @@ int aioproducer_is_column(PyObject *object);
 /* _encoding.c */
 PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size);
 PyObject *aioproducer_records_section(PyObject *module, PyObject *args);
+PyObject *aioproducer_running_totals(PyObject *module, PyObject *sizes);
 PyObject *aioproducer_sizes(PyObject *module, PyObject *args);
 
 /* _produce.c */

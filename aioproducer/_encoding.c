@@ -1,5 +1,5 @@
-/* The sizes of records, and their bytes: the twins of `python_sizes` in aioproducer/records/sizes.py and of
-   `python_records_section` in aioproducer/records/interleave.py.
+/* The sizes of records, and their bytes: the twins of `python_sizes` and `python_running_totals` in aioproducer/records/sizes.py,
+   and of `python_records_section` in aioproducer/records/interleave.py.
 */
 #include "_records.h"
 
@@ -29,6 +29,32 @@ PyObject *aioproducer_sizes(PyObject *module, PyObject *args)
     }
     columns_clear(&columns);
     return bounds;
+}
+
+/* ---- running_totals(sizes) ---- */
+
+/* Return the totals as an array: no object per record. */
+PyObject *aioproducer_running_totals(PyObject *module, PyObject *sizes)
+{
+    (void)module;
+    PyObject *column = tuple_of(sizes, -1), *totals = NULL;
+    Py_ssize_t count = column == NULL ? 0 : PyTuple_Size(column);
+    PyObject *bytes = column == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int64_t));
+    int64_t total = 0;
+    for (Py_ssize_t index = 0; bytes != NULL && index <= count; index++) {
+        memcpy(PyBytes_AsString(bytes) + index * (Py_ssize_t)sizeof total, &total, sizeof total);
+        Py_ssize_t size = index < count ? PyLong_AsSsize_t(PyTuple_GetItem(column, index)) : 0;
+        if (size == -1 && PyErr_Occurred())
+            Py_CLEAR(bytes);
+        total = sum((Py_ssize_t)total, size);
+    }
+    PyObject *arrays = bytes == NULL ? NULL : PyImport_ImportModule("array");
+    if (arrays != NULL)
+        totals = PyObject_CallMethod(arrays, "array", "sO", "q", bytes);
+    Py_XDECREF(arrays);
+    Py_XDECREF(bytes);
+    Py_XDECREF(column);
+    return totals;
 }
 
 /* ---- records_section(values, keys, headers, timestamps, room) ---- */

@@ -230,12 +230,22 @@ PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers)
 
 /* ---- split_columns(columns, chosen) ---- */
 
+#define SEEN 64
+
 /* Find the group of each row by its position in the dict *groups*. Return the number of rows per group, or NULL. */
 static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *group_of)
 {
     Py_ssize_t *counts = PyMem_Calloc((size_t)PyTuple_Size(chosen) + 1, sizeof *counts);
+    PyObject *seen[SEEN] = {NULL}; /* objects that were looked up: small integers are the same objects again and again */
+    Py_ssize_t found[SEEN];
     for (Py_ssize_t row = 0; counts != NULL && row < PyTuple_Size(chosen); row++) {
-        PyObject *choice = PyTuple_GetItem(chosen, row), *group = PyDict_GetItemWithError(groups, choice);
+        PyObject *choice = PyTuple_GetItem(chosen, row), *group;
+        size_t place = (uintptr_t)choice / 32 % SEEN;
+        if (seen[place] == choice) {
+            counts[group_of[row] = found[place]]++;
+            continue;
+        }
+        group = PyDict_GetItemWithError(groups, choice);
         if (group == NULL && !PyErr_Occurred()) {
             Py_ssize_t known = PyDict_Size(groups);
             PyObject *number = PyLong_FromSsize_t(known);
@@ -251,14 +261,14 @@ static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *
             PyMem_Free(counts);
             return NULL;
         }
-        group_of[row] = PyLong_AsSsize_t(group);
-        counts[group_of[row]]++;
+        seen[place] = choice;
+        counts[group_of[row] = found[place] = PyLong_AsSsize_t(group)]++;
     }
     return counts == NULL ? (Py_ssize_t *)PyErr_NoMemory() : counts;
 }
 
-/* Return the parts of a column, one tuple for each group. */
-static PyObject *parts_of(PyObject *column, const Py_ssize_t *group_of, const Py_ssize_t *counts, Py_ssize_t groups)
+/* Return the parts of a tuple, one tuple for each group. */
+static PyObject *tuple_parts(PyObject *column, const Py_ssize_t *group_of, const Py_ssize_t *counts, Py_ssize_t groups)
 {
     PyObject *parts = PyTuple_New(groups);
     Py_ssize_t *taken = PyMem_Calloc((size_t)groups + 1, sizeof *taken);
@@ -280,21 +290,76 @@ static PyObject *parts_of(PyObject *column, const Py_ssize_t *group_of, const Py
     return parts;
 }
 
+/* Set *first* to the first number of *column* and return 1 if it is a range of consecutive numbers of 64 bits, else 0. */
+static int is_consecutive(PyObject *column, int64_t *first)
+{
+    if (Py_TYPE(column) != &PyRange_Type)
+        return 0;
+    PyObject *start = PyObject_GetAttrString(column, "start"), *step = PyObject_GetAttrString(column, "step");
+    int64_t by = step == NULL ? 0 : PyLong_AsLongLong(step);
+    *first = start == NULL ? 0 : PyLong_AsLongLong(start);
+    Py_XDECREF(step);
+    Py_XDECREF(start);
+    return !PyErr_Occurred() && by == 1;
+}
+
+/* Return the parts of consecutive numbers from *number* on, one array for each group: no object per row. */
+static PyObject *parts_of_range(int64_t number, Py_ssize_t rows, const Py_ssize_t *group_of, const Py_ssize_t *counts,
+                                Py_ssize_t groups)
+{
+    PyObject *module = PyImport_ImportModule("array"), *parts = module == NULL ? NULL : PyTuple_New(groups);
+    char **at = PyMem_Calloc((size_t)groups + 1, sizeof *at);
+    if (at == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t group = 0; parts != NULL && at != NULL && group < groups; group++) {
+        PyObject *numbers = PyBytes_FromStringAndSize(NULL, counts[group] * (Py_ssize_t)sizeof number);
+        at[group] = numbers == NULL ? NULL : PyBytes_AsString(numbers);
+        if (numbers == NULL || PyTuple_SetItem(parts, group, numbers) < 0)
+            Py_CLEAR(parts);
+    }
+    for (Py_ssize_t row = 0; parts != NULL && at != NULL && row < rows; row++, number++) {
+        memcpy(at[group_of[row]], &number, sizeof number);
+        at[group_of[row]] += sizeof number;
+    }
+    PyObject *arrays = parts == NULL || at == NULL ? NULL : PyTuple_New(groups);
+    for (Py_ssize_t group = 0; arrays != NULL && group < groups; group++) {
+        PyObject *numbers = PyObject_CallMethod(module, "array", "sO", "q", PyTuple_GetItem(parts, group));
+        if (numbers == NULL || PyTuple_SetItem(arrays, group, numbers) < 0)
+            Py_CLEAR(arrays);
+    }
+    PyMem_Free(at);
+    Py_XDECREF(parts);
+    Py_XDECREF(module);
+    return arrays;
+}
+
+/* Return the parts of a column of *rows* items, one sequence for each group. */
+static PyObject *parts_of(PyObject *items, Py_ssize_t rows, const Py_ssize_t *group_of, const Py_ssize_t *counts,
+                          Py_ssize_t groups)
+{
+    Column column;
+    PyObject *parts;
+    int64_t first;
+    if (PyObject_Size(items) == rows && is_consecutive(items, &first))
+        return parts_of_range(first, rows, group_of, counts, groups);
+    PyErr_Clear(); /* of an iterator, which has no size */
+    if (column_init(&column, items, rows) < 0)
+        return NULL;
+    parts = (column.fields == NULL ? tuple_parts : aioproducer_column_parts)(column.items, group_of, counts, groups);
+    Py_DECREF(column.items);
+    return parts;
+}
+
 /* Put the parts of each of *columns* into the lists of the groups. */
 static int split_each(PyObject *columns, Py_ssize_t rows, PyObject *lists, const Py_ssize_t *group_of,
                       const Py_ssize_t *counts)
 {
     for (Py_ssize_t at = 0; at < PyTuple_Size(columns); at++) {
-        Column column;
-        if (column_init(&column, PyTuple_GetItem(columns, at), rows) < 0)
-            return -1;
-        PyObject *parts = (column.fields == NULL ? parts_of : aioproducer_column_parts)(column.items, group_of, counts,
-                                                                                        PyList_Size(lists));
+        PyObject *parts = parts_of(PyTuple_GetItem(columns, at), rows, group_of, counts, PyList_Size(lists));
         int put = parts != NULL;
         for (Py_ssize_t group = 0; put && group < PyList_Size(lists); group++)
             put = PyList_Append(PyList_GetItem(lists, group), PyTuple_GetItem(parts, group)) == 0;
         Py_XDECREF(parts);
-        Py_DECREF(column.items);
         if (!put)
             return -1;
     }

@@ -139,12 +139,17 @@ def _rows(batch: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> _R
     return _Rows(
         numbers,
         as_bytes(batch.column(columns.value)),
-        None if key is None else as_bytes(batch.column(key)),
+        _keys(batch.column(key)) if key is not None else None,
         None if headers is None else as_headers(headers, batch.column(headers)),
         None if partition is None else as_partitions(partition, batch.column(partition)),
         None if timestamp is None else as_timestamps_ms(timestamp, batch.column(timestamp)),
         _bytes_of(batch, columns),
     )
+
+
+def _keys(column: pa.Array) -> Sequence[bytes | None] | None:
+    """Return the keys; None if no row has a key, so no partition is chosen per row."""
+    return None if column.null_count == len(column) else as_bytes(column)
 
 
 def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tuple[str, _Rows]]:

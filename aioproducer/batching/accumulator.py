@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -25,7 +24,7 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.record_batch import RecordColumns, open_records
-from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
+from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD, running_totals
 from aioproducer.types import Headers
 
 if TYPE_CHECKING:
@@ -287,7 +286,7 @@ class Accumulator:
         """
         memory = self.memory
         memory.free += reserved
-        ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
+        ends = running_totals(rows.sizes)  # where a batch is full is one bisection
         share = topic.share(ends[-1]) if queue is None else ends[-1]
         now, start = self._loop.time(), 0
         joins_at = now if called_at is None else called_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import Rows, SendManyCall
@@ -89,6 +89,13 @@ class Preparing:
             return [(None, rows)], len(rows)
         if isinstance(rows.partitions, int):
             return [(queues[rows.partitions], rows)], len(rows)
+        asked = rows.partitions
+        if (
+            asked is not None
+            and None not in asked
+            and max(cast("Sequence[int]", asked)) < len(queues.leaders)
+        ):
+            return _in_queues(queues, rows, cast("Sequence[int]", asked)), len(rows)
         if self._chooses_columns and rows.partitions is None and rows.keys and None not in rows.keys:
             return self._by_key(queues, rows, call), len(rows)
         return self._one_by_one(queues, rows, call)
@@ -272,7 +279,11 @@ class Preparing:
         except ProducerError as error:
             self.fail(rows, error, call)
             return []
-        return [(queues[partition], group) for partition, group in rows.by_partition(chosen).items()]
+        return _in_queues(queues, rows, chosen)
+
+
+def _in_queues(queues: TopicQueues, rows: Rows, chosen: Sequence[int]) -> list[Group]:
+    return [(queues[partition], group) for partition, group in rows.by_partition(chosen).items()]
 
 
 def failure(error: ProducerError) -> Failure:

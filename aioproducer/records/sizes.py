@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import add
 from typing import Final, cast
 
@@ -100,6 +100,14 @@ def python_sizes(
 
 
 sizes: Final = fastest("sizes", python_sizes)
+
+
+def python_running_totals(sizes: Sequence[int]) -> Sequence[int]:
+    """Return 0 and the total of the first one, two, … of *sizes*."""
+    return list(accumulate(sizes, initial=0))
+
+
+running_totals: Final = fastest("running_totals", python_running_totals)
 
 
 def _bound(payload: int, header_count: int) -> int:

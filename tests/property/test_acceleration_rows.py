@@ -15,6 +15,7 @@ from aioproducer.batching.waiters import python_new_metadata
 from aioproducer.intake.fast_append import python_measured_headers
 from aioproducer.intake.rows import python_uniform_headers
 from aioproducer.partitioning.murmur2 import python_murmur2
+from aioproducer.records.sizes import python_running_totals
 from aioproducer.types import RecordMetadata
 from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text
 
@@ -92,13 +93,44 @@ def test_rows_come_to_the_same_groups_in_the_same_order(chosen: list[int], width
         :width
     ]
     split = accelerator.split_columns(columns, chosen)
-    assert split == python_split_columns(columns, chosen)
+    as_tuples = {choice: [tuple(part) for part in parts] for choice, parts in split.items()}
+    assert as_tuples == python_split_columns(columns, chosen)
     assert list(split) == list(dict.fromkeys(chosen))
 
 
 @pytest.mark.parametrize(
+    "rows", [range(3), range(5, 8), range(4, -2, -2), range(2**63 - 3, 2**63), range(0)], ids=str
+)
+def test_ranges_come_to_groups_as_their_numbers(rows: range) -> None:
+    [[ones], [others]] = accelerator.split_columns([rows], ["a", "b", "a"][: len(rows)] or []).values() or [
+        [()],
+        [()],
+    ]
+    assert (*ones,) == tuple(rows[0::2])
+    assert (*others,) == tuple(rows[1::2])
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=9))
+def test_running_totals_are_the_same(sizes: list[int]) -> None:
+    assert list(accelerator.running_totals(sizes)) == python_running_totals(sizes)
+    assert list(accelerator.running_totals(tuple(sizes))) == python_running_totals(sizes)
+
+
+@pytest.mark.parametrize("wrong", [5, ["1"], [2**70]])
+def test_running_totals_refuse_other_types(wrong: Any) -> None:
+    with pytest.raises((TypeError, OverflowError)):
+        accelerator.running_totals(wrong)
+
+
+@pytest.mark.parametrize(
     ("columns", "chosen", "error"),
-    [([[1]], [0, 0], ValueError), (5, [0], TypeError), ([5], [0], TypeError), ([[1]], [[]], TypeError)],
+    [
+        ([[1]], [0, 0], ValueError),
+        ([range(1)], [0, 0], ValueError),
+        (5, [0], TypeError),
+        ([5], [0], TypeError),
+        ([[1]], [[]], TypeError),
+    ],
 )
 def test_what_cannot_be_grouped_is_refused(columns: Any, chosen: Any, error: type[Exception]) -> None:
     with pytest.raises(error):

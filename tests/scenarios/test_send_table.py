@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from aioproducer import (
 )
 from aioproducer.arrow import OffsetRange, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS
+from aioproducer.partitioning.partitioner import Murmur2Partitioner
 from tests.scenarios.story import TOPIC, producing, story, values
 from tests.scenarios.tables import batch_of, numbered
 
@@ -84,6 +85,52 @@ class TestWhatIsSent:
             for partition in range(4):
                 chosen = [key for key, where in zip(keys, expected, strict=True) if where == partition]
                 assert values(cluster, partition)[before[partition] :] == chosen
+
+    @story
+    async def test_keys_that_are_all_null_ask_no_partitioner(self) -> None:
+        asked: list[bytes | None] = []
+
+        class Asked(Murmur2Partitioner):
+            def partition(
+                self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+            ) -> int | None:
+                asked.append(key)
+                return super().partition(topic, key, partition_count, available)
+
+        table = pa.table({"v": numbered(3), "k": pa.nulls(3, pa.binary())})
+        async with producing(partitions=4, partitioner=Asked()) as (producer, cluster):
+            await send_table(producer, TOPIC, table, value="v", key="k")
+            [where] = [partition for partition in range(4) if values(cluster, partition)]
+            assert [each.key for each in cluster.records(TOPIC, where)] == [None] * 3
+            assert values(cluster, where) == numbered(3)
+        assert not asked
+
+    @story
+    async def test_a_partitioner_gets_keys_as_a_sequence(self) -> None:
+        class Joined:
+            keyless_is_sticky = True
+
+            def partition(self, *_: Any) -> int | None:
+                raise AssertionError("columns are chosen together")
+
+            def partition_column(
+                self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
+            ) -> Sequence[int]:
+                assert isinstance(keys, Sequence)
+                assert b"".join(keys) == b"ababa"
+                assert (keys[-1], list(keys[1:3]), keys.index(b"b"), keys.count(b"a")) == (
+                    b"a",
+                    [b"b", b"a"],
+                    1,
+                    3,
+                )
+                return [int(key == b"b") for key in keys]
+
+        table = pa.table({"v": numbered(5), "k": [b"a", b"b", b"a", b"b", b"a"]})
+        async with producing(partitions=2, partitioner=Joined()) as (producer, cluster):
+            await send_table(producer, TOPIC, table, value="v", key="k")
+            assert values(cluster, 0) == [b"0", b"2", b"4"]
+            assert values(cluster, 1) == [b"1", b"3"]
 
     @story
     async def test_a_null_timestamp_is_now(self) -> None:
