@@ -96,8 +96,9 @@ class Preparing:
             and max(cast("Sequence[int]", asked)) < len(queues.leaders)
         ):
             return _in_queues(queues, rows, cast("Sequence[int]", asked)), len(rows)
-        if self._chooses_columns and rows.partitions is None and rows.keys and None not in rows.keys:
-            return self._by_key(queues, rows, call), len(rows)
+        may_lack_keys = self._partitioner.keyless_is_sticky
+        if self._chooses_columns and asked is None and rows.keys and (may_lack_keys or None not in rows.keys):
+            return self._by_key(queues, rows, rows.keys, call), len(rows)
         return self._one_by_one(queues, rows, call)
 
     def fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
@@ -272,13 +273,21 @@ class Preparing:
             indices[queue] = sorted(indices.get(queue, []) + free)
         return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()], taken
 
-    def _by_key(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
-        """Group records with keys by one call of the partitioner."""
+    def _by_key(
+        self, queues: TopicQueues, rows: Rows, keys: Sequence[bytes | None], call: SendManyCall
+    ) -> list[Group]:
+        """Group records by one call of the partitioner. Those without a key share one partition, to keep their order."""
+        given = [key for key in keys if key is not None] if None in keys else keys
+        if not given:
+            return [(None, rows)]
         try:
-            chosen = self._intake.choose_column(queues, rows.keys or ())
+            chosen = self._intake.choose_column(queues, cast("Sequence[bytes]", given))
         except ProducerError as error:
             self.fail(rows, error, call)
             return []
+        if given is not keys:
+            free, of_keys = queues.switch().partition, iter(chosen)
+            chosen = [free if key is None else next(of_keys) for key in keys]
         return _in_queues(queues, rows, chosen)
 
 

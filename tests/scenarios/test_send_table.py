@@ -35,6 +35,20 @@ class Streamed:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
+class ByColumn:
+    """Chooses the partitions of a column of keys only: b has partition 1, others 0."""
+
+    keyless_is_sticky = True
+
+    def partition(self, *_: Any) -> int | None:
+        raise AssertionError("the column is chosen in one call")
+
+    def partition_column(
+        self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
+    ) -> Sequence[int]:
+        return [int(key == b"b") for key in keys]
+
+
 class TestWhatIsSent:
     @story
     async def test_each_column_is_its_part_of_the_record(self) -> None:
@@ -107,12 +121,7 @@ class TestWhatIsSent:
 
     @story
     async def test_a_partitioner_gets_keys_as_a_sequence(self) -> None:
-        class Joined:
-            keyless_is_sticky = True
-
-            def partition(self, *_: Any) -> int | None:
-                raise AssertionError("columns are chosen together")
-
+        class Joined(ByColumn):
             def partition_column(
                 self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
             ) -> Sequence[int]:
@@ -124,13 +133,26 @@ class TestWhatIsSent:
                     1,
                     3,
                 )
-                return [int(key == b"b") for key in keys]
+                return super().partition_column(topic, keys, partition_count, available)
 
         table = pa.table({"v": numbered(5), "k": [b"a", b"b", b"a", b"b", b"a"]})
         async with producing(partitions=2, partitioner=Joined()) as (producer, cluster):
             await send_table(producer, TOPIC, table, value="v", key="k")
             assert values(cluster, 0) == [b"0", b"2", b"4"]
             assert values(cluster, 1) == [b"1", b"3"]
+
+    @story
+    async def test_keys_beside_nulls_are_chosen_together(self) -> None:
+        table = pa.table({"v": numbered(6), "k": [b"a", None, b"b", b"a", None, b"b"]})
+        async with producing(partitions=2, partitioner=ByColumn()) as (producer, cluster):
+            await send_table(producer, TOPIC, table, value="v", key="k")
+            records = [[(each.key, each.value) for each in cluster.records(TOPIC, at)] for at in range(2)]
+        keyless: list[tuple[bytes | None, bytes | None]] = [(None, b"1"), (None, b"4")]
+        of_keys: list[list[tuple[bytes | None, bytes | None]]]
+        of_keys = [[(b"a", b"0"), (b"a", b"3")], [(b"b", b"2"), (b"b", b"5")]]
+        shared = 0 if keyless[0] in records[0] else 1
+        assert records[1 - shared] == of_keys[1 - shared]
+        assert records[shared] == sorted(keyless + of_keys[shared], key=lambda each: each[1] or b"")
 
     @story
     async def test_a_null_timestamp_is_now(self) -> None:
