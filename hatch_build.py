@@ -20,7 +20,7 @@ OLDEST = "cp311"
 SOURCES = (
     *("_accelerator", "_append", "_append_fields", "_awaiting", "_buffer", "_buffer_read"),
     *("_column", "_encoding", "_produce"),
-    *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipt_runs", "_receipts", "_rows"),
+    *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipt_runs", "_receipts", "_rows", "_split"),
 )
 HEADERS = ("_accelerator", "_append", "_buffer", "_receipts", "_records")
 COMPILE = [

@@ -69,8 +69,10 @@ Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
 PyObject *aioproducer_new_metadata(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *aioproducer_new_tuple(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
+
+/* _split.c */
+PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 
 /* Return the sum, at most PY_SSIZE_T_MAX: an allocation of that many bytes fails later. */
 static inline Py_ssize_t sum(Py_ssize_t left, Py_ssize_t right)
