@@ -278,10 +278,10 @@ class Engine:
         """How many records have no outcome yet, those among them that are on their way here."""
         return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
 
-    def obstacle(self, batch: Batch) -> str:
+    def obstacle(self, batch: Batch) -> tuple[str, str]:
         """Return the reason why *batch* is not acknowledged yet, and the details."""
         reason, text, _ = self._sender.obstacles.of(batch)
-        return f"{reason} detail={text!r}"
+        return reason, text
 
     @as_step
     def purge(self, failure: Failure) -> int:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.steps import Log, pass_on
 from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 
@@ -211,7 +212,7 @@ class InterceptorChain:
         return tuple((each, getattr(each, name)) for each in self._interceptors if hasattr(each, name))
 
     def _log_failure(self, interceptor: object, method: str, error: BaseException) -> None:
-        subject = f"interceptor={type(interceptor).__qualname__} method={method}"
+        subject = Pairs(interceptor=type(interceptor).__qualname__, method=method)
         self._limits.log(
             log,
             logging.WARNING,

@@ -297,13 +297,15 @@ class _Waiting:
     def _tell(self) -> None:
         self._timer = self._loop.call_later(REMINDER_S, self._tell)
         oldest = next(iter(self._engine.accumulator.unresolved), None)
+        reason, detail = (None, None) if oldest is None else self._engine.obstacle(oldest)
         log.warning(
-            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s reason=%s",
+            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s reason=%s detail=%s",
             self._engine.unfinished,
             self._until - self._loop.time(),
             None if oldest is None else oldest.topic_partition,
             None if oldest is None else oldest.last_error,
-            None if oldest is None else self._engine.obstacle(oldest),
+            reason,
+            detail,
         )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
+from aioproducer.logfmt import Pairs
 from aioproducer.steps import Log
 
 REMINDER_S: Final = 30.0
@@ -16,7 +17,8 @@ STEADY_S: Final = 1.0
 event, up to `REMINDER_S`."""
 MAX_EPISODES: Final = 20
 """Maximum number of subjects (topics, nodes) per event. Further subjects share one episode."""
-OTHERS: Final = "others"
+OTHERS: Final = Pairs(subject="others")
+Subject: TypeAlias = Pairs | Literal[""]
 
 
 class LogLimits:
@@ -29,15 +31,15 @@ class LogLimits:
 
     def __init__(self, *, timed: bool = True) -> None:
         """Without *timed*, for use by several threads and event loops, no timer runs and only `over` ends an episode."""
-        self._episodes: dict[str, dict[str, _Episode]] = {}
+        self._episodes: dict[str, dict[Subject, _Episode]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timed = timed
 
     def log(
         self,
-        logger: Log | logging.Logger,
+        logger: Log,
         level: int,
-        subject: str,
+        subject: Subject,
         message: str,
         *args: object,
         event: str | None = None,
@@ -46,7 +48,7 @@ class LogLimits:
         """Log one occurrence of an event about *subject*: at *level* if new or due as a reminder, else at DEBUG.
 
         *event* is by default the first word of *message*. A *level* above that of the last line is news. *subject* is
-        shown at the end (`topic=orders`) and may be empty. The traceback of *error* is logged, if one is given.
+        shown at the end (`topic=orders`), unless it is empty. The traceback of *error* is logged, if one is given.
         """
         if level <= logging.DEBUG:
             logger.log(level, message, *args, exc_info=error, stacklevel=2)
@@ -62,10 +64,10 @@ class LogLimits:
         elif not episode.occurs(now, level):
             level = logging.DEBUG
         elif episode.times > 1:
-            message += episode.counts(now)
+            message, args = f"{message} %s", (*args, episode.counts(now))
         logger.log(level, message, *args, exc_info=error, stacklevel=2)
 
-    def over(self, event: str, subject: str, message: str, *args: object) -> bool:
+    def over(self, event: str, subject: Subject, message: str, *args: object) -> bool:
         """Record the end of *event* for *subject*; return True if there was an occurrence since the last call.
 
         The end is logged at INFO, as *message* with counts. The end of a flapping event is logged once it is steady.
@@ -73,7 +75,7 @@ class LogLimits:
         episode = self._episodes.get(event, {}).get(subject)
         if episode is None or episode.over_at is not None:
             return False
-        line = episode.recovers(_now(), message % args)
+        line = episode.recovers(_now(), message, args)
         self._look_again()
         if line is None:
             episode.logger.debug(message, *args)
@@ -128,11 +130,12 @@ class LogLimits:
 
 
 class _Line(NamedTuple):
-    logger: Log | logging.Logger
-    text: str
+    logger: Log
+    message: str
+    args: tuple[object, ...]
 
     def write(self) -> None:
-        self.logger.info("%s", self.text)
+        self.logger.info(self.message, *self.args)
 
 
 class _Episode:
@@ -152,7 +155,7 @@ class _Episode:
         "times",
     )
 
-    def __init__(self, logger: Log | logging.Logger, now: float, level: int) -> None:
+    def __init__(self, logger: Log, now: float, level: int) -> None:
         self.logger = logger
         self._steady_s = STEADY_S
         self._begin(now, level)
@@ -167,7 +170,7 @@ class _Episode:
         """True if the last line is about the end."""
         self._logged_at = now
         self._level = level
-        self._end = ""
+        self._end: tuple[str, tuple[object, ...]] = "", ()
         self._flaps = False
 
     def occurs(self, now: float, level: int) -> bool:
@@ -183,24 +186,27 @@ class _Episode:
         self._level, self._logged_at = max(level, self._level), now
         return True
 
-    def recovers(self, now: float, text: str) -> _Line | None:
+    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> _Line | None:
         """Record the recovery; return its line if the line must be logged immediately."""
-        self.over_at, self._end = now, text
+        self.over_at, self._end = now, (message, args)
         if self._flaps:
             return None
         self._flaps = True
         return self.ends("", "")
 
-    def ends(self, event: str, subject: str) -> _Line:
+    def ends(self, event: str, subject: Subject) -> _Line:
         """Return the final line: the recovery, or `.ended` after a time without occurrences."""
         self.is_told = True
         ended_at = self.last_at if self.over_at is None else self.over_at
-        text = f"{event}.ended{subject and f' {subject}'}" if self.over_at is None else self._end
-        return _Line(self.logger, text + self.counts(ended_at))
+        if self.over_at is not None:
+            message, args = self._end
+        else:
+            message, args = (f"{event}.ended %s", (subject,)) if subject else (f"{event}.ended", ())
+        return _Line(self.logger, f"{message} %s", (*args, self.counts(ended_at)))
 
-    def counts(self, at: float) -> str:
-        """Return the suffix of each line but the first."""
-        return f" times={self.times} for_s={at - self.began_at:.1f}"
+    def counts(self, at: float) -> Pairs:
+        """Return the last pairs of each line but the first."""
+        return Pairs(times=self.times, for_s=round(at - self.began_at, 1))
 
     def due_at(self) -> float:
         """Return the time at which the episode ends or expires."""

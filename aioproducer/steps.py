@@ -17,7 +17,7 @@ from functools import partial, wraps
 from threading import get_ident
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
-from aioproducer.escaping import escaped
+from aioproducer.logfmt import formatted
 
 MOST_NESTED: Final = 20
 """Maximum depth of nested step ends: user code at the end of a step may start another step. Beyond this depth the event loop
@@ -137,20 +137,15 @@ def _running_loop() -> Any:
     return events._get_running_loop()  # noqa: SLF001 - documented; returns None without a loop
 
 
-def _shown(argument: object) -> object:
-    """Return *argument*, or its escaped text if the text is unprintable, so that texts of peers forge no log line."""
-    if isinstance(argument, int | float):
-        return argument
-    text = str(argument)
-    return argument if text.isprintable() else escaped(text)
-
-
 _FRAMES: Final = 3
 """`_record`, `contained` and `Log.log` are between `findCaller` and the caller."""
 
 
 class Log:
-    """Logger of a module. Handlers run at the end of a step, and their exceptions are contained."""
+    """Logger of a module. Handlers run at the end of a step, and their exceptions are contained.
+
+    A message is logfmt (`formatted`), and its pairs are attributes of the log record, as those of `extra=` are.
+    """
 
     __slots__ = ("_logger",)
 
@@ -200,6 +195,8 @@ class Log:
         logger = self._logger
         path, line, function, _ = logger.findCaller(stacklevel=stacklevel + _FRAMES)
         exc_info = None if error is None else (type(error), error, error.__traceback__)
-        shown = tuple(map(_shown, arguments))
-        record = logger.makeRecord(logger.name, level, path, line, message, shown, exc_info, function)
+        message, texts, fields = formatted(message, arguments)  # texts of peers forge no line and no field
+        record = logger.makeRecord(logger.name, level, path, line, message, texts, exc_info, function)
+        taken = {*vars(record), "message", "asctime"}  # with those of a record factory; `extra=` would raise
+        vars(record).update({f"{key}_" if key in taken else key: value for key, value in fields.items()})
         step_here().call(logger.handle, record)

@@ -17,6 +17,7 @@ from aioproducer.errors import (
 from aioproducer.intake.checks import check_timeout
 from aioproducer.lifecycle import Lifecycle, State
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.steps import Log
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def _timeout(timeout_s: float | None) -> float | None:
 
 def _left_open(producer: Transactional, error: ProducerError) -> None:
     engine = producer._engine  # noqa: SLF001 - our own
-    subject = f"transactional_id={producer.config.transactional_id}"
+    subject = Pairs(transactional_id=producer.config.transactional_id)
     (engine.limits if engine is not None else LogLimits()).log(
         log,
         logging.WARNING,

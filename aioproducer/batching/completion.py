@@ -19,6 +19,7 @@ from aioproducer.batching.topic import failure_of_missing
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.record_batch import RecordColumns, Records
 from aioproducer.records.sizes import BATCH_OVERHEAD, BOUND_SPARE
@@ -367,7 +368,7 @@ class BatchCompletion:
         self.limits.log(
             log,
             logging.DEBUG if is_wanted else logging.WARNING,
-            f"topic={batch.topic_partition.topic} error={kind}",
+            Pairs(topic=batch.topic_partition.topic, error=kind),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
             batch.topic_partition,
             len(batch),

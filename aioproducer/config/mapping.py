@@ -23,7 +23,6 @@ from aioproducer.config.names import (
     unknown,
 )
 from aioproducer.config.references import References
-from aioproducer.escaping import escaped
 from aioproducer.steps import Log
 
 log: Final = Log(__name__)
@@ -74,11 +73,11 @@ class Reading:
     def log(self) -> None:
         """Log the names without effect; values are never logged."""
         for name in self.without_effect:
-            log.warning("config.without_effect name=%s", escaped(name))
+            log.warning("config.without_effect name=%s", name)
         for name, by in self.ignored.items():
-            log.warning("config.ignored name=%s by=%s", escaped(name), escaped(by))
+            log.warning("config.ignored name=%s by=%s", name, by)
         if self.of_others:
-            log.warning("config.other_clients names=%s", escaped(",".join(self.of_others)))
+            log.warning("config.other_clients names=%s", ",".join(self.of_others))
 
 
 def read_mapping(

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from aioproducer.errors import ConfigError
-from aioproducer.escaping import escaped
 from aioproducer.steps import Log
 
 log: Final = Log(__name__)
@@ -231,7 +230,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
             if not switches_nothing_on(value):
                 mistakes.append(f"{name} = {value!r}: {REFUSED[dotted]}")
         elif dotted in WITHOUT_EFFECT:
-            log.warning("config.without_effect name=%s", escaped(name))
+            log.warning("config.without_effect name=%s", name)
         else:
             mistakes.append(unknown(name, known))
     if mistakes:

@@ -11,7 +11,6 @@ from aioproducer.backoff import Backoff
 from aioproducer.config.security_kinds import MECHANISMS
 from aioproducer.config.security_options import SecurityOptions, parts_of_protocol
 from aioproducer.errors import ConfigError
-from aioproducer.escaping import escaped
 from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
@@ -206,7 +205,7 @@ def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSetting
             raise ConfigError(f"sasl_jaas_config: keyTab cannot be read: {error}") from error
     unknown = jaas.keys() - _KERBEROS_IGNORED - {"serviceName", "keyTab", "principal"}
     for name in sorted(unknown):
-        log.warning("config.without_effect name=sasl_jaas_config:%s", escaped(name))
+        log.warning("config.without_effect name=sasl_jaas_config:%s", name)
     return KerberosSettings(service, jaas.get("principal"), keytab)
 
 

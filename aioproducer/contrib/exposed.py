@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from aioproducer import Producer, State
 from aioproducer.contrib.threads import ThreadedProducer
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 Report = dict[str, dict[Any, Any]]
 """What `metrics()` returns."""
@@ -56,8 +56,8 @@ class Exposed:
                 continue
             try:
                 reports.append((client_id, each.metrics()))
-            except Exception:  # whatever it is: the registry tells of others, too
+            except Exception as error:
                 if each not in self._failed:
-                    log.warning("metrics.failed client_id=%s", client_id, exc_info=True)
+                    log.warning("metrics.failed client_id=%s", client_id, exc_info=error)
                 self._failed.add(each)
         return reports

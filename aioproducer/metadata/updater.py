@@ -24,6 +24,7 @@ from aioproducer.errors import (
     RebootstrapRequired,
 )
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metadata.last_connection import LastConnection
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
@@ -123,7 +124,7 @@ class MetadataUpdater:
                 pause_s = backoff.delay_s(attempts)
                 if _now() + pause_s >= until or self._source.is_refused:
                     raise
-                self._limits.log(log, logging.WARNING, "", "metadata.failed topics=0 error=%s", error)
+                self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", 0, error)
             else:
                 return
             attempts += 1
@@ -385,7 +386,7 @@ class MetadataUpdater:
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error
             if error is not None:
-                subject = f"topic={topic} error={error.__name__}"
+                subject = Pairs(topic=topic, error=error.__name__)
                 self._limits.log(log, logging.WARNING, subject, "metadata.topic_error %s", subject)
         log.debug("metadata.changed version=%d changed_topics=%d", snapshot.version, len(changed))
         self._on_update(snapshot, changed)

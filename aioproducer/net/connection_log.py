@@ -7,6 +7,7 @@ from typing import Final
 
 from aioproducer.errors import ConnectionFailed
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection_protocol import ConnectionProtocol, caused
 from aioproducer.net.in_flight import Call
@@ -46,7 +47,7 @@ class ConnectionLog:
     def throttle(self, now: float, limits: LogLimits) -> None:
         """Log the start of a throttle, or the first response after it without a throttle."""
         until, address = self._connection.throttled_until, self._connection.address
-        subject = f"node_id={self._connection.node_id}"
+        subject = Pairs(node_id=self._connection.node_id)
         if until > self.throttled_until and until - now >= LONG_THROTTLE_S:
             self.throttled_until = until
             limits.log(
@@ -66,7 +67,12 @@ class ConnectionLog:
         """Log an internal error, and return the error that closes the connection."""
         connection = self._connection
         limits.log(
-            log, logging.ERROR, str(connection), "connection.bug connection=%s", connection, error=error
+            log,
+            logging.ERROR,
+            Pairs(connection=connection),
+            "connection.bug connection=%s",
+            connection,
+            error=error,
         )
         return self._closed_by(error)
 
@@ -76,7 +82,7 @@ class ConnectionLog:
         limits.log(
             log,
             logging.ERROR,
-            str(connection),
+            Pairs(connection=connection),
             "connection.handler_failed connection=%s",
             connection,
             error=error,

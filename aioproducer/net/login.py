@@ -16,6 +16,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailed,
 )
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.net.address import Address
 from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
@@ -214,7 +215,7 @@ class Session:
                 if _now() + delay_s >= ends_at:
                     raise
                 if not attempt:
-                    subject = f"address={self._connection.address}"
+                    subject = Pairs(address=self._connection.address)
                     self._connection.limits.log(
                         log, logging.WARNING, subject, "connection.login_delayed %s error=%s", subject, error
                     )

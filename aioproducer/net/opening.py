@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, RebootstrapRequired, UnsupportedVersion
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -141,7 +142,7 @@ def _tell_silence(connection: Connection) -> None:
     connection.limits.log(
         log,
         logging.WARNING,
-        f"broker={connection}",
+        Pairs(broker=connection),
         "connection.silent broker=%s for_s=%g hint=%r",
         connection,
         SILENT_S,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -143,7 +144,7 @@ class Pool:
                 self._limits.log(
                     log,
                     logging.INFO,
-                    f"node_id={node_id}",
+                    Pairs(node_id=node_id),
                     "connection.moved node_id=%d address=%s new_address=%s",
                     *(node_id, node.address, address),
                 )
@@ -311,7 +312,7 @@ class Pool:
         self._limits.log(
             log,
             logging.WARNING,
-            f"node_id={node_id}",
+            Pairs(node_id=node_id),
             "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
             *(node_id, node.address, node.failures, retry_in_s, error),
             event="connection.lost",
@@ -325,7 +326,7 @@ class Pool:
         _, newest = connection.versions.offered.get(ApiVersionsRequest.API_KEY, (0, 0))
         self._checks_node = newest >= NODE_CHECK
         node.connection, node.failures, node.last_error, node.refused_since = connection, 0, None, None
-        subject = f"node_id={connection.node_id}"
+        subject = Pairs(node_id=connection.node_id)
         if not self._limits.over(
             "connection.lost", subject, "connection.opened %s address=%s", subject, node.address
         ):
@@ -350,7 +351,7 @@ class Pool:
             self._limits.log(
                 log,
                 logging.WARNING,
-                f"node_id={node_id}",
+                Pairs(node_id=node_id),
                 "connection.lost node_id=%d address=%s retry_in_s=%.3f error=%s",
                 *(node_id, node.address, retry_in_s, error),
             )
@@ -395,7 +396,7 @@ class Pool:
                 self._limits.log(
                     log,
                     logging.INFO,
-                    f"node_id={connection.node_id}",
+                    Pairs(node_id=connection.node_id),
                     "connection.idle node_id=%d address=%s",
                     *(connection.node_id, connection.address),
                 )

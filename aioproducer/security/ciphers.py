@@ -64,7 +64,7 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
     elif hasattr(context, "set_ciphersuites"):  # Python 3.15
         context.set_ciphersuites(":".join(newer))
     else:
-        log.warning("security.cipher_suites.of_tls_1_3 limited=False")
+        log.warning("security.cipher_suites.of_tls_1_3 limited=%s", False)
 
 
 def _is_unsafe(cipher: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.escaping import LONGEST_TEXT, escaped
+from aioproducer.logfmt import Pairs
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
@@ -169,7 +170,7 @@ class AnswerHandler:
                 self._limits.log(
                     log,
                     logging.WARNING,
-                    f"topic={batch.topic_partition.topic}",
+                    Pairs(topic=batch.topic_partition.topic),
                     "batch.restamp partition=%s stamp=%s error=%s",
                     batch.topic_partition,
                     batch.sequence,
@@ -180,7 +181,7 @@ class AnswerHandler:
                 self._limits.log(
                     log,
                     logging.WARNING,
-                    f"topic={batch.topic_partition.topic}",
+                    Pairs(topic=batch.topic_partition.topic),
                     "batch.split partition=%s records=%d bytes=%d",
                     batch.topic_partition,
                     len(batch),

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from aioproducer.logfmt import Pairs
 from aioproducer.metrics.counters import Traffic
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.decision_records import Decided, Share
 from aioproducer.spark.delivery import BatchId
+from aioproducer.steps import Log
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-log: Final = logging.getLogger("aioproducer.spark")
+logger: Final = logging.getLogger("aioproducer.spark")
+log: Final = Log(logger.name)
 
 Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 
@@ -59,8 +62,8 @@ class TaskReport(WriterCommitMessage):
     """Of keys and values."""
     bad: BadRows | None = field(default=None, kw_only=True)
     """None: there were none."""
-    unchecked: str = field(default="", kw_only=True)
-    """Topic, and the reason why its time limits could not be read; empty if the limits were read."""
+    unchecked: tuple[str, ...] = field(default=(), kw_only=True)
+    """Topic, and the error of reading its time limits; empty if the limits were read."""
     name: str = field(default="", kw_only=True)
     """Name of the query, or description of the job; empty without a name."""
     number: str = field(default="", kw_only=True)
@@ -125,7 +128,7 @@ def origin(context: TaskContext) -> dict[str, Any]:
 def log_skipped(batch: BatchId) -> None:
     """Say that Spark has replayed a batch that is committed, and that nothing of it was written again."""
     _be_heard()
-    log.info("spark.batch.skipped batch=%d of=%r", batch.number, batch.name)
+    log.info("spark.batch.skipped batch=%d of=%s", batch.number, batch.name)
 
 
 def log_not_aborted(error: BaseException) -> None:
@@ -138,7 +141,7 @@ def log_not_aborted(error: BaseException) -> None:
 def log_topic_unchecked(topic: str, reason: str) -> None:
     """Log that the settings of the topic of decisions could not be checked."""
     _be_heard()
-    log.warning("spark.decision_topic.unchecked topic=%s reason=%r", topic, reason)
+    log.warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)
 
 
 _slow: Final[set[str]] = set()
@@ -152,7 +155,7 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
     _slow.add(batch.name)
     _be_heard()
     log.warning(
-        "spark.batch.slow batch=%d of=%r seconds=%.0f fails_after=%.0f",
+        "spark.batch.slow batch=%d of=%s seconds=%.0f fails_after=%.0f",
         batch.number,
         batch.name,
         age_s,
@@ -165,7 +168,7 @@ def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) 
     _be_heard()
     log.log(
         level,
-        "spark.batch.may_be_doubled batch=%d of=%r prefix=%r reason=%r",
+        "spark.batch.may_be_doubled batch=%d of=%s prefix=%s reason=%s",
         batch.number, batch.name, prefix, reason,
     )  # fmt: skip
 
@@ -178,20 +181,20 @@ def log_committed(messages: Messages, batch_id: int | None = None, name: str = "
     _be_heard()
     reports = _reports(messages)
     log.info("spark.batch.committed %s", _told(reports, batch_id, name))
-    for reason in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
-        _log_unchecked(reason)
+    for topic, error in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
+        _log_unchecked(topic, error)
     if bad := [each.bad for each in reports if each.bad]:
         rows = sum(each.rows for each in bad)
         log.warning(
-            "spark.batch.bad_rows %s rows=%d topic=%r reason=%r",
-            _which(reports, batch_id), rows, bad[0].topic, bad[0].reason,
+            "spark.batch.bad_rows %s rows=%d topic=%s reason=%s",
+            Pairs(**_which(reports, batch_id)), rows, bad[0].topic, bad[0].reason,
         )  # fmt: skip
 
 
 @lru_cache(maxsize=16)
-def _log_unchecked(reason: str) -> None:
+def _log_unchecked(topic: str, error: str) -> None:
     """Log, once per process, that rows of a topic were sent without a check of their times."""
-    log.warning("spark.timestamps.unchecked %s", reason)
+    log.warning("spark.timestamps.unchecked topic=%s error=%s", topic, error)
 
 
 def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "") -> None:
@@ -212,28 +215,26 @@ def log_source_option(name: str) -> None:
 def log_unchecked(reason: str) -> None:
     """Log that the driver had no answer about the login and the topics of a write; the tasks start unchecked."""
     _be_heard()
-    log.warning("spark.driver.unchecked reason=%r", reason)
+    log.warning("spark.driver.unchecked reason=%s", reason)
 
 
 def _reports(messages: Messages) -> list[TaskReport]:
     return [each for each in messages if isinstance(each, TaskReport)]  # None stands for a task that failed
 
 
-def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> str:
+def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> Pairs:
     rows = sum(each.rows for each in reports)
     size = sum(each.bytes for each in reports)
-    name = next((each.name for each in reports if each.name), name)
+    name = next((each.name for each in reports if each.name), name) or "-"
     execution = next((each.execution for each in reports if each.execution), "-")
     traffic = [sum(column) for column in zip(Traffic(), *(each.traffic for each in reports), strict=True)]
     retries, throttle_ms, sent_bytes, plain_bytes = traffic
-    rate = f"{sent_bytes / plain_bytes:.3f}" if plain_bytes else "-"
+    rate = round(sent_bytes / plain_bytes, 3) if plain_bytes else "-"
     partitions, offsets = _written(reports)
-    return (
-        f"{_which(reports, batch_id)} rows={rows} bytes={size} tasks={len(reports)}"
-        f" name={repr(name) if name else '-'} execution={execution}"
-        f" retries={retries} throttle_ms={throttle_ms} compression_rate={rate}"
-        f" partitions={partitions} offsets={offsets}"
-    )
+    return Pairs(
+        **_which(reports, batch_id), rows=rows, bytes=size, tasks=len(reports), name=name, execution=execution,
+        retries=retries, throttle_ms=throttle_ms, compression_rate=rate, partitions=partitions, offsets=offsets,
+    )  # fmt: skip
 
 
 def _written(reports: Sequence[TaskReport]) -> tuple[int, str]:
@@ -256,10 +257,10 @@ def _written(reports: Sequence[TaskReport]) -> tuple[int, str]:
     return partitions, ",".join(listing)
 
 
-def _which(reports: Sequence[TaskReport], batch_id: int | None) -> str:
+def _which(reports: Sequence[TaskReport], batch_id: int | None) -> dict[str, object]:
     query = next((each.query_id for each in reports if each.query_id), "-")
     number = next((each.number for each in reports if each.number), "-")
-    return f"query={query} batch={number if batch_id is None else batch_id}"
+    return {"query": query, "batch": number if batch_id is None else batch_id}
 
 
 def _be_heard() -> None:
@@ -269,9 +270,9 @@ def _be_heard() -> None:
     what is below a warning would be lost. If Spark collects the log (spark.sql.pyspark.worker.logging.enabled), it has
     a handler there, and no level.
     """
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
-    if not log.hasHandlers():
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
+        logger.addHandler(handler)

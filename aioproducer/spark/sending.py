@@ -38,7 +38,7 @@ class Sent:
     offsets: Mapping[TopicPartition, OffsetRange]
     """Where records are, dead letters among them."""
     bad: BadRows | None
-    unchecked: str = ""
+    unchecked: tuple[str, ...] = ()
     """Topic, and the reason why its time limits could not be read."""
     traffic: Traffic = field(default=Traffic())
     """Totals of the producer while it sent these rows."""
@@ -94,7 +94,7 @@ class Sending:
         self._window = window_of
         self._pace = pace
         self._piece_bytes = PIECE_BYTES if pace is None else min(PIECE_BYTES, pace.piece_bytes)
-        self._unchecked = ""
+        self._unchecked: tuple[str, ...] = ()
         self._in_flight: deque[_Piece] = deque()
         self._outcome = Outcome()
         self._bad: BadRows | None = None

@@ -33,7 +33,7 @@ class TimeWindow(NamedTuple):
 
     past: Limit | None = None
     future: Limit | None = None
-    unchecked: str = ""
+    unchecked: tuple[str, ...] = ()
     """Reason if the settings of the topic could not be read."""
 
 

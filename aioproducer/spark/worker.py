@@ -192,7 +192,7 @@ class Worker:
             try:
                 return time_window(await clients.topics.topic_settings(topic, SETTINGS))
             except UNCHECKED as error:
-                return TimeWindow(unchecked=f"topic={topic!r} error={type(error).__name__}: {error}")
+                return TimeWindow(unchecked=(topic, f"{type(error).__name__}: {error}"))
 
     @contextmanager
     def transactional(

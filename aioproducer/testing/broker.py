@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 import struct
@@ -15,6 +14,7 @@ from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
+from aioproducer.steps import Log
 from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call
@@ -25,7 +25,7 @@ from aioproducer.testing.sasl.session import Session
 from aioproducer.testing.state import ClusterState
 from aioproducer.testing.tls_stream import Reader, TlsStream, Writer
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 """Kafka's default for `socket.request.max.bytes`."""

@@ -27,6 +27,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.log_limits import LogLimits
+from aioproducer.logfmt import Pairs
 from aioproducer.metadata.last_connection import LEAST_GAP_S
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
@@ -440,7 +441,7 @@ class Coordinators:
         concurrent = isinstance(error, ConcurrentTransactions)
         pause_s = (MARKERS_BACKOFF if concurrent else self._backoff).delay_s(attempt)
         if not concurrent:
-            subject = f"api={api.name} key={key}"
+            subject = Pairs(api=api.name, key=key)
             self._limits.log(
                 log,
                 logging.INFO,

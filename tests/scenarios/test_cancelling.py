@@ -152,7 +152,7 @@ class TestFutures:
             lines = [each for each in caplog.messages if each.startswith("batch.failed")]
             assert len(lines) == 1, "one line per batch, not per record"
             assert "records=50" in lines[0]
-            assert "error=TopicAuthorizationFailed" in lines[0]
+            assert 'error="TopicAuthorizationFailed: ' in lines[0]
             assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 50
             assert sum(isinstance(each, TopicAuthorizationFailed) for each in spy.heard) == 50
 

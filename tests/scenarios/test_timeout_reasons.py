@@ -247,7 +247,7 @@ async def test_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) 
     lines = caplog.messages
     assert "node.waiting node_id=1 reason=connecting" in lines
     [waiting] = [each for each in lines if each.startswith("close.waiting")]
-    assert " oldest=orders-0 last_error=None reason=connecting detail='node 1 is not connected: " in waiting
+    assert ' oldest=orders-0 last_error=None reason=connecting detail="node 1 is not connected: ' in waiting
 
 
 @story

@@ -237,7 +237,7 @@ def test_the_driver_says_what_was_written(
         spark.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
     line = spark_log.wait_for("spark.batch.committed")
     assert re.search(r" INFO aioproducer\.spark: spark\.batch\.committed query=- batch=- rows=1000 ", line)
-    assert " bytes=10000 tasks=2 name='nightly' " in line
+    assert " bytes=10000 tasks=2 name=nightly " in line
     assert re.search(
         r" execution=\d+ retries=0 throttle_ms=\d+ compression_rate=0\.\d+ partitions=3 offsets=", line
     )

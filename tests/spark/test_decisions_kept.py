@@ -154,7 +154,7 @@ def test_running_query_changes_guarantee_and_prefix(
     run(None)
     run("kept-a")
     query = json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
-    line = spark_log.wait_for(f"spark.batch.may_be_doubled batch=1 of='query {query}' prefix='kept-a'")
+    line = spark_log.wait_for(f'spark.batch.may_be_doubled batch=1 of="query {query}" prefix=kept-a')
     assert "WARNING" in line
     assert "no decision yet" in line
     run("kept-b")

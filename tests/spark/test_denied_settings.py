@@ -77,9 +77,7 @@ def test_jobs_continue_without_the_right_to_describe_configs(
             .save()
         )
     assert "TopicAuthorizationFailed" in spark_log.wait_for("spark.decision_topic.unchecked")
-    assert f"topic='{ROWS}' error=TopicAuthorizationFailed" in spark_log.wait_for(
-        "spark.timestamps.unchecked"
-    )
+    assert f'topic={ROWS} error="TopicAuthorizationFailed' in spark_log.wait_for("spark.timestamps.unchecked")
     records = read_with_librdkafka(denying.bootstrap_servers, ROWS, isolation_level="read_committed")
     assert [each.value for each in records] == [b"0", b"1"] * 2, "20 days ago, and now"
     letters = read_with_librdkafka(denying.bootstrap_servers, LETTERS, isolation_level="read_committed")

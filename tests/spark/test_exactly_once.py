@@ -361,7 +361,7 @@ def test_a_job_is_written_once_and_its_rerun_is_skipped(
     before, after = TASKS[guarantee]
     save(job, records(before), guarantee, jobId="nightly-7")
     save(job, records(after), guarantee, jobId="nightly-7")
-    spark_log.wait_for("spark.batch.skipped batch=0 of='job nightly-7'")
+    spark_log.wait_for('spark.batch.skipped batch=0 of="job nightly-7"')
     job.check(1_000)
     with pytest.raises(PySparkException, match="needs the option jobId here"):
         save(job, records(before), guarantee)
@@ -389,5 +389,5 @@ def test_foreach_batch_knows_its_batches(job: Job, guarantee: str, spark_log: Sp
     with pytest.raises(PySparkException, match="the rest of the function"):
         query().awaitTermination(90)
     assert query().awaitTermination(90)
-    spark_log.wait_for("spark.batch.skipped batch=1 of='query ")
+    spark_log.wait_for('spark.batch.skipped batch=1 of="query ')
     job.check()

@@ -119,7 +119,7 @@ def test_query_has_name_in_log_line_and_listener(
     assert query.name == "orders"
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 10
     line = spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=10 ")
-    assert " name='orders' execution=" in line
+    assert " name=orders execution=" in line
     assert "without_effect" not in spark_log.text()
 
 
@@ -178,7 +178,7 @@ def test_output_mode_update_goes_through_foreach_batch(
     )
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 97
     line = spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=97 ")
-    assert " name='counts' " in line
+    assert " name=counts " in line
 
 
 @needs_stream_sink

@@ -5,27 +5,30 @@ import logging
 
 import pytest
 
-from aioproducer.log_limits import MAX_EPISODES, OTHERS, REMINDER_S, STEADY_S, LogLimits
+from aioproducer.log_limits import MAX_EPISODES, OTHERS, REMINDER_S, STEADY_S, LogLimits, Subject
+from aioproducer.logfmt import Pairs
+from aioproducer.steps import Log
 from aioproducer.testing import in_virtual_time
 
-log = logging.getLogger("aioproducer.tests.limits")
+logger = logging.getLogger("aioproducer.tests.limits")
+log = Log(logger.name)
 
 
 @pytest.fixture(autouse=True)
 def level(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, log.name)
+    caplog.set_level(logging.INFO, logger.name)
 
 
-def occur(limits: LogLimits, subject: str = "", level: int = logging.WARNING) -> None:
+def occur(limits: LogLimits, subject: Subject = "", level: int = logging.WARNING) -> None:
     limits.log(log, level, subject, "disk.full free=%d", 7)
 
 
-def recover(limits: LogLimits, subject: str = "") -> bool:
+def recover(limits: LogLimits, subject: Subject = "") -> bool:
     return limits.over("disk.full", subject, "disk.recovered free=%d", 99)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    lines = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == log.name]
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == logger.name]
     caplog.clear()
     return lines
 
@@ -53,7 +56,7 @@ async def test_repeated_event_is_logged_first_every_30_s_and_at_end(
 @in_virtual_time
 async def test_single_event_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
     limits = LogLimits()
-    occur(limits, "topic=a")
+    occur(limits, Pairs(topic="a"))
     await asyncio.sleep(2 * REMINDER_S)
     limits.close()
     assert told(caplog) == [("WARNING", "disk.full free=7")]
@@ -129,7 +132,7 @@ async def test_higher_level_is_logged_at_once(caplog: pytest.LogCaptureFixture) 
 async def test_subjects_are_limited_separately_up_to_a_bound(caplog: pytest.LogCaptureFixture) -> None:
     limits = LogLimits()
     for number in range(1_000):
-        occur(limits, f"topic={number % 500}")
+        occur(limits, Pairs(topic=number % 500))
     assert len(told(caplog)) == MAX_EPISODES + 1
     await asyncio.sleep(REMINDER_S)
     ends = told(caplog)
@@ -157,7 +160,7 @@ async def test_close_logs_counts_and_sets_no_timer(caplog: pytest.LogCaptureFixt
 
 @in_virtual_time
 async def test_suppressed_lines_are_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, log.name)
+    caplog.set_level(logging.DEBUG, logger.name)
     limits = LogLimits()
     for _ in range(2):
         occur(limits)
@@ -176,12 +179,12 @@ async def test_handler_may_log_the_same_event(caplog: pytest.LogCaptureFixture) 
                 occur(limits)
 
     handler = Again()
-    log.addHandler(handler)
+    logger.addHandler(handler)
     try:
         occur(limits)
         await asyncio.sleep(REMINDER_S)
     finally:
-        log.removeHandler(handler)
+        logger.removeHandler(handler)
         limits.close()
     texts = ["disk.full free=7", "disk.full.ended times=2 for_s=0.0"]
     assert sorted(text for _, text in told(caplog)) == sorted(texts * 2)

@@ -244,7 +244,7 @@ def test_log_line_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
     Log("aioproducer.test").warning(
         "event name=%s error=%s count=%d", "a\nCRITICAL forged", ValueError("\x1b[2J"), 3
     )
-    assert caplog.messages == ["event name=a\\nCRITICAL forged error=\\u001b[2J count=3"]
+    assert caplog.messages == ['event name="a\\nCRITICAL forged" error="\\u001b[2J" count=3']
 
 
 def test_signal_at_any_bytecode_of_a_step_leaves_no_step_open() -> None:

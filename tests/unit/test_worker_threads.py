@@ -270,7 +270,7 @@ class TestNoThread:
         for _ in range(5):
             await threads.run_anyway(int)
         [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
-        assert warning.message.startswith("threads.unavailable name=aioproducer tests error=RuntimeError(")
+        assert warning.message.startswith('threads.unavailable name="aioproducer tests" error="RuntimeError(')
 
 
 class TestErrors:

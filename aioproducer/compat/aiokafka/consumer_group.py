@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
+from aioproducer.steps import Log
 from aioproducer.transactions.offsets import GroupMetadata
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 KNOWN: Final = ("0.11.", "0.12.", "0.13.", "0.14.")
 """The releases of aiokafka whose coordinator was looked at; `tests/kafka` has the newest."""

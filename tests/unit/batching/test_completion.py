@@ -106,7 +106,7 @@ async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
     assert rig.witness.failures == [(batch, 2, SPOILT)]
     assert nothing_is_left(rig)
     assert caplog.messages == [
-        "batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False error=InvalidRecord: spoilt"
+        'batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False error="InvalidRecord: spoilt"'
     ]
     assert next_sequence(rig) == BUMPED
 

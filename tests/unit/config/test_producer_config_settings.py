@@ -89,7 +89,7 @@ class TestSettings:
         _ = configure(request_timeout_ms=100)
         assert not caplog.records
         _ = configure(request_timeout_ms=30)
-        assert "config.doubtful name=request_timeout_ms value=30 reason='it is in milliseconds" in caplog.text
+        assert 'config.doubtful name=request_timeout_ms value=30 reason="it is in milliseconds' in caplog.text
 
     @pytest.mark.parametrize(("acks", "number"), [("all", -1), (0, 0), (1, 1)])
     def test_sending(self, acks: str | int, number: int) -> None:

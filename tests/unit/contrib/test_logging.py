@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from aioproducer import ConfigError
 from aioproducer.contrib.logging import JsonFormatter, KafkaHandler
+from aioproducer.steps import Log
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.logging_rig import logged, messages
 
@@ -235,7 +237,6 @@ def test_queue_listener_feeds_the_handler(kafka_cluster: ThreadedCluster, logger
 
 
 def test_structlog_events_become_fields(kafka_cluster: ThreadedCluster, logger: logging.Logger) -> None:
-    structlog = pytest.importorskip("structlog")
     handler = KafkaHandler("logs", kafka_cluster.bootstrap_servers)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=structlog.processors.JSONRenderer()))
     logger.addHandler(handler)
@@ -265,12 +266,50 @@ def test_extra_fields_keep_the_standard_ones() -> None:
     assert fields["time"] != "never"
 
 
-def test_samples_of_the_page_send(kafka_cluster: ThreadedCluster) -> None:
+def programs_of_the_page(cluster: ThreadedCluster) -> list[subprocess.CompletedProcess[str]]:
+    """Run each program of docs/log-handler.md with the addresses of *cluster*."""
     page = (Path(__file__).parents[3] / "docs/log-handler.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(programs) == 3
-    for program in programs:
-        here = program.replace("localhost:9092", kafka_cluster.bootstrap_servers)
-        ended = subprocess.run([sys.executable, "-c", here], capture_output=True, timeout=60, check=True)
-        assert ended.stderr == b""
-    assert [each.get("order_id") for each in logged(kafka_cluster)] == [7, 7, 7]
+    return [
+        subprocess.run(
+            [sys.executable, "-c", each.replace("localhost:9092", cluster.bootstrap_servers)],
+            capture_output=True, timeout=60, check=True, text=True,
+        )
+        for each in programs
+    ]  # fmt: skip
+
+
+def test_samples_of_the_page_run(kafka_cluster: ThreadedCluster) -> None:
+    *sending, printing = programs_of_the_page(kafka_cluster)
+    assert [each.stderr for each in sending] == ["", "", ""]
+    records = [record.value or b"" for record in kafka_cluster.records("logs", 0)]
+    assert records.pop() == b"order placed"
+    assert [json.loads(each)["order_id"] for each in records] == [7, 7, 7]
+    (opened,) = (
+        line for line in map(json.loads, printing.stderr.splitlines()) if line.get("event") == "connection.opened"
+        and line["node_id"] >= 0
+    )  # fmt: skip
+    assert opened["message"] == f"connection.opened node_id=1 address={kafka_cluster.bootstrap_servers}"
+    assert (opened["node_id"], opened["address"]) == (1, kafka_cluster.bootstrap_servers)
+
+
+def test_structlog_has_the_fields_of_own_events(caplog: pytest.LogCaptureFixture) -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+    Log("aioproducer.tests").warning(
+        "batch.retry partition=%s attempt=%d error=%s: %s", "orders-3", 2, "E", "no way"
+    )
+    (record,) = caplog.records
+    del record.message  # of pytest's formatter
+    assert json.loads(formatter.format(record)) == {
+        "event": "batch.retry",
+        "level": "warning",
+        "partition": "orders-3",
+        "attempt": 2,
+        "error": "E: no way",
+    }

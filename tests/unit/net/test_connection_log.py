@@ -82,7 +82,7 @@ async def test_internal_error_is_logged_with_its_traceback(
     assert failed.__cause__ is error
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == f"connection.{event} connection={connection}"
+    assert record.getMessage() == f'connection.{event} connection="{connection}"'
     assert record.exc_info is not None
     assert record.exc_info[1] is error
     limits.close()

@@ -278,7 +278,7 @@ class TestCommonName:
         security(security_protocol="SASL_PLAINTEXT", **LOGIN)
         (warning,) = caplog.messages
         assert warning.startswith(
-            "security.weak setting=sasl_mechanism=PLAIN security_protocol=SASL_PLAINTEXT risk="
+            'security.weak setting="sasl_mechanism=PLAIN security_protocol=SASL_PLAINTEXT" risk='
         )
 
 

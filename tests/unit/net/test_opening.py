@@ -108,7 +108,7 @@ async def test_a_bootstrap_address_that_is_silent_may_be_the_wrong_port(
     await asyncio.sleep(10)
     told = [each.getMessage() for each in caplog.records]
     assert len(told) == lines
-    assert all(each.startswith("connection.silent broker=b:1 (bootstrap) for_s=2 hint=") for each in told)
+    assert all(each.startswith('connection.silent broker="b:1 (bootstrap)" for_s=2 hint=') for each in told)
 
 
 async def test_an_address_from_a_broker_can_be_anything() -> None:

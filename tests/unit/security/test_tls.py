@@ -300,7 +300,7 @@ async def test_the_last_good_context_goes_on_with_one_warning(
     await asyncio.sleep(5)
     assert await contexts.context() is good
     (warning,) = caplog.messages
-    assert warning.startswith("security.tls.kept error=ssl_truststore_location = ")
+    assert warning.startswith('security.tls.kept error="ssl_truststore_location = ')
     path.write_text(OTHERS.pem)
     assert await contexts.context() is not good, "what has changed again is tried at once"
     path.unlink()

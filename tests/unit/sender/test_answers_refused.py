@@ -82,7 +82,7 @@ class TestRetried:
         else:
             rig.refuse(batch, NotEnoughReplicas, "too few")
         why = "ConnectionFailed: b1:9092 (node 1): lost" if is_lost else "NotEnoughReplicas: too few"
-        assert f"attempt=1 backoff_s=0.100 deadline_in_s=119.0 error={why}" in caplog.text
+        assert f'attempt=1 backoff_s=0.100 deadline_in_s=119.0 error="{why}"' in caplog.text
 
     @in_virtual_time
     async def test_behind_a_transaction_whose_markers_are_being_written_it_waits_for_milliseconds(
@@ -249,7 +249,7 @@ class TestTakenApart:
         with caplog.at_level(logging.WARNING):
             rig.refuse(batch, OutOfOrderSequenceNumber)
         assert caplog.messages == [
-            f"batch.restamp partition=orders-0 stamp={before} error=OutOfOrderSequenceNumber"
+            f'batch.restamp partition=orders-0 stamp="{before}" error=OutOfOrderSequenceNumber'
         ]
         assert rig.resend() is batch
         assert before is not None

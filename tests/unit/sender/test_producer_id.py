@@ -194,7 +194,7 @@ class TestLog:
             connection.answer(refusal(CoordinatorNotAvailable))
         told = self.told(caplog)
         why = "CoordinatorNotAvailable: the cluster gave no producer id"
-        assert told[0] == ("INFO", f"producer_id.failed attempt=1 retry_in_s=0.100 error={why}")
+        assert told[0] == ("INFO", f'producer_id.failed attempt=1 retry_in_s=0.100 error="{why}"')
         assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (PATIENT_FAILURES - 1), "WARNING"]
 
     @in_virtual_time

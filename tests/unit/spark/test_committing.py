@@ -247,7 +247,7 @@ def test_slow_batch_is_logged_once(here: Here, caplog: pytest.LogCaptureFixture)
         began_at_ms = report.share.began_at_ms - age_ms
         commit(task, [replace(report, share=report.share._replace(began_at_ms=began_at_ms))])
         assert sum("spark.batch.slow" in each for each in caplog.messages) == bool(number)
-    assert "spark.batch.slow batch=1 of='query 8d9f' seconds=16 fails_after=30" in caplog.text
+    assert 'spark.batch.slow batch=1 of="query 8d9f" seconds=16 fails_after=30' in caplog.text
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.LOG, Guarantee.SINGLE])
@@ -439,7 +439,7 @@ def test_two_writes_of_foreach_batch_are_not_a_moved_query(
             commit(task, [here.write(task, value)])
     assert here.seen() == [1, 2, 3, 4, 5, 6]
     (line,) = [each for each in caplog.messages if "may_be_doubled" in each]
-    assert "batch=0 of='query 8d9f' prefix='q' reason=\"the batch is committed under" in line
+    assert 'batch=0 of="query 8d9f" prefix=q reason="the batch is committed under' in line
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -454,7 +454,7 @@ def test_query_that_ran_at_least_once_is_warned_about_once(
         commit(task, [task.run([pa.record_batch({"value": pa.array([b"%d" % number])})])], streams=True)
     (record,) = [each for each in caplog.records if "may_be_doubled" in each.message]
     assert record.levelname == "WARNING"
-    assert "batch=7 of='query 8d9f' prefix='p' reason='the query has no decision yet" in record.message
+    assert 'batch=7 of="query 8d9f" prefix=p reason="the query has no decision yet' in record.message
     here.restart("run2")
     here.number = 12
     task = here.task()

@@ -204,7 +204,7 @@ async def test_settings_that_are_not_described_are_one_warning(
         await check_kept(log, "b:1")  # type: ignore[arg-type]
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert record.message.startswith(f"spark.decision_topic.unchecked topic={TOPIC} reason='")
+    assert record.message.startswith(f'spark.decision_topic.unchecked topic={TOPIC} reason="')
 
 
 async def test_settings_that_are_not_described_now_are_an_error() -> None:

@@ -128,7 +128,7 @@ def test_a_driver_without_an_answer_warns_once(
     assert re.match(r"spark\.driver\.unchecked reason=.ConnectionFailed: no bootstrap", caplog.messages[0])
     kafka_cluster.freeze_broker(1)
     check(host, settings(kafka_cluster.bootstrap_servers), ("orders",))
-    assert caplog.messages[1:] == ["spark.driver.unchecked reason='the brokers did not answer in 1 s'"]
+    assert caplog.messages[1:] == ['spark.driver.unchecked reason="the brokers did not answer in 1 s"']
     kafka_cluster.thaw_broker(1)
 
 

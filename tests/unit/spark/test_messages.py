@@ -58,7 +58,7 @@ def test_dead_letters_are_a_warning_with_how_many_and_why(said: pytest.LogCaptur
     log_committed([report("8d9f"), None, *bad], 3)
     assert said.messages == [
         "spark.batch.committed query=8d9f batch=3 rows=30 bytes=3000 tasks=3" + NOTHING,
-        "spark.batch.bad_rows query=8d9f batch=3 rows=5 topic='dead' reason='reason 2'",
+        'spark.batch.bad_rows query=8d9f batch=3 rows=5 topic=dead reason="reason 2"',
     ]
     assert said.records[1].levelno == logging.WARNING
 
@@ -73,7 +73,7 @@ def test_numbers_of_tasks_add_up_in_line(said: pytest.LogCaptureFixture) -> None
     other = written(2, first=7, last=30, traffic=Traffic(1, 2, 100, 1_000))
     log_committed([one, other], 4)
     assert said.messages[0].endswith(
-        " tasks=2 name='orders to kafka' execution=12 retries=4 throttle_ms=42 compression_rate=0.300"
+        ' tasks=2 name="orders to kafka" execution=12 retries=4 throttle_ms=42 compression_rate=0.3'
         " partitions=2 offsets=orders-0:0-9,orders-2:0-30"
     )
 
@@ -154,8 +154,8 @@ def test_the_line_is_said_once_however_logging_is_configured(configuration: str,
 
 
 def test_times_that_nothing_checked_are_one_warning(said: pytest.LogCaptureFixture) -> None:
-    report = TaskReport("8d9f", 10, 1_000, unchecked="topic='orders' error=TopicAuthorizationFailed: no")
+    report = TaskReport("8d9f", 10, 1_000, unchecked=("orders", "TopicAuthorizationFailed: no"))
     for batch in range(2):
         log_committed([report, None, report], batch)
     warned = [each.message for each in said.records if each.levelno == logging.WARNING]
-    assert warned == [f"spark.timestamps.unchecked {report.unchecked}"]
+    assert warned == ['spark.timestamps.unchecked topic=orders error="TopicAuthorizationFailed: no"']

@@ -97,7 +97,7 @@ def test_a_replay_of_what_is_committed_is_skipped_and_read_to_its_end(
     assert next(source, None) is None
     commit(task, [report])
     assert seen(kafka_cluster) == [1]
-    assert "spark.batch.skipped batch=0 of='query 8d9f'" in caplog.messages
+    assert 'spark.batch.skipped batch=0 of="query 8d9f"' in caplog.messages
 
 
 def test_the_next_batch_is_written(kafka_cluster: ThreadedCluster, here: Here) -> None:

@@ -29,7 +29,7 @@ def test_of_a_micro_batch_each_task_has_reported(caplog: pytest.LogCaptureFixtur
 def test_option_names_query_of_batch_without_report(caplog: pytest.LogCaptureFixture) -> None:
     writer = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")), "orders")
     writer.abort([None], 3)
-    assert "batch=3 rows=0 bytes=0 tasks=0 name='orders' " in caplog.text
+    assert "batch=3 rows=0 bytes=0 tasks=0 name=orders " in caplog.text
 
 
 def test_what_no_task_has_reported_is_not_committed() -> None:

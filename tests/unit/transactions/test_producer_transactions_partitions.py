@@ -59,7 +59,7 @@ class TestPartitions:
             with pytest.raises(ProducerError, match=r"bug in aioproducer: ZeroDivisionError\('oops'\)"):
                 await future
             assert made.manager.state is State.FATAL
-            assert "task.crashed task=aioproducer: add partitions" in caplog.text
+            assert 'task.crashed task="aioproducer: add partitions"' in caplog.text
 
     @in_virtual_time
     async def test_a_bug_in_a_commit_ends_the_producer(self) -> None:

@@ -163,7 +163,9 @@ class TestClose:
             began_at = made.loop.time()
             await made.transactions.close(5)
             assert made.loop.time() - began_at == 5
-            assert "transaction.left_open transactional_id=tx error=TransactionOutcomeUnknown" in caplog.text
+            assert (
+                'transaction.left_open transactional_id=tx error="TransactionOutcomeUnknown: ' in caplog.text
+            )
 
     @pytest.mark.parametrize("state", [State.PREPARING, State.PREPARED], ids=lambda each: each.name)
     @in_virtual_time
