@@ -31,7 +31,7 @@ int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity)
 /* Make room for *more* bytes and return 1; return 0 without memory, -1 if the batch would be too large for Kafka.
 
    The capacity doubles. Near the *limit* of the batch, or with much *free* memory, the capacity becomes the limit. Spare capacity
-   is at most a sixteenth of the *free* memory, so a budget that is nearly used up can be used to the last byte. */
+   is at most half of the *free* memory, so other batches can grow. With less, the steps are many, and each is a copy. */
 static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free)
 {
     Py_ssize_t need = sum(own->size, more), wanted, most;
@@ -43,7 +43,7 @@ static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t 
     if (own->capacity == 0 ? need > limit - limit / 8
                            : wanted > limit / 2 || (wanted > limit / 8 && limit < free / 1024))
         wanted = limit;
-    most = need + (free < need - held(own) ? 0 : free - (need - held(own))) / 16;
+    most = need + (free < need - held(own) ? 0 : free - (need - held(own))) / 2;
     wanted = wanted < most ? wanted : most;
     if (wanted > need && aioproducer_buffer_resize(own, wanted) == 0)
         return 1;

@@ -413,6 +413,15 @@ def test_many_small_buffers_hold_little() -> None:
     assert sum(buffer.held for buffer in buffers) < 1 << 20
 
 
+def test_buffer_grows_in_few_steps_while_memory_is_short() -> None:
+    buffer, free, steps = accelerator.RecordBuffer(), 300_000, set[int]()
+    while buffer.size < 250_000:
+        buffer.append(b"v" * 1_000, None, (), 1, 262_144, free - buffer.held)
+        steps.add(buffer.held)
+    assert len(steps) < 15
+    assert max(steps) <= free
+
+
 def test_buffer_takes_no_arguments_and_has_no_subclasses() -> None:
     kind = accelerator.RecordBuffer
     makes: list[Callable[[], object]] = [
