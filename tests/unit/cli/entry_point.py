@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "aioproducer")
+ENVIRONMENT = {**os.environ, "PYTHONASYNCIODEBUG": ""}
+"""Without asyncio's debug mode, which logs slow callbacks."""
 
 
 def run(
@@ -29,7 +31,7 @@ def run(
         [*COMMAND, *arguments],
         input=given,
         cwd=cwd,
-        env={**os.environ, "PYTHONASYNCIODEBUG": "", **(environment or {})},  # it would report slow callbacks
+        env={**ENVIRONMENT, **(environment or {})},
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -43,13 +45,13 @@ def run_on_terminal(
     """Run the command with *outputs* on a terminal of so many columns; return its exit code and the terminal's text."""
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    variables = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}}
+    variables = {name: value for name, value in ENVIRONMENT.items() if name not in {"COLUMNS", "NO_COLOR"}}
     with subprocess.Popen(
         [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=end if "out" in outputs else subprocess.DEVNULL,
         stderr=end if "err" in outputs else subprocess.DEVNULL,
-        env={**variables, "TERM": "xterm", "PYTHONASYNCIODEBUG": "", **(environment or {})},
+        env={**variables, "TERM": "xterm", **(environment or {})},
     ) as process:
         os.close(end)
         shown = b""

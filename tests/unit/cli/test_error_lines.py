@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import ThreadedCluster
-from tests.unit.cli.entry_point import COMMAND, run
+from tests.unit.cli.entry_point import COMMAND, ENVIRONMENT, run
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +89,7 @@ def test_fenced_transaction_has_no_log_lines(file: tuple[str, str], cluster: Thr
     servers = ("-b", cluster.bootstrap_servers)
     with subprocess.Popen(
         [*COMMAND, "send", "orders", "--transactional-id", "nightly", *file, *servers],
+        env=ENVIRONMENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -112,6 +113,7 @@ def test_ctrl_c_is_one_word(command: tuple[str, ...], file: tuple[str, str]) -> 
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with subprocess.Popen(
             [*COMMAND, *command, *file, "-b", address],
+            env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -139,6 +141,7 @@ def test_reader_that_leaves_is_no_traceback(
     shell = f'"$@" {output}'
     done = subprocess.run(
         ["sh", "-c", shell, "sh", *COMMAND, *command, "-b", cluster.bootstrap_servers],
+        env=ENVIRONMENT,
         capture_output=True,
         timeout=60,
         check=False,
