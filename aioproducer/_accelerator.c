@@ -35,6 +35,7 @@ static PyMethodDef functions[] = {
     {"sizes", aioproducer_sizes, METH_VARARGS, NULL},
     {"split_columns", aioproducer_split_columns, METH_VARARGS, NULL},
     {"uniform_headers", aioproducer_uniform_headers, METH_O, NULL},
+    {"untracking", aioproducer_untracking, METH_O, NULL},
     {"wake_each", FAST(aioproducer_wake_each)},
     {NULL, NULL, 0, NULL},
 };

@@ -21,6 +21,9 @@
 /* _append.c */
 int aioproducer_add_append_types(PyObject *module);
 
+/* _append_fields.c */
+PyObject *aioproducer_untracking(PyObject *module, PyObject *create);
+
 /* _awaiting.c */
 PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base);
 PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);

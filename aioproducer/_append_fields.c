@@ -75,6 +75,24 @@ int aioproducer_is_fields(PyObject *object)
     return aioproducer_has_fields(Py_TYPE(object));
 }
 
+/* ---- untracking(create) ---- */
+
+static PyObject *create_untracked(PyObject *create, PyObject *args)
+{
+    PyObject *created = PyObject_Call(create, args, NULL);
+    if (created != NULL && PyObject_GC_IsTracked(created))
+        PyObject_GC_UnTrack(created);
+    return created;
+}
+
+static PyMethodDef create_method = {"create", create_untracked, METH_VARARGS, NULL};
+
+PyObject *aioproducer_untracking(PyObject *module, PyObject *create)
+{
+    (void)module;
+    return PyCFunction_NewEx(&create_method, create, NULL);
+}
+
 int aioproducer_add_type(PyObject *module, PyType_Spec *specification)
 {
     PyObject *type = PyType_FromSpec(specification);

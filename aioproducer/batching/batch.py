@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aioproducer.acceleration import new_tuple
 from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, After, BatchEvent, BatchState
 from aioproducer.batching.waiters import Delivered, Kind, Waiter, Waiters
+from aioproducer.collector import untracking
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence, Persistence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
@@ -30,6 +31,9 @@ _SEALED = BatchState.SEALED
 _SEAL, _DRAIN, _ACKNOWLEDGE = After(BatchEvent.SEAL), After(BatchEvent.DRAIN), After(BatchEvent.ACKNOWLEDGE)
 _RETRY, _RENUMBER, _SPLIT = After(BatchEvent.RETRY), After(BatchEvent.RENUMBER), After(BatchEvent.SPLIT)
 _EXPIRE, _FAIL = After(BatchEvent.EXPIRE), After(BatchEvent.FAIL)
+
+
+_new_persistence: Final = untracking(Persistence)
 
 
 class Batch(BatchFields):
@@ -120,7 +124,7 @@ class Batch(BatchFields):
         """Encoded batch, created at the first drain and kept for retries."""
         self.encoded_sequence: BatchSequence | None = None
         """The sequence in `encoded`."""
-        self.persistence: Persistence = Persistence()
+        self.persistence: Persistence = _new_persistence()
         """Evidence for or against the batch being in the log."""
         self.last_error: ProducerError | None = None
         self.successors: Sequence[Batch] = ()

@@ -87,7 +87,8 @@ class BatchCompletion:
         """
         if now is None:
             now = self._loop.time()
-        queue = self.queue(batch)
+        accumulator, at = self._accumulator, batch.topic_partition
+        queue = accumulator.topics[at[0]].by_partition[at[1]]  # as `queue`, without its frame
         abandoned = batch.state is _ABANDONED
         in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
         queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)

@@ -12,6 +12,7 @@ from aioproducer.append_fields import QueueFields
 from aioproducer.batching.batch import Batch, Order
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.collector import untracking
 from aioproducer.errors import BrokerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import DENIALS_BELIEVED, PartitionSequences
@@ -27,6 +28,9 @@ PROMPT_RETRIES: Final = 10
 """So often a batch is sent to a new leader at once …"""
 MOVED_BACKOFF_S: Final = 0.1
 """… and after so long from then on: brokers that disagree about the leader must not be asked in a loop."""
+
+
+_new_place, _new_sequences = untracking(TopicPartition), untracking(PartitionSequences)
 
 
 class PartitionQueue(QueueFields):
@@ -60,7 +64,7 @@ class PartitionQueue(QueueFields):
     ) -> None:
         self.topic: str = topic
         self.partition: int = partition
-        self.topic_partition: TopicPartition = TopicPartition(topic, partition)
+        self.topic_partition: TopicPartition = _new_place(topic, partition)
         self.leader: int = NO_LEADER
         self.batches: deque[Batch] | tuple[Batch, ...] = ()
         """Batches without a sequence, the open batch last. The second batch makes it a deque, which takes 616 bytes."""
@@ -77,7 +81,7 @@ class PartitionQueue(QueueFields):
         """How large all records were together that batches were sealed with."""
         self.gone_in_doubt: Order = ()
         """Place of the newest batch that may be in the log and is sent no more, because the batch failed or was split."""
-        self.sequences: Final = PartitionSequences()
+        self.sequences: Final[PartitionSequences] = _new_sequences()
         self.numbered: int = 0
         """How many batches got a sequence."""
         self.offered_to: int | None = None

@@ -14,6 +14,7 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Paces
 from aioproducer.batching.waiters import Failure
+from aioproducer.collector import untracking
 from aioproducer.errors import UnknownTopicOrPartition
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -163,6 +164,8 @@ class BatchLimits:
         self.full = int(min(self._settings.batch_max_bytes, self.cap) / self.rate)
 
 
+_new_limits: Final = untracking(BatchLimits)
+
 AGREE_S: Final = 5.0
 """Minimum time between two answers without a partition that prove the deletion of the partition, in seconds."""
 
@@ -255,7 +258,7 @@ class TopicQueues(TopicFields):
         """Node id of each partition's leader, or NO_LEADER."""
         self.available: Sequence[int] = ()
         """Partitions with a leader."""
-        self.limits: BatchLimits = BatchLimits(settings)
+        self.limits: BatchLimits = _new_limits(settings)
         """Size limits of the batches; lower than the settings after a broker has refused a batch for its size."""
         self.missing: MissingPartitions | None = None
         """Evidence of deleted partitions; None unless a queue has a partition that the cluster lacks."""
@@ -329,7 +332,8 @@ class TopicQueues(TopicFields):
             changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
-        self._note_missing(is_same=is_same, is_another=is_another)
+        if self.by_partition:
+            self._note_missing(is_same=is_same, is_another=is_another)
         there = [call for call, partition in self.awaiting_partition.items() if partition < len(leaders)]
         if there:
             for call in there:

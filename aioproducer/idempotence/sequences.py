@@ -10,10 +10,12 @@ from collections.abc import Collection
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.acceleration import new_tuple
+from aioproducer.collector import untracking
 from aioproducer.errors import BrokerError, InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 
 _SEQUENCES = 2**31
+_new_untracked: Final = untracking(new_tuple)
 _REMEMBERED: Final = 16
 """More than may follow the oldest batch that is not settled, halves of them included."""
 
@@ -215,7 +217,7 @@ class PartitionSequences:
         if self.identity is None:
             raise AssertionError("assign() before may_assign() said yes")
         # As BatchSequence(…) and add_to_sequence(…), without their frames: every batch gets one.
-        sequence: BatchSequence = new_tuple(BatchSequence, (self.identity, self._next))
+        sequence: BatchSequence = _new_untracked(BatchSequence, (self.identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence
 

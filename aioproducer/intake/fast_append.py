@@ -53,14 +53,15 @@ class FastAppend:
         running_loop: Callable[[], AbstractEventLoop],
         choose: Callable[[TopicQueues, bytes | None], PartitionQueue | None],
         refused: Callable[[str, int | None, Headers, BaseException], None],
+        known: Callable[[str], TopicQueues | None],
         general: Append,
     ) -> None:
-        """*choose*, *refused* and *general* are parts of the general path."""
+        """*choose*, *refused*, *known* and *general* are parts of the general path."""
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._running_loop = running_loop
         self._loop = loop
-        self._choose, self._refused, self._general = choose, refused, general.append
+        self._choose, self._refused, self._known, self._general = choose, refused, known, general.append
         self.largest_record: int = min(SMALL_PAYLOAD, accumulator.settings.largest_record)
         """Largest size of a record on the fast path, in bytes, overhead included."""
         self.sticks: bool = partitioner.keyless_is_sticky
@@ -88,11 +89,14 @@ class FastAppend:
         /,
     ) -> W | PendingAppend:
         """Append a record, or pass the record on. Raises: as `Intake.append`."""
+        is_new = False
         try:
             queues = self._topics[topic]
             here = self._running_loop()
-        except (KeyError, TypeError, RuntimeError):
-            pass  # an unknown topic, a topic of another type, or a thread without an event loop
+        except KeyError:
+            is_new = True
+        except (TypeError, RuntimeError):
+            pass  # a topic of another type, or a thread without an event loop
         else:
             if here is not self._loop or not queues.leaders or queues.append_lock.held:
                 pass
@@ -134,7 +138,17 @@ class FastAppend:
                     at = self._accumulator.clock.fresh_ms() if timestamp_ms is None else timestamp_ms
                     ready = (queue, value, key, pairs, at, size)
                     return PendingAppend(queues.name, value, key, partition, pairs, at, ready=ready)
+        if is_new and self._begins(topic):
+            return self.append(kind, topic, value, key, partition, headers, timestamp_ms)
         return self._general(kind, topic, value, key, partition, headers, timestamp_ms)
+
+    def _begins(self, topic: str) -> bool:
+        """Return True if *topic* has queues from now on, as the metadata has its partitions."""
+        try:
+            here = self._running_loop()
+        except RuntimeError:  # a thread without an event loop
+            return False
+        return here is self._loop and type(topic) is str and self._known(topic) is not None
 
     def _queue(self, queues: TopicQueues, key: bytes | None, headers: Headers) -> PartitionQueue | None:
         """Return the queue that the partitioner chooses; None for the sticky one."""

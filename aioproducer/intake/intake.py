@@ -105,6 +105,7 @@ class Intake:
                 running_loop=self._running_loop,
                 choose=self.choose,
                 refused=self.tell,
+                known=self._known,
                 general=self,
             )
             self.front = accelerated_append(

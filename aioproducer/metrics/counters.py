@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
+from aioproducer.collector import untracking
 from aioproducer.errors import BufferFull, BufferTimeout, ProducerError, TimeoutReason
 
 WINDOW_S: Final = 30.0
@@ -27,6 +28,9 @@ TransactionCall: TypeAlias = Literal["init_s", "begin_s", "send_offsets_s", "com
 class _Mark(NamedTuple):
     at: float
     numbers: Numbers
+
+
+_new_mark: Final = untracking(_Mark)
 
 
 class Recent(NamedTuple):
@@ -58,10 +62,13 @@ class Tally:
 
     def __init__(self, now: float) -> None:
         """Begin to count at *now*, in loop time."""
+        self._set_zero()
+        self._before = self._now = _new_mark(now, self.NOTHING)
+        self.window_ends_at: float = now + WINDOW_S
+
+    def _set_zero(self) -> None:
         for name in self.NOTHING:
             setattr(self, name, 0)
-        self._before = self._now = _Mark(now, self.NOTHING)
-        self.window_ends_at: float = now + WINDOW_S
 
     def at(self, now: float) -> Self:
         """Return the tally, to be added to at *now*."""
@@ -78,10 +85,10 @@ class Tally:
         numbers = self.numbers()  # with the maxima of the window that ends
         if now < self.window_ends_at + WINDOW_S:
             # Nobody has counted since the window ended: its numbers then are those of now.
-            self._before, self._now = self._now, _Mark(self.window_ends_at, numbers)
+            self._before, self._now = self._now, _new_mark(self.window_ends_at, numbers)
         else:  # nothing of it is recent any more
             numbers.update(dict.fromkeys(self.MAXIMA, 0))
-            self._before = self._now = _Mark(now, numbers)
+            self._before = self._now = _new_mark(now, numbers)
         self.window_ends_at = self._now.at + WINDOW_S
         # Last: another thread may read, and should rather see a maximum twice than miss it.
         for name in self.MAXIMA:
@@ -105,7 +112,7 @@ class Tally:
         for name, number in totals.items():
             setattr(self, name, getattr(self, name) + number)
         self._before, self._now = (
-            _Mark(at, {name: number + totals[name] for name, number in numbers.items()})
+            _new_mark(at, {name: number + totals[name] for name, number in numbers.items()})
             for at, numbers in (self._before, self._now)
         )
 
@@ -152,6 +159,15 @@ class TopicTally(Tally):
     splits: int
     uncompressed: int
 
+    def _set_zero(self) -> None:
+        # Without a loop: there may be thousands of topics, which begin at the same time.
+        self.batches = self.bytes = self.bytes_max = self.records = self.requests = self.uncompressed = 0
+        self.queued_s = self.queued_s_max = self.retried_records = self.failed_records = self.splits = 0
+        self.delivered_batches = self.delivered_bytes = self.delivered_records = (
+            self.delivered_uncompressed
+        ) = 0
+        self.delivered_s = self.delivered_s_max = 0
+
     def written(
         self, records: int, size: int, uncompressed: int, queued_s: float, share: float, now: float
     ) -> None:
@@ -174,6 +190,9 @@ class TopicTally(Tally):
             self.bytes_max = size
         if queued_s > self.queued_s_max:  # noqa: PLR1730
             self.queued_s_max = queued_s
+
+
+_new_topic_tally: Final = untracking(TopicTally)
 
 
 class NodeTally(Tally):
@@ -273,7 +292,7 @@ class Metrics:
     def __init__(self, clock: Callable[[], float]) -> None:
         """*clock* is that of the event loop."""
         self.clock: Final = clock
-        self.topics: Final = defaultdict[str, TopicTally](lambda: TopicTally(clock()))
+        self.topics: Final = defaultdict[str, TopicTally](lambda: _new_topic_tally(clock()))
         self.nodes: Final = defaultdict[int, NodeTally](lambda: NodeTally(clock()))
         self.forgotten_topics: Final = TopicTally(clock())
         """Totals of dropped topics, so that the producer's totals never decrease."""

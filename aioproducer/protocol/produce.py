@@ -287,7 +287,7 @@ read_base_offsets: Final = fastest("read_base_offsets", python_read_base_offsets
 
 def _read_length(data: bytes, pos: int) -> tuple[int, int]:
     """Return the length at *pos*, and the position behind the length. Raises: LookupError, _MoreToTell."""
-    length, pos = (data[pos], pos + 1) if data[pos] <= 0x7F else read_unsigned_varint(data, pos)
+    length, pos = read_unsigned_varint(data, pos)
     if not length:  # null
         raise _MoreToTell
     return length - 1, pos
@@ -301,16 +301,19 @@ def _read_base_offsets(
     if tags:
         raise _MoreToTell
     pos = _CORRELATION_ID_AND_TAGS.size
-    topic_count, pos = _read_length(data, pos)
+    topic_count, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
     for _ in range(topic_count):
         if names is None:
-            size, pos = _read_length(data, pos)
+            size, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
             topic_end = pos + size
             name = data[pos:topic_end].decode()
         else:
             topic_end = pos + len(NO_TOPIC_ID)
             name = names[data[pos:topic_end]]
-        partition_count, pos = _read_length(data, topic_end)
+        byte = data[topic_end]
+        partition_count, pos = (
+            (byte - 1, topic_end + 1) if 0 < byte <= 0x7F else _read_length(data, topic_end)
+        )
         for _ in range(partition_count):
             index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
             if error_code or others != _NOTHING_ELSE or index < 0:

@@ -143,6 +143,7 @@ class TwinRig(Rig):
                 running_loop=asyncio.get_running_loop,
                 choose=self.intake.choose,
                 refused=self.intake.tell,
+                known=self.intake._known,
                 general=self.intake,
             )
 

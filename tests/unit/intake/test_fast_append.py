@@ -12,6 +12,7 @@ from weakref import ref
 import pytest
 
 from aioproducer.acceleration import accelerated
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.clock import running_loop_of
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import PendingAppend
@@ -61,16 +62,23 @@ class FastRig(Rig):
             partitioner=partitioner, max_request_bytes=largest_record + BATCH_OVERHEAD, **settings
         )
         self.refused: list[BaseException] = []
+        self.in_metadata: TopicQueues | None = None
         on_loop: Any = {"loop": self.loop, "running_loop": running_loop_of(self.loop)}
         self.python = FastAppend(
             self.accumulator,
             partitioner,
             choose=self.intake.choose,
             refused=lambda topic, partition, headers, error: self.refused.append(error),  # noqa: ARG005
+            known=self.known,
             general=General(),
             **on_loop,
         )
         self.fast: Append = accelerated_append(self.python, self.accumulator, **on_loop)
+
+    def known(self, name: str) -> TopicQueues | None:
+        if self.in_metadata is not None:
+            self.accumulator.topics[name] = self.in_metadata
+        return self.in_metadata
 
     def append_fast(
         self, value: Any = b"value", key: Any = None, partition: Any = None, headers: Any = (), at: Any = None
@@ -97,6 +105,15 @@ class TestCommonRecords:
         assert rig.records() == [(value, key, pairs, NOW_MS)]
         [batch] = rig.accumulator.unresolved
         assert batch.size == BATCH_OVERHEAD + record_size_bound(value, key, pairs)
+
+    async def test_first_record_of_a_known_topic_needs_no_general_path(self) -> None:
+        rig = FastRig()
+        rig.in_metadata = rig.accumulator.topics.pop(TOPIC)
+        assert rig.fast.append(rig.receipts, Name(TOPIC), b"value", None, 0, (), None) is None
+        assert await asyncio.to_thread(rig.append_fast) is None
+        assert TOPIC not in rig.accumulator.topics
+        assert isinstance(rig.append_fast(), asyncio.Future)
+        assert rig.records() == [(b"value", None, (), NOW_MS)]
 
     async def test_headers_are_a_snapshot(self) -> None:
         rig, headers = FastRig(), [("trace", b"1")]
