@@ -311,14 +311,13 @@ def test_what_waits_to_be_sent_again_is_behind_too() -> None:
 
 def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
     class Keeper(IdentityKeeper):
-        bumps_partitions = False
         admitted: TopicPartition | None = None
 
         def admits(self, where: TopicPartition) -> bool:
             return self.admitted == where
 
     rig = Rig(acknowledged_here=False)
-    keeper = Keeper()
+    keeper = Keeper(bumps_partitions=False)
     keeper.assign(*FIRST)
     rig.queue = PartitionQueue("orders", 3, batching_settings(), keeper)
     batch = rig.add()

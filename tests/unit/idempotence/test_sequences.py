@@ -303,7 +303,8 @@ def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper
 class OneForAll(IdentityKeeper):
     """Has one epoch for all partitions, as a transaction has."""
 
-    bumps_partitions = False
+    def __init__(self) -> None:
+        super().__init__(bumps_partitions=False)
 
     def keeps(self, identity: ProducerIdentity | None) -> bool:
         return identity == self.current
