@@ -21,6 +21,7 @@ from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.stored_records import to_dict
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster, in_virtual_time
+from tests.property.profiles import share
 
 DATA = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(lambda text: text.encode())
 NAME = st.text(max_size=10)
@@ -51,7 +52,7 @@ def _decoded(offset: int, record: tuple[Any, ...]) -> Any:
     return SimpleNamespace(offset=offset, value=value, key=key, headers=headers, timestamp_ms=timestamp_ms)
 
 
-@settings(max_examples=25)
+@settings(max_examples=share(0.25))
 @given(st.lists(RECORD, min_size=1, max_size=5))
 def test_topic_is_copied_by_tail_and_send(records: Sequence[Any]) -> None:
     in_virtual_time(_copy)(records)
