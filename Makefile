@@ -11,7 +11,7 @@ CORE   := batching idempotence intake metadata net partitioning protocol records
 # Per cent of the core's lines and branches, as make coverage last measured it. When it has grown, this grows.
 CORE_COVERED := 99.4
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
-ACCELERATOR := hatch_build.py $(wildcard aioproducer/_*.[ch])  # built by pip, if it can be
+ACCELERATOR := hatch_build.py $(wildcard aioproducer/_core/_c/*.[ch])  # built by pip, if it can be
 PURE_TESTS := $(addprefix tests/unit/,arrow batching intake partitioning records test_acceleration.py) \
 	$(addprefix tests/property/,test_murmur2.py test_records_roundtrip.py) tests/test_exports.py
 CLUSTER_TESTS := tests/spark/test_cluster.py tests/spark/test_cluster_exactly_once.py
@@ -226,9 +226,9 @@ coverage: $(VENV)/.dev  ## which lines unit and property tests never reach; fail
 	@AIOPRODUCER_PURE=1 HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest tests/unit tests/property -q
 	@$(BIN)/coverage report
 	$(SAY) "the core"
-	@$(BIN)/coverage report --include "$$(printf 'aioproducer/%s/*,' $(CORE))" --precision 1 --fail-under $(CORE_COVERED)
+	@$(BIN)/coverage report --include "$$(printf 'aioproducer/_core/%s/*,' $(CORE))" --precision 1 --fail-under $(CORE_COVERED)
 
-mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must notice: hours, or make mutants OF=aioproducer/idempotence
+mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must notice: hours, or make mutants OF=aioproducer/_core/idempotence
 	$(SAY) "mutants"
 	@AIOPRODUCER_PURE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
 

@@ -1,4 +1,4 @@
-"""The optional half of a build: `aioproducer/_accelerator.c`, compiled where that is possible."""
+"""The optional half of a build: `aioproducer/_core/_c`, compiled where that is possible."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class AcceleratorHook(BuildHookInterface[Any]):
         tag = self.build_config.builder.get_best_matching_tag()
         build_data["tag"] = f"{OLDEST}-abi3-{tag.split('-')[2]}" if ABI3 else tag
         build_data["pure_python"] = False
-        build_data["artifacts"].append(f"/aioproducer/{built}")
+        build_data["artifacts"].append(f"/aioproducer/_core/{built}")
 
 
 def compile_in_place(root: str) -> str:
     """Compile the extension into the package below *root*, and return the name of the file."""
     unix = os.name == "posix"
     extension = Extension(
-        "aioproducer._accelerator",
-        [f"aioproducer/{name}.c" for name in SOURCES],
-        depends=[f"aioproducer/{name}.h" for name in HEADERS],
+        "aioproducer._core._accelerator",
+        [f"aioproducer/_core/_c/{name}.c" for name in SOURCES],
+        depends=[f"aioproducer/_core/_c/{name}.h" for name in HEADERS],
         py_limited_api=ABI3,
         extra_compile_args=COMPILE if unix else [],
         extra_link_args=LINK if sys.platform == "linux" else [],

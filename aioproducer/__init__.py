@@ -13,27 +13,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioproducer.acceleration import accelerated as accelerated
-    from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
-    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
-    from aioproducer.interceptors import Interceptor as Interceptor
-    from aioproducer.lifecycle import State as State
-    from aioproducer.partitioning.partitioner import (
+    from aioproducer._core.acceleration import accelerated as accelerated
+    from aioproducer._core.partitioning.partitioner import (
         Murmur2Partitioner as Murmur2Partitioner,
         Murmur3Partitioner as Murmur3Partitioner,
         Partitioner as Partitioner,
         RoundRobinPartitioner as RoundRobinPartitioner,
     )
-    from aioproducer.producer import Producer as Producer
-    from aioproducer.results import SendManyResult as SendManyResult
-    from aioproducer.transaction_admin import TransactionAdmin as TransactionAdmin
-    from aioproducer.transactional import Transaction as Transaction
-    from aioproducer.transactions.administration import (
+    from aioproducer._core.transactions.administration import (
         TransactionDescription as TransactionDescription,
         TransactionListing as TransactionListing,
     )
-    from aioproducer.transactions.offsets import GroupMetadata as GroupMetadata
-    from aioproducer.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
+    from aioproducer._core.transactions.offsets import GroupMetadata as GroupMetadata
+    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
+    from aioproducer._lifecycle import State as State
+    from aioproducer._transactional import Transaction as Transaction
+    from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
+    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
+    from aioproducer.interceptors import Interceptor as Interceptor
+    from aioproducer.producer import Producer as Producer
+    from aioproducer.results import SendManyResult as SendManyResult
+    from aioproducer.transaction_admin import TransactionAdmin as TransactionAdmin
     from aioproducer.types import (
         ClusterDescription as ClusterDescription,
         ProducerRecord as ProducerRecord,
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from aioproducer.version import __version__ as __version__
 
 _HOMES = {
-    "accelerated": "aioproducer.acceleration",
+    "accelerated": "aioproducer._core.acceleration",
     "__version__": "aioproducer.version",
-    "Murmur2Partitioner": "aioproducer.partitioning.partitioner",
-    "Murmur3Partitioner": "aioproducer.partitioning.partitioner",
-    "Partitioner": "aioproducer.partitioning.partitioner",
-    "RoundRobinPartitioner": "aioproducer.partitioning.partitioner",
+    "Murmur2Partitioner": "aioproducer._core.partitioning.partitioner",
+    "Murmur3Partitioner": "aioproducer._core.partitioning.partitioner",
+    "Partitioner": "aioproducer._core.partitioning.partitioner",
+    "RoundRobinPartitioner": "aioproducer._core.partitioning.partitioner",
     "ProducerConfig": "aioproducer.config",
     "ProducerOptions": "aioproducer.config",
     "Interceptor": "aioproducer.interceptors",
     "Producer": "aioproducer.producer",
-    "State": "aioproducer.lifecycle",
+    "State": "aioproducer._lifecycle",
     "SendManyResult": "aioproducer.results",
-    "GroupMetadata": "aioproducer.transactions.offsets",
-    "PreparedTransaction": "aioproducer.transactions.prepared_transaction",
-    "Transaction": "aioproducer.transactional",
+    "GroupMetadata": "aioproducer._core.transactions.offsets",
+    "PreparedTransaction": "aioproducer._core.transactions.prepared_transaction",
+    "Transaction": "aioproducer._transactional",
     "TransactionAdmin": "aioproducer.transaction_admin",
-    "TransactionDescription": "aioproducer.transactions.administration",
-    "TransactionListing": "aioproducer.transactions.administration",
+    "TransactionDescription": "aioproducer._core.transactions.administration",
+    "TransactionListing": "aioproducer._core.transactions.administration",
     "ClusterDescription": "aioproducer.types",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",

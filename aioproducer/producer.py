@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Acknowledgement, Failure
+from aioproducer._core.batching.batch import RecordFuture
+from aioproducer._core.batching.waiters import Acknowledgement, Failure
+from aioproducer._core.describing import described
+from aioproducer._core.intake.appending import PendingAppend
+from aioproducer._core.intake.checks import check_timeout, check_topic
+from aioproducer._core.intake.intake import Intake
+from aioproducer._core.metrics.counters import Traffic
+from aioproducer._lifecycle import State
+from aioproducer._transactional import Transactional
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.describing import described
 from aioproducer.errors import ConfigError, RecordPurged
-from aioproducer.intake.appending import PendingAppend
-from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.intake.intake import Intake
-from aioproducer.lifecycle import State
-from aioproducer.metrics.counters import Traffic
-from aioproducer.transactional import Transactional
 from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
     # imported by the first call of send_many
+    from aioproducer._core.intake.convoy import Convoy
     from aioproducer.errors.send_many import SendManyResult
-    from aioproducer.intake.convoy import Convoy
 
 
 class Producer(Transactional):

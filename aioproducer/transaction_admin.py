@@ -8,26 +8,26 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
-from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.engine import BOOTSTRAP
-from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
-from aioproducer.handover import connection_security
-from aioproducer.intake.checks import check_timeout
-from aioproducer.log_limits import LogLimits
-from aioproducer.metadata.metadata_source import open_to_any
-from aioproducer.metadata.staggered import Refusals
-from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.metrics.counters import Metrics
-from aioproducer.net.address import Address
-from aioproducer.net.connection import Connection
-from aioproducer.net.opening import open_connection
-from aioproducer.net.pool import Pool
-from aioproducer.transactions.administration import (
+from aioproducer._core.intake.checks import check_timeout
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.metadata.metadata_source import open_to_any
+from aioproducer._core.metadata.staggered import Refusals
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.pool import Pool
+from aioproducer._core.transactions.administration import (
     Administration,
     TransactionDescription,
     TransactionListing,
 )
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._engine import BOOTSTRAP
+from aioproducer._handover import connection_security
+from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
 
 
 class TransactionAdmin:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.in_flight import Decode
+from aioproducer._core.net.pool import Pool, RefusedLogins
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
-from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
-from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.metrics.counters import NodeTally
-from aioproducer.net.address import Address
-from aioproducer.net.connection import Connection
-from aioproducer.net.in_flight import Decode
-from aioproducer.net.pool import Pool, RefusedLogins
-from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.schema import ApiVersionTable, decode_response
 
 
 @dataclass

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from aioproducer import errors
-from aioproducer.batching.batch_state import TRANSITIONS
+from aioproducer._core.batching.batch_state import TRANSITIONS
+from aioproducer._core.sender import outcomes
+from aioproducer._core.transactions.transaction_state import (
+    TRANSITIONS as OF_TRANSACTIONS_STATES,
+    TransactionEvent,
+    TransactionState,
+)
 from aioproducer.cli import commands
 from aioproducer.cli.send.command import send
 from aioproducer.contrib.metric_table import METRICS
@@ -27,14 +33,8 @@ from aioproducer.errors import (
     DuplicateSequenceNumber,
     SendManyError,
 )
-from aioproducer.sender import outcomes
 from aioproducer.testing import Cluster, Rule, ThreadedCluster
 from aioproducer.testing.handlers.table import APIS
-from aioproducer.transactions.transaction_state import (
-    TRANSITIONS as OF_TRANSACTIONS_STATES,
-    TransactionEvent,
-    TransactionState,
-)
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
@@ -70,13 +70,15 @@ def test_the_diagram_of_transaction_states_is_the_table() -> None:
 
 def test_the_file_map_names_what_is_there() -> None:
     file_map = DESIGN.split("## File map")[1].split("## ")[0]
-    named = set(re.findall(r"`([a-z_]+)/?`|`([a-z_]+)\.py`", file_map))
+    named = set(re.findall(r"`(?:\w+/)*(\w+)(?:\.py|/)?`", file_map))
     rooms = {
         path.stem
-        for path in (ROOT / "aioproducer").iterdir()
-        if path.name not in {"__init__.py", "py.typed", "__pycache__"} and path.suffix not in {".so", ".pyd"}
+        for folder in ("aioproducer", "aioproducer/_core")
+        for path in (ROOT / folder).iterdir()
+        if path.name not in {"__init__.py", "_core", "py.typed", "__pycache__"}
+        and path.suffix not in {".so", ".pyd"}
     }
-    assert rooms <= {name for pair in named for name in pair}
+    assert rooms <= named
 
 
 FILES_OF_A_SEND = 26
@@ -103,10 +105,10 @@ def test_every_module_that_the_design_page_names_is_there() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "said"),
     [
-        ("why a batch may not be sent now", "batching/partition_queue.py", "def next_batch"),
-        ("judged possibly persisted", "idempotence/sequences.py", "def possibly_persisted"),
-        ("add a metric", "metrics/counters.py", "class TopicTally"),
-        ("add an error code", "sender/outcomes.py", "def judge"),
+        ("why a batch may not be sent now", "_core/batching/partition_queue.py", "def next_batch"),
+        ("judged possibly persisted", "_core/idempotence/sequences.py", "def possibly_persisted"),
+        ("add a metric", "_core/metrics/counters.py", "class TopicTally"),
+        ("add an error code", "_core/sender/outcomes.py", "def judge"),
     ],
 )
 def test_the_routes_of_the_design_page_lead_to_what_they_promise(

@@ -59,16 +59,16 @@ def test_importing_the_package_imports_no_producer() -> None:
 def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without() -> None:
     spared = {"argparse", "crc32c", "difflib", "importlib.metadata", "lz4", "anyio", "mmh3", "zstandard"}
     spared |= {
-        "aioproducer.intake.many",
-        "aioproducer.batching.bulk",
-        "aioproducer.transactions.producer_transactions",
-        "aioproducer.transactions.transaction_manager",
+        "aioproducer._core.intake.many",
+        "aioproducer._core.batching.bulk",
+        "aioproducer._core.transactions.producer_transactions",
+        "aioproducer._core.transactions.transaction_manager",
         "aioproducer.config.security",
         "aioproducer.errors.send_many",
-        "aioproducer.net.login",
-        "aioproducer.protocol.sasl",
+        "aioproducer._core.net.login",
+        "aioproducer._core.protocol.sasl",
         "aioproducer.results",
-        "aioproducer.security.security_settings",
+        "aioproducer._core.security.security_settings",
         "hmac",
         "isal",
         "murmurhash2",

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from aioproducer._core.metadata.snapshot import MetadataSnapshot
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.pool import Pool
+from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
-from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool
-from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection, FakePool, FakeUpdater, topic_info
-from tests.unit.metadata import fakes as cluster_fakes
-from tests.unit.metadata.fakes import settings
-from tests.unit.metadata.updater_rig import Setup
-from tests.unit.net.connection_rig import connected
-from tests.unit.net.pool_rig import Reports, connect, pool_of
-from tests.unit.net.scripted import ASK, Received, ScriptedBroker
+from tests.unit._core.metadata import fakes as cluster_fakes
+from tests.unit._core.metadata.fakes import settings
+from tests.unit._core.metadata.updater_rig import Setup
+from tests.unit._core.net.connection_rig import connected
+from tests.unit._core.net.pool_rig import Reports, connect, pool_of
+from tests.unit._core.net.scripted import ASK, Received, ScriptedBroker
 
 OTHER = 2
 

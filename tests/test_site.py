@@ -163,7 +163,7 @@ def test_a_send_is_a_table_with_all_of_the_diagram(site: Files) -> None:
     diagram = page.split("sequenceDiagram")[1].split("```")[0]
     table = markdown.split("| where | what happens |")[1].split("<!--")[0]
     assert table.count("\n| `") == len(re.findall(r">>|Note over", diagram))
-    assert "| `producer.py` → `intake/` | intake/fast_append.py: append |" in table
+    assert "| `producer.py` → `_core/intake/` | _core/intake/fast_append.py: append |" in table
 
 
 @pytest.mark.parametrize(

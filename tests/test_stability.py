@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.protocol import schema
+from aioproducer._core.protocol import schema
 from tests.kafka.apache import jars
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ Whoever speaks the Arrow C stream interface can be sent as it is: polars, DuckDB
 
 from __future__ import annotations
 
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 try:
     import pyarrow  # noqa: F401, ICN001 - to say what to do if it is not there

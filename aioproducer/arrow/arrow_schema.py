@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
-from aioproducer.intake.checks import check_topic
+from aioproducer._core.intake.checks import check_topic
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import PIECE_ROWS, pieces
-from aioproducer.worker_threads import WorkerThreads
 
 _EXPECTED: Final = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,"

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.records.headers import HeaderColumns
 from aioproducer.arrow.arrow_columns import (
     BadValue,
     as_bytes,
@@ -23,9 +25,7 @@ from aioproducer.arrow.arrow_columns import (
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, SendManyError
-from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
-from aioproducer.records.headers import HeaderColumns
 from aioproducer.types import Headers, TopicPartition
 
 IN_FLIGHT: Final = 4

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from aioproducer._core.intake.checks import check_timeout
+from aioproducer._core.intake.convoy import Convoy
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.arrow_source import Source
 from aioproducer.arrow.batches import IN_FLIGHT, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure, TableResult
-from aioproducer.intake.checks import check_timeout
-from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 
 

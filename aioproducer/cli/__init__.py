@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 __all__ = ["main"]
 

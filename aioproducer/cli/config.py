@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from aioproducer._core.escaping import escaped
+from aioproducer._core.security.secret import Secret
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.parameters import read_file
 from aioproducer.cli.shell import told_once
@@ -19,8 +21,6 @@ from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
-from aioproducer.escaping import escaped
-from aioproducer.security.secret import Secret
 
 INDENT = (0, 0, 0, 4)
 

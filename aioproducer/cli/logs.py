@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from aioproducer._core.escaping import escaped
 from aioproducer.cli.output import printable
-from aioproducer.escaping import escaped
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aioproducer.acceleration import accelerated
-from aioproducer.escaping import escaped
+from aioproducer._core.acceleration import accelerated
+from aioproducer._core.escaping import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aioproducer._core.escaping import escaped
 from aioproducer.cli.logs import logging_options
 from aioproducer.cli.securing import (
     SERVERS,
@@ -21,7 +22,6 @@ from aioproducer.cli.securing import (
     security_options,
     variable,
 )
-from aioproducer.escaping import escaped
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -163,14 +163,14 @@ def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 def complete_compression(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a codec."""
-    from aioproducer.records.compression import Codec
+    from aioproducer._core.records.compression import Codec
 
     return [str(codec) for codec in Codec if str(codec).startswith(incomplete)]
 
 
 def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Refuse what no topic can be called, which brokers would only say they do not know."""
-    from aioproducer.intake.checks import check_topic
+    from aioproducer._core.intake.checks import check_topic
 
     try:
         return check_topic(value)

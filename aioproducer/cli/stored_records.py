@@ -6,10 +6,10 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.intake.checks import HIGHEST_TIMESTAMP
+from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
 
 if TYPE_CHECKING:
-    from aioproducer.records.decode import DecodedRecord
+    from aioproducer._core.records.decode import DecodedRecord
 
 BASE64: Final = "base64"
 """Name in an object that stands for bytes: `{"base64": "/w=="}`. Text is a JSON string, so the two differ."""

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import Final
 
+from aioproducer._core.escaping import escaped
+from aioproducer._core.records.decode import DecodedRecord
+from aioproducer._topic_client import Client
 from aioproducer.cli.output import echo
 from aioproducer.cli.stored_records import to_dict
 from aioproducer.config import ProducerConfig
-from aioproducer.escaping import escaped
-from aioproducer.records.decode import DecodedRecord
-from aioproducer.topic_client import Client
 
 NONE: Final = "(none)"
 INDENT: Final = "    "

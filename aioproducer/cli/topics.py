@@ -10,13 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aioproducer._core.escaping import escaped
+from aioproducer._core.protocol.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer._topic_client import Client
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
-from aioproducer.escaping import escaped
-from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from aioproducer.topic_client import Client
 
 NOBODY: Final = -1
 

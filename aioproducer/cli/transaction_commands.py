@@ -93,8 +93,8 @@ def end(
 
     Repeating it is fine, until an id is used again. It fails if not all are ended, and says what is certain.
     """
+    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
     from aioproducer.cli.transaction_report import end_and_report
-    from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
     if commit is None:
         raise click.UsageError("say --commit or --abort")

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aioproducer._core.security.security_settings import file_of, file_url
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS, ENDPOINT, SOURCES
 from aioproducer.errors import ConfigError
-from aioproducer.security.security_settings import file_of, file_url
 
 
 def variable(option: str) -> str:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any
 
-from aioproducer.security.secret import HIDDEN
+from aioproducer._core.security.secret import HIDDEN
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

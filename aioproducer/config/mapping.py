@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.mistakes import raise_all
 from aioproducer.config.names import (
@@ -23,7 +24,6 @@ from aioproducer.config.names import (
     unknown,
 )
 from aioproducer.config.references import References
-from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 

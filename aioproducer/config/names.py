@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from aioproducer._core.steps import Log
 from aioproducer.errors import ConfigError
-from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 

@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
+from aioproducer._core.net.dial_hook import DialHook
+from aioproducer._core.partitioning.partitioner import Partitioner, PartitionFunction
+from aioproducer._core.records.compression import LEVELS, Codec
 from aioproducer.config.kinds import (
     INT32_MAX,
     INT64_MAX,
@@ -26,9 +29,6 @@ from aioproducer.config.security_options import SecurityOptions, SecurityOptions
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.interceptors import AnyInterceptor
-from aioproducer.net.dial_hook import DialHook
-from aioproducer.partitioning.partitioner import Partitioner, PartitionFunction
-from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
 
 PartitionerName: TypeAlias = Literal[

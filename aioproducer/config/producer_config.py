@@ -9,8 +9,15 @@ from dataclasses import MISSING
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 
-from aioproducer.backoff import Backoff
-from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.batching.batching_settings import BatchingSettings
+from aioproducer._core.metadata.refresh_schedule import MetadataSettings
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, Partitioner
+from aioproducer._core.records.compression import Codec, codec
+from aioproducer._core.security.secret import Secret, without_frames
+from aioproducer._core.sender.requests import SenderSettings
+from aioproducer._core.steps import Log
 from aioproducer.config.kinds import NotGiven
 from aioproducer.config.names import applied_options, written_names
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
@@ -19,16 +26,9 @@ from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
-from aioproducer.metadata.refresh_schedule import MetadataSettings
-from aioproducer.net.connection_protocol import ConnectionSettings
-from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
-from aioproducer.records.compression import Codec, codec
-from aioproducer.security.secret import Secret, without_frames
-from aioproducer.sender.requests import SenderSettings
-from aioproducer.steps import Log
 
 if TYPE_CHECKING:
-    from aioproducer.security.security_settings import SecuritySettings
+    from aioproducer._core.security.security_settings import SecuritySettings
 
 log: Final = Log(__name__)
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from aioproducer._core.security.regular_files import open_regular
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError
-from aioproducer.security.regular_files import open_regular
 
 KINDS: Final = ("env", "file", "directory")
 """Config providers of Apache Kafka with a counterpart here."""

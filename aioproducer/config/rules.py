@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
+from aioproducer._core.records.compression import codec, compressor
+from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.mistakes import raise_all
 from aioproducer.config.options import DEFAULTS, Options
@@ -18,9 +21,6 @@ from aioproducer.config.security_options import (
     warn_of_unused,
 )
 from aioproducer.errors import ConfigError
-from aioproducer.records.compression import codec, compressor
-from aioproducer.records.sizes import BATCH_OVERHEAD
-from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 

@@ -7,17 +7,14 @@ from importlib.util import find_spec
 from math import isfinite
 from typing import Any, Final
 
-from aioproducer.backoff import Backoff
-from aioproducer.config.security_kinds import MECHANISMS
-from aioproducer.config.security_options import SecurityOptions, parts_of_protocol
-from aioproducer.errors import ConfigError
-from aioproducer.extras import needs
-from aioproducer.security.credentials import CredentialsCallable, Login
-from aioproducer.security.gssapi import KerberosSettings
-from aioproducer.security.jaas import LoginModule, parse_jaas
-from aioproducer.security.regular_files import open_regular
-from aioproducer.security.secret import Secret, without_frames
-from aioproducer.security.security_settings import (
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.extras import needs
+from aioproducer._core.security.credentials import CredentialsCallable, Login
+from aioproducer._core.security.gssapi import KerberosSettings
+from aioproducer._core.security.jaas import LoginModule, parse_jaas
+from aioproducer._core.security.regular_files import open_regular
+from aioproducer._core.security.secret import Secret, without_frames
+from aioproducer._core.security.security_settings import (
     AssertionSettings,
     EndpointSettings,
     SaslSettings,
@@ -26,9 +23,12 @@ from aioproducer.security.security_settings import (
     UnsecuredSettings,
     file_of,
 )
-from aioproducer.security.stores import Source, StoreError
-from aioproducer.security.tokens import TokenProvider
-from aioproducer.steps import Log
+from aioproducer._core.security.stores import Source, StoreError
+from aioproducer._core.security.tokens import TokenProvider
+from aioproducer._core.steps import Log
+from aioproducer.config.security_kinds import MECHANISMS
+from aioproducer.config.security_options import SecurityOptions, parts_of_protocol
+from aioproducer.errors import ConfigError
 
 log: Final = Log(__name__)
 
@@ -103,7 +103,7 @@ def tls_settings(options: SecurityOptions) -> TlsSettings:
         versions=options.ssl_enabled_protocols,
         cipher_suites=options.ssl_cipher_suites,
     )
-    from aioproducer.security.tls import build_context  # noqa: PLC0415 - few need it
+    from aioproducer._core.security.tls import build_context  # noqa: PLC0415 - few need it
 
     try:
         build_context(settings, system_trust=False)

@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from aioproducer._core.security.secret import HIDDEN, Secret
+from aioproducer._core.steps import Log
 from aioproducer.config.kinds import Kind
-from aioproducer.security.secret import HIDDEN, Secret
-from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 
@@ -116,7 +116,7 @@ class Jaas(SecretKind):
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
         if secret is not None:
-            from aioproducer.security.jaas import parse_jaas  # noqa: PLC0415 - few need it
+            from aioproducer._core.security.jaas import parse_jaas  # noqa: PLC0415 - few need it
 
             parse_jaas(secret.reveal())
         return secret

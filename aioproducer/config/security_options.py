@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.steps import Log
 from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms, option
 from aioproducer.config.security_kinds import (
     PROTOCOLS,
@@ -28,14 +30,12 @@ from aioproducer.config.security_kinds import (
     Word,
     Words,
 )
-from aioproducer.security.secret import Secret
-from aioproducer.steps import Log
 
 if TYPE_CHECKING:  # what most have no use for, and would wait for
-    from aioproducer.security.credentials import CredentialsCallable
-    from aioproducer.security.mechanism import MechanismFactory
-    from aioproducer.security.security_settings import SslContextSource
-    from aioproducer.security.tokens import TokenProvider
+    from aioproducer._core.security.credentials import CredentialsCallable
+    from aioproducer._core.security.mechanism import MechanismFactory
+    from aioproducer._core.security.security_settings import SslContextSource
+    from aioproducer._core.security.tokens import TokenProvider
 
 log: Final = Log(__name__)
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aioproducer._core.net.address import Address
 from aioproducer.config.kinds import Kind
-from aioproducer.net.address import Address
 
 LONGEST_LABEL: Final = 63
 """Of a name in the DNS (RFC 1035)."""

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from aioproducer._core.partitioning.librdkafka import PARTITIONERS
+from aioproducer._core.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.config.kinds import Kind
 from aioproducer.interceptors import AnyInterceptor
-from aioproducer.partitioning.librdkafka import PARTITIONERS
-from aioproducer.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
 
 _JAVA_SERIALIZERS: Mapping[str, Serializer] = {

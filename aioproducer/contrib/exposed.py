@@ -7,8 +7,8 @@ from typing import Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from aioproducer import Producer, State
+from aioproducer._core.steps import Log
 from aioproducer.contrib.threads import ThreadedProducer
-from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 

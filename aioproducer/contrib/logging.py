@@ -23,8 +23,8 @@ from typing import Final, Unpack
 from weakref import WeakSet
 
 from aioproducer import ConfigError, Producer, ProducerConfig, ProducerOptions, RecordMetadata
-from aioproducer.log_limits import LogLimits
-from aioproducer.steps import Log
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.steps import Log
 
 log: Final = Log(__name__)
 

@@ -15,10 +15,10 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
+from aioproducer._core.extras import needs
 from aioproducer.contrib.exposed import Exposed, Report
 from aioproducer.contrib.metric_table import Part, is_counter, numbers
 from aioproducer.contrib.threads import ThreadedProducer
-from aioproducer.extras import needs
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 from uuid import UUID
 
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 try:
     from opentelemetry import propagate, trace

@@ -15,8 +15,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, overload
 
-from aioproducer.escaping import LONGEST_TEXT, escaped
-from aioproducer.extras import needs
+from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.extras import needs
 
 try:
     from confluent_kafka.serialization import MessageField, SerializationContext

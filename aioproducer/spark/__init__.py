@@ -6,7 +6,7 @@ Spark finds the format by itself where aioproducer is installed (through the pac
 
 from __future__ import annotations
 
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 try:
     import pyspark.sql.datasource  # noqa: F401 - asked for here, so that its absence is explained

@@ -8,6 +8,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import compute as pc
 
+from aioproducer._core.batching.batching_settings import BatchingSettings
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.intake.checks import check_topic
+from aioproducer._core.records.sizes import LARGE_RECORD_OVERHEAD, sizes
 from aioproducer.arrow.arrow_columns import (
     BadValue,
     as_bytes,
@@ -17,11 +21,7 @@ from aioproducer.arrow.arrow_columns import (
     integers,
 )
 from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.clock import wall_ms
 from aioproducer.errors import ConfigError, RecordTooLarge
-from aioproducer.intake.checks import check_topic
-from aioproducer.records.sizes import LARGE_RECORD_OVERHEAD, sizes
 from aioproducer.spark.time_windows import TimeWindow, WindowOf, outside
 
 ON_BAD_ROW: Final = "onBadRow"

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from operator import attrgetter
 
-from aioproducer.clock import wall_ms
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.errors import ProducerError
 from aioproducer.spark.decision_protocol import begin, decide, give_up, kept, plan
 from aioproducer.spark.decision_records import Decided, Share, committed_by, decision, may_be_doubled
@@ -43,7 +44,6 @@ from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import worker
 from aioproducer.transaction_admin import TransactionAdmin
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 
 def planned(task: Task) -> Task:

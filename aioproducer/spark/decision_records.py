@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from aioproducer._core.protocol.types import NO_TOPIC_ID
+from aioproducer._core.records.decode import DecodedBatch
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.types import NO_TOPIC_ID
-from aioproducer.records.decode import DecodedBatch
 from aioproducer.spark.delivery import PREFIX, BatchId, DeliveryError, Guarantee
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 TOPIC: Final = "__aioproducer_spark"
 PARTITION: Final = 0

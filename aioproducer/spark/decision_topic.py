@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.errors import ProducerError, TopicAlreadyExists
 from aioproducer.producer import Producer
-from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.spark.decision_records import PARTITION, TOPIC, TOPIC_CONFIG, DecisionView, Entry
 from aioproducer.spark.delivery import DeliveryError
 from aioproducer.spark.messages import log_topic_unchecked
 
 if TYPE_CHECKING:
+    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer._topic_client import Client
     from aioproducer.spark.sink_options import ProducerSettings
-    from aioproducer.topic_client import Client
-    from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 POLICY: Final = "cleanup.policy"
 DELETE: Final = "delete"

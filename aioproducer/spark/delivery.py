@@ -8,8 +8,8 @@ from math import inf
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from aioproducer._core.escaping import escaped
 from aioproducer.errors import ConfigError, ProducerError
-from aioproducer.escaping import escaped
 
 GUARANTEE: Final = "deliveryGuarantee"
 PREFIX: Final = "transactionalIdPrefix"

@@ -7,6 +7,7 @@ import itertools
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._topic_client import BACKOFF
 from aioproducer.errors import (
     ProducerError,
     TopicAuthorizationFailed,
@@ -14,13 +15,12 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.spark.messages import log_unchecked
-from aioproducer.topic_client import BACKOFF
 
 if TYPE_CHECKING:
-    from aioproducer.protocol.metadata import MetadataResponseTopic
+    from aioproducer._core.protocol.metadata import MetadataResponseTopic
+    from aioproducer._topic_client import Client
     from aioproducer.spark.sink_options import ProducerSettings
     from aioproducer.spark.worker import Worker
-    from aioproducer.topic_client import Client
 
 ANSWER_S: Final = 5.0
 """Maximum time for a first answer: tasks wait longer for slow brokers, so a late answer is no error."""

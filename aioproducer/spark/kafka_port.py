@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from aioproducer._core.transactions.administration import OPEN_STATES
+from aioproducer._topic_client import Client
 from aioproducer.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -21,13 +23,11 @@ from aioproducer.spark.decision_protocol import End, Known
 from aioproducer.spark.decision_records import COMMIT, Decided, DecisionView, Entry, Share
 from aioproducer.spark.decision_topic import commit_entries, going_on
 from aioproducer.spark.delivery import DeliveryError
-from aioproducer.topic_client import Client
-from aioproducer.transactions.administration import OPEN_STATES
 
 if TYPE_CHECKING:
+    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
     from aioproducer.spark.sink_options import ProducerSettings
     from aioproducer.transaction_admin import TransactionAdmin
-    from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 ONGOING = "Ongoing"
 REPLACED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)

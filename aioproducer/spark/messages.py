@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from aioproducer.logfmt import Pairs
-from aioproducer.metrics.counters import Traffic
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.metrics.counters import Traffic
+from aioproducer._core.steps import Log
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.decision_records import Decided, Share
 from aioproducer.spark.delivery import BatchId
-from aioproducer.steps import Log
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 if TYPE_CHECKING:
     from pyspark import TaskContext

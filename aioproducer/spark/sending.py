@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.metrics.counters import Traffic
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
-from aioproducer.intake.convoy import Convoy
-from aioproducer.metrics.counters import Traffic
 from aioproducer.producer import Producer
 from aioproducer.spark.bad_rows import letters_of, misdated, sieve
 from aioproducer.spark.messages import LISTED, BadRows

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
+from aioproducer._core.intake.checks import check_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
-from aioproducer.intake.checks import check_topic
 from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.memory_limit import buffer_bytes

@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from aioproducer._handover import Handover
+from aioproducer._lifecycle import State
+from aioproducer._topic_client import Client
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     InvalidTopicException,
@@ -20,8 +23,6 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from aioproducer.handover import Handover
-from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.decision_topic import check_kept, read_on
@@ -29,7 +30,6 @@ from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.memory_limit import sparing_address_space
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
-from aioproducer.topic_client import Client
 from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4

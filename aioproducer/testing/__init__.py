@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioproducer.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
+    from aioproducer._core.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
     from aioproducer.testing.cluster import Cluster as Cluster
     from aioproducer.testing.faults import Rule as Rule
     from aioproducer.testing.groups import CommittedOffset as CommittedOffset
@@ -29,8 +29,8 @@ _HOMES = {
     "Cluster": "aioproducer.testing.cluster",
     "CommittedOffset": "aioproducer.testing.groups",
     "Deadlock": "aioproducer.testing.virtual_time",
-    "DecodedBatch": "aioproducer.records.decode",
-    "DecodedRecord": "aioproducer.records.decode",
+    "DecodedBatch": "aioproducer._core.records.decode",
+    "DecodedRecord": "aioproducer._core.records.decode",
     "MetricsPushed": "aioproducer.testing.telemetry_receiver",
     "PushedMetric": "aioproducer.testing.otlp_decoding",
     "Refused": "aioproducer.testing.refusal",

@@ -8,15 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from aioproducer.errors import (
-    BrokerError,
-    CorruptMessage,
-    InvalidRecord,
-    MessageTooLarge,
-    UnsupportedCompressionType,
-)
-from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import (
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
     CODEC_MASK,
     CONTROL,
@@ -25,9 +18,16 @@ from aioproducer.records.record_batch import (
     MAGIC,
     TRANSACTIONAL,
 )
+from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire.primitives import BytesLike
+from aioproducer.errors import (
+    BrokerError,
+    CorruptMessage,
+    InvalidRecord,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
 from aioproducer.testing.refusal import Refused
-from aioproducer.wire.crc32c import crc32c
-from aioproducer.wire.primitives import BytesLike
 
 
 class BatchHeader(NamedTuple):

@@ -9,12 +9,12 @@ import struct
 from contextlib import suppress
 from typing import Any, Final
 
+from aioproducer._core.net.in_flight import FrameReader
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
+from aioproducer._core.steps import Log
 from aioproducer.errors import IllegalSaslState, ProtocolError
-from aioproducer.net.in_flight import FrameReader
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
-from aioproducer.steps import Log
 from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 try:
     from cryptography import x509

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from aioproducer.records.decode import DecodedBatch, DecodedRecord
+from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.cluster_telemetry import TelemetryControls

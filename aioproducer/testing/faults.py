@@ -22,9 +22,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
+from aioproducer._core.wire.primitives import BytesLike
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.refusal import Refused
-from aioproducer.wire.primitives import BytesLike
 
 Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from aioproducer.net.address import Address
+from aioproducer._core.net.address import Address
 
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 

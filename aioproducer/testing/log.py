@@ -15,6 +15,16 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
+from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
+from aioproducer._core.records.record_batch import (
+    CHECKED_FROM,
+    CONTROL,
+    HEADER,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+)
+from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire.primitives import BytesLike
 from aioproducer.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -22,20 +32,10 @@ from aioproducer.errors import (
     InvalidTxnState,
     ProtocolError,
 )
-from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer.records.record_batch import (
-    CHECKED_FROM,
-    CONTROL,
-    HEADER,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-)
 from aioproducer.testing.batch_checks import BatchHeader, check_batch
 from aioproducer.testing.open_transactions import OpenTransactions, marker
 from aioproducer.testing.producer_state import ProducerStates, Stamp
 from aioproducer.testing.refusal import Refused
-from aioproducer.wire.crc32c import crc32c
-from aioproducer.wire.primitives import BytesLike
 
 FUTURE_LIMIT_MS = 3_600_000
 """Kafka's default for `message.timestamp.after.max.ms`: how far ahead of the broker's clock a record may be."""

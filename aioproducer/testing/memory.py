@@ -13,8 +13,8 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 
-from aioproducer.net.address import Address
-from aioproducer.net.dial import AnyProtocol, MakeProtocol, routes
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, routes
 from aioproducer.testing.listener import Accept
 
 _ports = itertools.count(9092)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aioproducer.records.record_batch import (
+from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
     CONTROL,
     CRC,
@@ -17,7 +17,7 @@ from aioproducer.records.record_batch import (
     RecordColumns,
     encode_batch,
 )
-from aioproducer.wire.crc32c import crc32c
+from aioproducer._core.wire.crc32c import crc32c
 
 _ATTRIBUTES = 5
 """Their position in the header."""

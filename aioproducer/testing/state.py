@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aioproducer.clock import wall_ms
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.net.address import Address
 from aioproducer.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
@@ -24,7 +25,6 @@ from aioproducer.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from aioproducer.net.address import Address
 from aioproducer.testing.coordinator import Coordinator
 from aioproducer.testing.faults import Target
 from aioproducer.testing.groups import Groups

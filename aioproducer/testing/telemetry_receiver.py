@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsResponse, PushTelemetryRequest
+from aioproducer._core.records.compression import Codec, decompress
 from aioproducer.errors import (
     InvalidRecord,
     InvalidRequest,
@@ -18,8 +20,6 @@ from aioproducer.errors import (
     UnsupportedVersion,
     broker_error,
 )
-from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsResponse, PushTelemetryRequest
-from aioproducer.records.compression import Codec, decompress
 from aioproducer.testing.otlp_decoding import PushedMetric, decode_metrics
 from aioproducer.testing.refusal import Refused
 

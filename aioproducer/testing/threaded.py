@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from aioproducer.records.decode import DecodedBatch, DecodedRecord
+from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.cluster import Cluster, IsolationLevel
 from aioproducer.testing.faults import Rule
 from aioproducer.testing.groups import CommittedOffset

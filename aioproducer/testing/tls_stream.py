@@ -11,8 +11,8 @@ import ssl
 from contextlib import suppress
 from typing import Final, Protocol
 
+from aioproducer._core.wire.primitives import BytesLike
 from aioproducer.testing.listener import READ_BYTES
-from aioproducer.wire.primitives import BytesLike
 
 INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")
 """An alert. A client that expects Kafka's protocol reads a length of 352 MB."""

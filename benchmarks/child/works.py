@@ -236,7 +236,7 @@ async def transactions(client: Client, window: Window, settings: Settings) -> Ru
 
 def compressor_us(window: Window, settings: Settings, clock: Callable[[], float]) -> float:
     """Return the CPU that compressing alone takes per record, in batches of the size that was sent."""
-    from aioproducer.records.compression import Codec, compressor
+    from aioproducer._core.records.compression import Codec, compressor
 
     compress = compressor(getattr(Codec, settings.compression.upper()), None)
     data = b"".join(window.values)

@@ -7,25 +7,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.waiters import Acknowledgement, acknowledgement_on
-from aioproducer.config import ProducerConfig
-from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
-from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.updater import MissingBrokers
-from aioproducer.metrics.counters import Metrics
-from aioproducer.net.address import Address
-from aioproducer.partitioning.murmur2 import murmur2, python_murmur2
-from aioproducer.partitioning.partitioner import Murmur2Partitioner
-from aioproducer.protocol.metadata import (
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.bulk import Rows, SendManyCall
+from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
+from aioproducer._core.metadata.snapshot import MetadataSnapshot
+from aioproducer._core.metadata.updater import MissingBrokers
+from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.net.address import Address
+from aioproducer._core.partitioning.murmur2 import murmur2, python_murmur2
+from aioproducer._core.partitioning.partitioner import Murmur2Partitioner
+from aioproducer._core.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from aioproducer.protocol.produce import (
+from aioproducer._core.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -33,12 +32,13 @@ from aioproducer.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import decode, encode, encode_response
-from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.decode import decode_batches
-from aioproducer.records.record_batch import RecordColumns, encode_batch
-from aioproducer.records.sizes import record_size_bound
-from aioproducer.sender.requests import decoder_for
+from aioproducer._core.protocol.schema import decode, encode, encode_response
+from aioproducer._core.records.compression import Codec, compressor
+from aioproducer._core.records.decode import decode_batches
+from aioproducer._core.records.record_batch import RecordColumns, encode_batch
+from aioproducer._core.records.sizes import record_size_bound
+from aioproducer._core.sender.requests import decoder_for
+from aioproducer.config import ProducerConfig
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of
 from benchmarks.settings import PARTITIONS, Settings, Work

@@ -26,7 +26,7 @@ from benchmarks.table import ROWS
 from tests.kafka.apache.broker import HOST, THROUGHPUT, ApacheKafka, free_ports
 from tests.kafka.apache.jars import VERSION
 from tests.kafka.apache.secured import with_tls
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 CHILD: Final = "benchmarks.child"
 WARM_UPS: Final = (("bulk", "confluent-batch", 5.0), ("lone", "aiokafka", 15.0), ("closed", "aiokafka", 20.0))

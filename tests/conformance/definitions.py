@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 from zipfile import ZipFile
 
-from aioproducer.protocol.fields import FieldSpec, field_specs
+from aioproducer._core.protocol.fields import FieldSpec, field_specs
 from tests.kafka.apache.jars import class_path, pinned
 
 FOREVER = 0x7FFF

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.protocol.schema import NEVER, Message, Request
+from aioproducer._core.protocol.schema import NEVER, Message, Request
 from tests.conformance.definitions import FOREVER, as_declared, as_kafka_says, definition, versions
 from tests.property.messages import MESSAGES, message_id
 

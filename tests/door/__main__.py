@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.kafka.apache.broker import ApacheKafka, free_ports
 from tests.kafka.apache.secured import with_tls
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "door"

@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives import serialization
 
+from aioproducer._core.net.in_flight import LENGTH, FrameReader
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.fields import WireType, field_specs
+from aioproducer._core.protocol.schema import Message, decode_response, encode_response
+from aioproducer._core.records.compression import Codec, compressor
+from aioproducer._core.records.decode import decode_batches
+from aioproducer._core.records.record_batch import RecordColumns, encode_batch
+from aioproducer._core.security.certificate import read_certificate
+from aioproducer._core.security.jaas import parse_jaas
+from aioproducer._core.security.oauthbearer import _status
+from aioproducer._core.security.token_endpoint import expiry
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.audit.stamp import sequence_of
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError, ProtocolError
-from aioproducer.net.in_flight import LENGTH, FrameReader
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.fields import WireType, field_specs
-from aioproducer.protocol.schema import Message, decode_response, encode_response
-from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.decode import decode_batches
-from aioproducer.records.record_batch import RecordColumns, encode_batch
-from aioproducer.security.certificate import read_certificate
-from aioproducer.security.jaas import parse_jaas
-from aioproducer.security.oauthbearer import _status
-from aioproducer.security.token_endpoint import expiry
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
-from tests.unit.security.certificates import NOW, Authority
+from tests.unit._core.security.certificates import NOW, Authority
 
 LARGEST_BATCH = 1024 * 1024
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aioproducer.net.address import Address
-from aioproducer.net.opening import open_connection
-from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message
-from aioproducer.protocol.types import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.protocol.fields import field, struct
+from aioproducer._core.protocol.schema import Message, Request, message
+from aioproducer._core.protocol.types import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
 from tests.kafka.raw_transactions import SETTINGS
 
 UP, DOWN = 1, 2

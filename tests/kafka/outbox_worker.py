@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from aioproducer import PreparedTransaction
+from aioproducer._transactional import Transaction
 from aioproducer.contrib.outbox import OutboxRow, OutboxStore, relay
-from aioproducer.transactional import Transaction
 from examples.outbox import sqlalchemy_store
 from examples.outbox.worker import opened
 

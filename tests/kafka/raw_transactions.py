@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from aioproducer.backoff import Backoff
-from aioproducer.net.address import Address
-from aioproducer.net.connection import Connection
-from aioproducer.net.connection_protocol import ConnectionSettings
-from aioproducer.net.opening import open_connection
-from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.produce import BY_NAME, PartitionProduceData, ProduceRequest, TopicProduceData
-from aioproducer.protocol.schema import R, Request
-from aioproducer.protocol.transactions import (
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import BY_NAME, PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer._core.protocol.schema import R, Request
+from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -25,7 +25,7 @@ from aioproducer.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioproducer.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
+from aioproducer._core.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
 
 NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""

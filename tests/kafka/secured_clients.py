@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
 )
 
 from aioproducer import Producer
+from aioproducer._core.net.connection import Connection
 from aioproducer.config import ProducerOptions
 from aioproducer.config.security_options import SecurityProtocolName
-from aioproducer.net.connection import Connection
 from tests.kafka.apache.secured import PASSWORDS, PROTOCOLS, SecuredKafka
 from tests.kafka.readback import await_records
-from tests.unit.security.certificates import Issued
+from tests.unit._core.security.certificates import Issued
 
 MechanismName: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 MECHANISMS: Final[tuple[MechanismName, ...]] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

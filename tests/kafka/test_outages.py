@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
-from aioproducer.batching.batch import Batch
-from aioproducer.net.connection import Connection
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.sender.answers import AnswerHandler
 from tests.judge import Called, judge, judge_order
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.judge import logs_of

@@ -16,12 +16,12 @@ from aioproducer import (
     RecordTooLarge,
     SendManyError,
 )
-from aioproducer.batching.batch import Batch
-from aioproducer.clock import wall_ms
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.sender.answers import AnswerHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, OutOfOrderSequenceNumber
-from aioproducer.net.connection import Connection
-from aioproducer.sender.answers import AnswerHandler
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_librdkafka

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 from aioproducer import Producer, ProducerOptions, RecordMetadata
-from aioproducer.records.compression import Codec
+from aioproducer._core.records.compression import Codec
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import await_records, read_with_aiokafka, read_with_librdkafka

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import pytest
 
 from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
+from aioproducer._core.net.dial import MakeProtocol, dial, routes
 from aioproducer.config import ProducerOptions
-from aioproducer.net.dial import MakeProtocol, dial, routes
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.secured_clients import MECHANISMS, identity, options, unsigned
-from tests.unit.security.certificates import NOW, Authority
+from tests.unit._core.security.certificates import NOW, Authority
 
 AT_ONCE_S: Final = 2.0
 FAILS_WITHIN_S: Final = 5.0

@@ -25,7 +25,7 @@ from tests.kafka.secured_clients import (
     values,
     written,
 )
-from tests.unit.security.certificates import Authority, truststore
+from tests.unit._core.security.certificates import Authority, truststore
 
 KEY_PASSWORD: Final = "the key's password"
 RECORDS: Final = [b"%d" % number for number in range(20)]

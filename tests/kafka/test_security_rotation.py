@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from aioproducer import Producer
+from aioproducer._core.net.login_pace import LoginPace
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.tokens import SharedTokens
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import AuthenticationFailed, TopicAuthorizationFailed
-from aioproducer.net.login_pace import LoginPace
-from aioproducer.security.secret import Secret
-from aioproducer.security.tokens import SharedTokens
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.logged import Logged
 from tests.kafka.numbered import assert_all_once_in_order, send_numbered, send_numbered_until

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from aioproducer import AuthenticationFailed, Producer, ProducerError
+from aioproducer._core.net.connection_security import ConnectionSecurity
+from aioproducer._core.net.login_pace import PACE
 from aioproducer.config import ProducerOptions
-from aioproducer.net.connection_security import ConnectionSecurity
-from aioproducer.net.login_pace import PACE
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.secured_clients import (
     allow,
@@ -26,7 +26,7 @@ from tests.kafka.secured_clients import (
     values,
     written,
 )
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 TOLD_WITHIN_S: Final = 5.0
 OUTAGE_S: Final = 3.5

@@ -18,7 +18,7 @@ from aioproducer import AuthenticationFailed, Producer
 from aioproducer.config import ProducerOptions
 from tests.kafka.apache.secured import PASSWORDS, REAUTH_MS, SecuredKafka
 from tests.kafka.secured_clients import allow, options, reset, set_password, unsigned, written
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 PASSWORD: Final = "planted-Pa55word-x7Qz"
 KEY_PASSWORD: Final = "planted-K3y-password-9vLm"

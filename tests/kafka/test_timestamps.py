@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer import Producer, RecordMetadata
-from aioproducer.clock import wall_ms
+from aioproducer._core.clock import wall_ms
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_aiokafka, read_with_librdkafka

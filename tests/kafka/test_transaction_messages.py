@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from aioproducer.protocol.describe_producers import DescribeProducersRequest, TopicRequest
-from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer.protocol.list_transactions import ListTransactionsRequest
-from aioproducer.protocol.offset_fetch import (
+from aioproducer._core.protocol.describe_producers import DescribeProducersRequest, TopicRequest
+from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
+from aioproducer._core.protocol.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

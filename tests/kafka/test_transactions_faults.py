@@ -19,11 +19,11 @@ from aioproducer import (
     ProducerError,
     TransactionOutcomeUnknown,
 )
-from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.schema import Request
-from aioproducer.protocol.transactions import (
+from aioproducer._core.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.schema import Request
+from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,

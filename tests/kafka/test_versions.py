@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 import pytest
 
 from aioproducer import Producer, ProducerConfig
+from aioproducer._core.net import connection_protocol
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import BY_NAME, ProduceRequest
+from aioproducer._core.protocol.schema import Request, encode_request
 from aioproducer.errors import UnsupportedCompressionType
-from aioproducer.net import connection_protocol
-from aioproducer.net.connection_protocol import ConnectionSettings
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.protocol.produce import BY_NAME, ProduceRequest
-from aioproducer.protocol.schema import Request, encode_request
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_librdkafka

@@ -23,7 +23,7 @@ PACKAGES = ("aioproducer", "pyspark_aioproducer")
 DIST_INFO = f"aioproducer-{__version__}.dist-info"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = {str(path.relative_to(ROOT)) for path in (ROOT / "aioproducer").glob("_*.[ch]")}
-BINARY = re.compile(r"aioproducer/_accelerator\.\S+\.(so|pyd)")
+BINARY = re.compile(r"aioproducer/_core/_accelerator\.\S+\.(so|pyd)")
 PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
 
 
@@ -57,7 +57,7 @@ def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distribution
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_where_there_is_a_compiler_one_binary_serves_all_pythons(distributions: Distributions) -> None:
     assert [name for name in names_in(distributions.wheel) if BINARY.fullmatch(name)] == [
-        "aioproducer/_accelerator.abi3.so"
+        "aioproducer/_core/_accelerator.abi3.so"
     ]
     assert f"aioproducer-{__version__}-cp311-abi3-" in distributions.wheel.name
 

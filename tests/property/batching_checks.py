@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
-from aioproducer.batching.batch import Batch
-from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.idempotence.sequences import add_to_sequence
 from aioproducer.errors import ProducerError
-from aioproducer.idempotence.sequences import add_to_sequence
 from aioproducer.types import RecordMetadata
 from tests.judge import Called, judge, judge_order, log_of
 from tests.property.batching_world import MAX_IN_FLIGHT, TOPIC, World

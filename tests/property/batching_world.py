@@ -13,36 +13,36 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from aioproducer.backoff import Backoff
-from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.append_lock import QueuedCall
-from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.receipts import receipts_on
-from aioproducer.batching.waiters import Failure, TaskWaker
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.append_lock import QueuedCall
+from aioproducer._core.batching.batch import Batch, RecordFuture
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.batching_settings import BatchingSettings
+from aioproducer._core.batching.bulk import Rows, SendManyCall
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.batching.receipts import receipts_on
+from aioproducer._core.batching.waiters import Failure, TaskWaker
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer._core.protocol.produce import (
+    BaseOffsets,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.records.record_batch import Records, open_records
+from aioproducer._core.records.sizes import record_size_bound, sizes
+from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import ProduceAnswer, SenderSettings
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
     ProducerClosed,
     ProducerError,
 )
-from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.protocol.produce import (
-    BaseOffsets,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import Records, open_records
-from aioproducer.records.sizes import record_size_bound, sizes
-from aioproducer.sender.answers import AnswerHandler
-from aioproducer.sender.requests import ProduceAnswer, SenderSettings
 from tests.fakes import FakeConnection, FakeUpdater
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 from tests.unit.floor_rig import late

@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.fields import WireType, field_specs
-from aioproducer.protocol.schema import Message
-from aioproducer.protocol.types import NULLABLE_TEXT
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.fields import WireType, field_specs
+from aioproducer._core.protocol.schema import Message
+from aioproducer._core.protocol.types import NULLABLE_TEXT
 
 MESSAGES: list[tuple[type[Message], int]] = [
     (cls, version)

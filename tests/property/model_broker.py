@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aioproducer._core.idempotence.sequences import BatchSequence, add_to_sequence
+from aioproducer._core.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from aioproducer.errors import (
     BrokerError,
     DuplicateSequenceNumber,
@@ -17,8 +19,6 @@ from aioproducer.errors import (
     OutOfOrderSequenceNumber,
     broker_error,
 )
-from aioproducer.idempotence.sequences import BatchSequence, add_to_sequence
-from aioproducer.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 
 REMEMBERED_BATCHES = 3
 """Of each producer, in each partition: as many as may be in flight here, as the five of real brokers are at most."""

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given, strategies as st
 
-from aioproducer.intake.rows import check_rows
-from aioproducer.partitioning.murmur2 import python_key_partitions
-from aioproducer.records.headers import HeaderColumn, HeaderColumns
-from aioproducer.records.interleave import python_records_section
-from aioproducer.records.sizes import SMALL_PAYLOAD, python_sizes
+from aioproducer._core.intake.rows import check_rows
+from aioproducer._core.partitioning.murmur2 import python_key_partitions
+from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
+from aioproducer._core.records.interleave import python_records_section
+from aioproducer._core.records.sizes import SMALL_PAYLOAD, python_sizes
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 

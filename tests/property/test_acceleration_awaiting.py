@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer.batching.waiters import (
+from aioproducer._core.batching.waiters import (
     Acknowledgement,
     python_acknowledgements,
     python_factory_of,
     python_set_outcomes,
     python_wake_each,
 )
-from aioproducer.clock import python_running_loop_without_getpid
+from aioproducer._core.clock import python_running_loop_without_getpid
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.types import RecordMetadata
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 WHERE = RecordMetadata("orders", 0, 7, 1_000, log_append_time=False)

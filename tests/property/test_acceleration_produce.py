@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.produce import (
+from aioproducer._core.protocol.produce import (
     BY_NAME,
     DOES_NOT_FIT,
     FLEXIBLE,
@@ -29,13 +28,14 @@ from aioproducer.protocol.produce import (
     python_produce_writer,
     python_read_base_offsets,
 )
-from aioproducer.protocol.schema import decode_response, encode, encode_response
-from aioproducer.protocol.types import NO_TOPIC_ID
+from aioproducer._core.protocol.schema import decode_response, encode, encode_response
+from aioproducer._core.protocol.types import NO_TOPIC_ID
+from aioproducer.errors import ProtocolError
 from tests.property.messages import instances
 from tests.property.test_acceleration import Raw, Text
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 VERSIONS = (FLEXIBLE, BY_NAME, BY_NAME + 1)

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer.batching.bulk import python_split_columns
-from aioproducer.batching.waiters import python_new_metadata
-from aioproducer.intake.fast_append import python_measured_headers
-from aioproducer.intake.rows import python_uniform_headers
-from aioproducer.partitioning.murmur2 import python_murmur2
-from aioproducer.records.sizes import python_running_totals
+from aioproducer._core.batching.bulk import python_split_columns
+from aioproducer._core.batching.waiters import python_new_metadata
+from aioproducer._core.intake.fast_append import python_measured_headers
+from aioproducer._core.intake.rows import python_uniform_headers
+from aioproducer._core.partitioning.murmur2 import python_murmur2
+from aioproducer._core.records.sizes import python_running_totals
 from aioproducer.types import RecordMetadata
 from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 FEW = st.sampled_from(["trace", "content-type", "é", "n" * 70, Text("trace"), "\ud800", 5, b"trace"])

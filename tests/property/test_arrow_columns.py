@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from aioproducer._core.records.bytes_column import READS_IN_PLACE
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import (
     as_bytes,
@@ -19,7 +20,6 @@ from aioproducer.arrow.arrow_columns import (
     plain,
     sliced,
 )
-from aioproducer.records.bytes_column import READS_IN_PLACE
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer.batching.batch import Batch
-from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.waiters import Failure
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.idempotence.identity import MAX_EPOCH
+from aioproducer._core.metadata.snapshot import NO_LEADER
+from aioproducer._core.records.record_batch import RecordColumns, Records, open_records
 from aioproducer.errors import DeliveryTimeout, ProducerError
-from aioproducer.idempotence.identity import MAX_EPOCH
-from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.records.record_batch import RecordColumns, Records, open_records
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks
 from tests.property.batching_world import (

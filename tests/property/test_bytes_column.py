@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer.acceleration import accelerated
+from aioproducer._core.acceleration import accelerated
+from aioproducer._core.batching.bulk import Rows, python_split_columns, split_columns
+from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+from aioproducer._core.records.bytes_column import BytesColumn
+from aioproducer._core.records.headers import HeaderColumns
+from aioproducer._core.records.record_batch import RecordColumns, encode_records, open_records
+from aioproducer._core.records.sizes import python_sizes, sizes
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import as_bytes, as_headers, bytes_in
-from aioproducer.batching.bulk import Rows, python_split_columns, split_columns
-from aioproducer.partitioning.murmur2 import key_partitions, python_key_partitions
-from aioproducer.records.bytes_column import BytesColumn
-from aioproducer.records.headers import HeaderColumns
-from aioproducer.records.record_batch import RecordColumns, encode_records, open_records
-from aioproducer.records.sizes import python_sizes, sizes
 
 pytestmark = pytest.mark.skipif(not accelerated, reason="without the accelerator columns are tuples")
 
@@ -78,7 +78,7 @@ def encoded(table: Table, *, in_place: bool) -> tuple[Any, ...]:
     rows = Rows("t", range(len(values)), values, keys, headers, 5, None, found)
     parts = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aioproducer.batching.bulk.split_columns", split)
+        patch.setattr("aioproducer._core.batching.bulk.split_columns", split)
         for partition, part in rows.by_partition(partitions).items():
             records = open_records() if in_place else RecordColumns()
             for piece in (part.slice(0, 2), part.slice(2, len(part))):

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer._core.net.in_flight import FrameReader
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.schema import RequestHeader, decode_request
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
-from aioproducer.net.address import Address
-from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer.net.in_flight import FrameReader
-from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.schema import RequestHeader, decode_request
-from tests.unit.net.scripted import ASK, answer_to, settings
+from tests.unit._core.net.scripted import ASK, answer_to, settings
 
 TIMEOUT_S = 20.0
 HELD = 1_000_000

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.schema import decode_request
 from aioproducer.errors import ProducerError
-from aioproducer.net.address import Address
-from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.schema import decode_request
-from tests.unit.net.scripted import ASK, answer_to, settings
+from tests.unit._core.net.scripted import ASK, answer_to, settings
 
 
 @given(

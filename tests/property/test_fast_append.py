@@ -13,20 +13,20 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer import clock
-from aioproducer.batching.bulk import Rows
-from aioproducer.batching.waiters import Failure
+from aioproducer._core import clock
+from aioproducer._core.batching.bulk import Rows
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.intake.appending import PendingAppend
+from aioproducer._core.intake.fast_append import FastAppend
+from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, Partitioner, RoundRobinPartitioner
+from aioproducer._core.records.record_batch import RecordColumns
+from aioproducer._core.records.sizes import sizes
 from aioproducer.errors import ProducerClosed
-from aioproducer.intake.appending import PendingAppend
-from aioproducer.intake.fast_append import FastAppend
-from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner, RoundRobinPartitioner
-from aioproducer.records.record_batch import RecordColumns
-from aioproducer.records.sizes import sizes
+from tests.unit._core.intake.intake_rig import NOW_MS, Rig
 from tests.unit.floor_rig import TOPIC
-from tests.unit.intake.intake_rig import NOW_MS, Rig
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 PARTITIONS = 3

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
+from aioproducer._core.net.in_flight import LENGTH, FrameReader
 from aioproducer.errors import ProtocolError
-from aioproducer.net.in_flight import LENGTH, FrameReader
 
 MAX = 64
 

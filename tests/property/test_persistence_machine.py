@@ -8,6 +8,7 @@ from itertools import groupby
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aioproducer._core.idempotence.sequences import SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
     MessageTooLarge,
@@ -18,7 +19,6 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     broker_error,
 )
-from aioproducer.idempotence.sequences import SEQUENCE_REFUSALS, Persistence
 from tests.property.profiles import share
 
 BELIEVED = 3

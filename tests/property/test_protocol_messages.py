@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.schema import (
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.schema import (
     Message,
     Request,
     decode,
@@ -19,6 +18,7 @@ from aioproducer.protocol.schema import (
     read_correlation_id,
     response_body,
 )
+from aioproducer.errors import ProtocolError
 from tests.property.messages import MESSAGES, instances, message_id
 from tests.property.profiles import share
 

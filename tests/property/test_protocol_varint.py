@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from aioproducer.errors import ProtocolError
-from aioproducer.wire.primitives import (
+from aioproducer._core.wire.primitives import (
     append_unsigned_varint,
     append_varint,
     append_varlong,
@@ -14,6 +13,7 @@ from aioproducer.wire.primitives import (
     varint_size,
     varlong_size,
 )
+from aioproducer.errors import ProtocolError
 
 KINDS = {
     "unsigned": (append_unsigned_varint, read_unsigned_varint, unsigned_varint_size, (0, 2**32 - 1)),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer.batching.receipts import FutureKind
-from tests.unit.batching.receipts_rig import VARIABLE, Records, receipts, run
+from aioproducer._core.batching.receipts import FutureKind
+from tests.unit._core.batching.receipts_rig import VARIABLE, Records, receipts, run
 
 uvloop = pytest.importorskip("uvloop")
 

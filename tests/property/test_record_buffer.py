@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer.records.headers import HeaderColumn, HeaderColumns
-from aioproducer.records.record_batch import RecordColumns, Records, encode_batch, encode_records
-from aioproducer.records.sizes import SMALL_PAYLOAD
+from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
+from aioproducer._core.records.record_batch import RecordColumns, Records, encode_batch, encode_records
+from aioproducer._core.records.sizes import SMALL_PAYLOAD
 from tests.property.test_acceleration import DATA, NAMES, columns, outcome
 
 accelerator: Any = pytest.importorskip(
-    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+    "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
 )
 
 TIMES = st.one_of(

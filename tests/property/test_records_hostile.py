@@ -8,12 +8,12 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
+from aioproducer._core.records import record_batch
+from aioproducer._core.records.compression import Codec, compressor, decompress
+from aioproducer._core.records.decode import decode_batches
+from aioproducer._core.records.record_batch import RecordColumns, encode_batch
+from aioproducer._core.wire.crc32c import crc32c
 from aioproducer.errors import ProtocolError
-from aioproducer.records import record_batch
-from aioproducer.records.compression import Codec, compressor, decompress
-from aioproducer.records.decode import decode_batches
-from aioproducer.records.record_batch import RecordColumns, encode_batch
-from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 16
 PACKED = [codec for codec in Codec if codec is not Codec.NONE]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from aioproducer.metadata.snapshot import NO_LEADER, LeaderHint, MetadataSnapshot
-from aioproducer.protocol.metadata import MetadataResponseTopic
-from tests.unit.metadata.answers import AN_ID, ANOTHER_ID, after, topic
+from aioproducer._core.metadata.snapshot import NO_LEADER, LeaderHint, MetadataSnapshot
+from aioproducer._core.protocol.metadata import MetadataResponseTopic
+from tests.unit._core.metadata.answers import AN_ID, ANOTHER_ID, after, topic
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NODES = st.sampled_from([1, 2, 3])

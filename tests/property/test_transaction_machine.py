@@ -15,8 +15,22 @@ from typing import Any
 from hypothesis import note, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.waiters import Failure
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.protocol.describe_transactions import (
+    DescribeTransactionsResponse,
+    TransactionState as Described,
+)
+from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    EndTxnResponse,
+)
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     DeliveryTimeout,
@@ -25,26 +39,12 @@ from aioproducer.errors import (
     TransactionTimeout,
     broker_error,
 )
-from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.protocol.describe_transactions import (
-    DescribeTransactionsResponse,
-    TransactionState as Described,
-)
-from aioproducer.protocol.init_producer_id import InitProducerIdResponse
-from aioproducer.protocol.transactions import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-    EndTxnResponse,
-)
 from aioproducer.testing.virtual_time import VirtualTimeLoop
-from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_state import OPEN, TransactionState as State
 from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
 from tests.property.profiles import share
 from tests.property.transaction_world import LIMIT_S, PARTITIONS, ModelCoordinators, Packet, Produced, settle
+from tests.unit._core.transactions.transactions_rig import ID, TransactionsRig
 from tests.unit.floor_rig import TOPIC
-from tests.unit.transactions.transactions_rig import ID, TransactionsRig
 
 
 class TransactionMachine(RuleBasedStateMachine):

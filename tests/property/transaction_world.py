@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from aioproducer.batching.batch import Batch
-from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.transactions.coordinator import Step, _final, _gravest_refusal
-from aioproducer.transactions.reactions import Api, Reaction
-from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.transactions.coordinator import Step, _final, _gravest_refusal
+from aioproducer._core.transactions.reactions import Api, Reaction
+from tests.unit._core.transactions.transactions_rig import FakeCoordinators, TransactionsRig
 
 
 async def settle() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aioproducer import Producer, ProducerClosed, RecordMetadata
-from aioproducer.metadata.snapshot import MetadataSnapshot
+from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, producing, settle
 

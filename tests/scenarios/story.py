@@ -12,9 +12,9 @@ from typing import Any, ParamSpec
 import pytest
 
 from aioproducer import Producer, ProducerConfig
-from aioproducer.net.connection_protocol import ConnectionSettings
-from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.protocol.produce import ProduceRequest
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import ProduceRequest
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 

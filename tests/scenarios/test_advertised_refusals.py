@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer, SaslAuthenticationFailed, SendManyError
+from aioproducer._core.net.dial import routes
 from aioproducer.errors import AuthenticationFailed, CommitFailed
-from aioproducer.net.dial import routes
 from aioproducer.testing import Cluster
 from tests.scenarios.login_story import FAILS_WITHIN_S
 from tests.scenarios.story import TOPIC, cluster, now, story, values

@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
-from aioproducer.batching.batch import Batch
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.sender.answers import AnswerHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
-from aioproducer.net.connection import Connection
-from aioproducer.sender.answers import AnswerHandler
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
 

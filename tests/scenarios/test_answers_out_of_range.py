@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
-from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition
-from aioproducer.protocol.produce import HIGHEST_BASE_OFFSET, PartitionProduceResponse, ProduceResponse
-from aioproducer.protocol.schema import decode_start, encode_response, read_correlation_id, response_body
+from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponsePartition
+from aioproducer._core.protocol.produce import HIGHEST_BASE_OFFSET, PartitionProduceResponse, ProduceResponse
+from aioproducer._core.protocol.schema import (
+    decode_start,
+    encode_response,
+    read_correlation_id,
+    response_body,
+)
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from aioproducer import Producer, RecordMetadata, SendManyError
+from aioproducer._core.records.record_batch import BUFFERED
 from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
-from aioproducer.records.record_batch import BUFFERED
 from aioproducer.testing import Cluster
 from tests.scenarios.story import (
     TOPIC,

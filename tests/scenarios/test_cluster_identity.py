@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aioproducer import CommitFailed, DeliveryTimeout, Producer, ProducerError, TransactionOutcomeUnknown
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
 from aioproducer.errors import RebootstrapRequired
-from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.testing import Cluster, broker as broker_module
 from aioproducer.testing.handlers import connect
 from tests.scenarios.story import TOPIC, cluster, story, values

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer, TransactionTimeout
-from aioproducer.net.dial import MakeProtocol, routes
-from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
-from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
+from aioproducer._core.net.dial import MakeProtocol, routes
+from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseBroker
+from aioproducer._core.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, cluster as open_cluster, story
 

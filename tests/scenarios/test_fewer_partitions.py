@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer, SendManyError
+from aioproducer._core.protocol.metadata import MetadataResponse
+from aioproducer._core.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.errors import NotEnoughReplicas, UnknownTopicOrPartition
-from aioproducer.protocol.metadata import MetadataResponse
-from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rewrite
 from tests.scenarios.story import (

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from aioproducer import AuthenticationFailed, Producer, ProducerError, TopicAuthorizationFailed, topic_client
+from aioproducer import AuthenticationFailed, Producer, ProducerError, TopicAuthorizationFailed, _topic_client
+from aioproducer._core.net.address import Address, ResolvedAddress
+from aioproducer._core.protocol.metadata import MetadataResponse
+from aioproducer._core.security.exchange import Exchange
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.oauthbearer import OAuthBearer
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.tokens import Token
 from aioproducer.cli import commands
-from aioproducer.net.address import Address, ResolvedAddress
-from aioproducer.protocol.metadata import MetadataResponse
-from aioproducer.security.exchange import Exchange
-from aioproducer.security.mechanism import Broker
-from aioproducer.security.oauthbearer import OAuthBearer
-from aioproducer.security.secret import Secret
-from aioproducer.security.tokens import Token
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from tests.http_serving import serving
-from tests.unit.test_escaping import BIDI, C0, C1
+from tests.unit._core.test_escaping import BIDI, C0, C1
 
 SCRIPTED = b"a fault of the test's script"
 ALL = [*C0, *C1, *BIDI]
@@ -167,7 +167,7 @@ def test_tail_shows_hostile_records_in_one_line(cluster: ThreadedCluster, option
 def test_topics_shows_hostile_names_of_brokers(
     monkeypatch: pytest.MonkeyPatch, cluster: ThreadedCluster, options: list[str]
 ) -> None:
-    describe = topic_client.Client.describe
+    describe = _topic_client.Client.describe
     hostile = "".join(ALL)
 
     async def described(self: Any, topics: Any) -> MetadataResponse:
@@ -176,7 +176,7 @@ def test_topics_shows_hostile_names_of_brokers(
         metadata.cluster_id = hostile
         return metadata
 
-    monkeypatch.setattr(topic_client.Client, "describe", described)
+    monkeypatch.setattr(_topic_client.Client, "describe", described)
     shown = command("topics", "--bootstrap-servers", cluster.bootstrap_servers, *options)
     assert any("\\u001b" in line for line in shown)
     assert_clean(*shown)

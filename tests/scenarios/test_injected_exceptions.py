@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer, ProducerError
-from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.batch import Batch
-from aioproducer.batching.bulk import CallWaiters
-from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.memory_budget import MemoryBudget
-from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.schedule import Deadlines, Schedule
-from aioproducer.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.bulk import CallWaiters
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.memory_budget import MemoryBudget
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.batching.schedule import Deadlines, Schedule
+from aioproducer._core.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters
+from aioproducer._core.idempotence.sequences import PartitionSequences, Persistence
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.observer import OutcomeObserver
+from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.loop import Sender
+from aioproducer._core.sender.obstacles import Obstacles
 from aioproducer.errors import (
     BrokerError,
     InvalidRecord,
@@ -25,12 +31,6 @@ from aioproducer.errors import (
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
 )
-from aioproducer.idempotence.sequences import PartitionSequences, Persistence
-from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.observer import OutcomeObserver
-from aioproducer.sender.answers import AnswerHandler
-from aioproducer.sender.loop import Sender
-from aioproducer.sender.obstacles import Obstacles
 from aioproducer.testing import Cluster
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.scenarios.story import TOPIC, producing, story

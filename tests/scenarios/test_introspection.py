@@ -14,9 +14,9 @@ from aioproducer import (
     SendManyError,
     TopicAuthorizationFailed,
 )
-from aioproducer.batching.completion import BatchCompletion
-from aioproducer.metadata.refresh_schedule import RefreshSchedule
-from aioproducer.sender.loop import Sender
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.metadata.refresh_schedule import RefreshSchedule
+from aioproducer._core.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, settle, story
 
 

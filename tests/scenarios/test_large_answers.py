@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+)
+from aioproducer._core.protocol.schema import decode_response
+from aioproducer._core.sender import requests
 from aioproducer.errors import InvalidRecord
-from aioproducer.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
-from aioproducer.protocol.schema import decode_response
-from aioproducer.sender import requests
 from tests.scenarios.story import TOPIC, producing, story, values
 from tests.scenarios.test_answers_out_of_range import changed
 

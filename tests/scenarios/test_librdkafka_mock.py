@@ -19,7 +19,7 @@ import confluent_kafka
 import pytest
 
 from aioproducer import ConnectionFailed, DeliveryTimeout, Producer
-from aioproducer.records.compression import Codec
+from aioproducer._core.records.compression import Codec
 from tests.kafka.readback import await_records, read_with_librdkafka
 from tests.kafka.samples import SAMPLES, WAYS_TO_SEND, with_send, with_send_many
 

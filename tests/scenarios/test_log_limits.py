@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer
-from aioproducer.batching.topic import BatchLimits
+from aioproducer._core.batching.topic import BatchLimits
 from aioproducer.errors import NotEnoughReplicas, TopicAuthorizationFailed
 from tests.scenarios.story import TOPIC, cluster, producing, story
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
+from aioproducer._core.net.dial import MakeProtocol, routes
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
-from aioproducer.net.dial import MakeProtocol, routes
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import HangUp, Rewrite
 from tests.scenarios.faults import hostile

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from aioproducer import Producer
-from aioproducer.batching.batch import Batch
+from aioproducer._core.batching.batch import Batch
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,

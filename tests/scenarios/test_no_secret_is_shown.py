@@ -20,7 +20,7 @@ from aioproducer.config.security_kinds import CallableKind, Jaas, PathKind, Secr
 from aioproducer.contrib.prometheus import expose
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing import Cluster
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 SECRET = "hUnter2-planted"
 SECRETS = [name for name, kind in KINDS.items() if isinstance(kind, SecretKind)]

@@ -18,7 +18,7 @@ from aioproducer import (
     RecordMetadata,
     TopicPartition,
 )
-from aioproducer.sender.loop import Sender
+from aioproducer._core.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, story
 
 

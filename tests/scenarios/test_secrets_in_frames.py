@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aioproducer import AuthenticationFailed, ConfigError, Producer, ProducerConfig, TransactionAdmin
+from aioproducer._core.security.mechanism import Broker
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.contrib.threads import ThreadedProducer
-from aioproducer.security.mechanism import Broker
 from aioproducer.testing import Cluster
 from tests.frames import frames_with
 from tests.http_serving import serving

@@ -15,9 +15,9 @@ from aioproducer import (
     ProducerClosed,
     TopicPartition,
 )
+from aioproducer._core.partitioning.partitioner import Murmur2Partitioner
 from aioproducer.arrow import OffsetRange, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS
-from aioproducer.partitioning.partitioner import Murmur2Partitioner
 from tests.scenarios.story import TOPIC, producing, story, values
 from tests.scenarios.tables import batch_of, numbered
 

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from aioproducer import Producer, RecordMetadata
+from aioproducer._core.idempotence.sequences import SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,
@@ -18,7 +19,6 @@ from aioproducer.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
-from aioproducer.idempotence.sequences import SEQUENCE_REFUSALS
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values

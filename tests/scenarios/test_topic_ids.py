@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer
+from aioproducer._core.protocol.produce import BY_NAME
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotEnoughReplicas, UnknownTopicId
-from aioproducer.protocol.produce import BY_NAME
 from aioproducer.testing import Cluster
 from tests.scenarios.faults.hostile import of_another_topic, with_topic_id
 from tests.scenarios.story import (

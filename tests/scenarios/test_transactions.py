@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from aioproducer import Producer, ProducerError, TransactionAborted, TransactionStateError
-from aioproducer.batching.batch import Batch
-from aioproducer.sender.requests import Encoder, Unencodable
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.sender.requests import Encoder, Unencodable
 from aioproducer.testing import Cluster
 from tests.scenarios.story import cluster, now, story
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer, ProducerError, ProducerFenced, TransactionAdmin
+from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer._core.protocol.schema import ApiVersionTable, Request
+from aioproducer._transactional import Transaction
 from aioproducer.errors import CoordinatorLoadInProgress, UnsupportedVersion
-from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer.protocol.schema import ApiVersionTable, Request
 from aioproducer.testing import Cluster
-from aioproducer.transactional import Transaction
 from tests.scenarios.story import cluster, story
 
 ID = "orders-1"

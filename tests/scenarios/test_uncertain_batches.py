@@ -11,7 +11,10 @@ from unittest import mock
 import pytest
 
 from aioproducer import ConnectionFailed, Producer, ProducerError, RecordMetadata
-from aioproducer.batching.batch import Batch
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.sender.answers import AnswerHandler
 from aioproducer.errors import (
     BrokerError,
     CommitFailed,
@@ -22,9 +25,6 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     UnknownProducerId,
 )
-from aioproducer.idempotence.sequences import DENIALS_BELIEVED
-from aioproducer.net.connection import Connection
-from aioproducer.sender.answers import AnswerHandler
 from aioproducer.testing import Cluster, producer_state
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 

@@ -15,15 +15,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from aioproducer._core.transactions.administration import Administration
+from aioproducer._core.transactions.transaction_requests import TransactionRequests
+from aioproducer._transactional import Transaction
 from aioproducer.producer import Producer
 from aioproducer.spark import AioProducerSource
 from aioproducer.spark.decision_protocol import End
 from aioproducer.spark.decision_records import TOPIC, Share
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.task import Task
-from aioproducer.transactional import Transaction
-from aioproducer.transactions.administration import Administration
-from aioproducer.transactions.transaction_requests import TransactionRequests
 from tests.spark.features import HAS_STREAM_SINK
 from tests.spark.probe import VARIABLE, at
 

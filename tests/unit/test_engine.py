@@ -8,16 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Failure
+from aioproducer._core.batching.batch import RecordFuture
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.metadata import metadata_source as endpoints_module
+from aioproducer._core.net.address import Address
+from aioproducer._core.sender.loop import Sender
+from aioproducer._engine import Engine
+from aioproducer._handover import Handover
 from aioproducer.config import ProducerConfig
-from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
-from aioproducer.handover import Handover
-from aioproducer.interceptors import InterceptorChain
-from aioproducer.metadata import metadata_source as endpoints_module
-from aioproducer.net.address import Address
-from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.floor_rig import settle
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.net.opening import open_connection
+from aioproducer._engine import Engine
+from aioproducer._handover import Handover, connection_security
 from aioproducer.config import ProducerConfig
-from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed
-from aioproducer.handover import Handover, connection_security
-from aioproducer.interceptors import InterceptorChain
-from aioproducer.net.opening import open_connection
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.net.scripted import ScriptedBroker, settings
+from tests.unit._core.net.scripted import ScriptedBroker, settings
 
 PASSWORD: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
 

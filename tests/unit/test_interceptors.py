@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer.errors import BufferFull, DeliveryTimeout, ProducerError
-from aioproducer.interceptors import Interceptor, InterceptorChain
+from aioproducer.interceptors import Interceptor
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 RECORD = ProducerRecord("orders", b"value", key=b"key")

@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerError,
     State,
 )
-from aioproducer.sender.loop import Sender
+from aioproducer._core.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import settle
 from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, started

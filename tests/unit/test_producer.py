@@ -23,7 +23,7 @@ from aioproducer import (
     TopicAuthorizationFailed,
     WrongLoop,
 )
-from aioproducer.clock import TURN_AFTER_S
+from aioproducer._core.clock import TURN_AFTER_S
 from aioproducer.testing import in_virtual_time
 from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, pass_time, started
 

@@ -7,7 +7,17 @@ from functools import partial
 
 import pytest
 
-from aioproducer import Producer, ProducerConfig, topic_client as client_module
+from aioproducer import Producer, ProducerConfig, _topic_client as client_module
+from aioproducer._core.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from aioproducer._core.protocol.list_offsets import ListOffsetsResponse
+from aioproducer._core.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
+from aioproducer._core.protocol.schema import Message, encode_response
+from aioproducer._topic_client import EARLIEST, PATIENCE_S, Client
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -22,18 +32,8 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from aioproducer.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from aioproducer.protocol.list_offsets import ListOffsetsResponse
-from aioproducer.protocol.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-)
-from aioproducer.protocol.schema import Message, encode_response
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.handlers import connect
-from aioproducer.topic_client import EARLIEST, PATIENCE_S, Client
 
 RECORDS = [b"%d" % number for number in range(60)]
 EVERYTHING = {partition: RECORDS[partition::3] for partition in range(3)}

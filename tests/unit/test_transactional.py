@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer import PreparedTransaction
+from aioproducer._core.transactions.reactions import Api
 from aioproducer.errors import (
     CommitFailed,
     ProducerClosed,
@@ -17,11 +18,10 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing import in_virtual_time
-from aioproducer.transactions.reactions import Api
+from tests.unit._core.transactions.transactions_rig import ID, refused
 from tests.unit.floor_rig import settle
 from tests.unit.producer_rig import TOPIC
 from tests.unit.transactional_rig import ends, fence, started
-from tests.unit.transactions.transactions_rig import ID, refused
 
 
 class TestBlock:

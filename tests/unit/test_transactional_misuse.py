@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     ConfigError,
@@ -16,11 +18,9 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
-from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_state import TransactionState as State
+from tests.unit._core.transactions.transactions_rig import ID
 from tests.unit.producer_rig import TOPIC, started as started_without
 from tests.unit.transactional_rig import ends, fence, started
-from tests.unit.transactions.transactions_rig import ID
 
 Call = Callable[[Producer], Awaitable[Any]]
 

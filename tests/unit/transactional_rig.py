@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
+from aioproducer._core.transactions.coordinator import Coordinators
+from aioproducer._core.transactions.reactions import Api
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerFenced
 from aioproducer.testing import Cluster
-from aioproducer.transactions.coordinator import Coordinators
-from aioproducer.transactions.reactions import Api
+from tests.unit._core.transactions.transactions_rig import ID, FakeCoordinators
 from tests.unit.producer_rig import started as started_without
-from tests.unit.transactions.transactions_rig import ID, FakeCoordinators
 
 
 @asynccontextmanager

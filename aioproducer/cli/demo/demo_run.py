@@ -9,12 +9,12 @@ from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
 from typing import Final
 
+from aioproducer._topic_client import Client
 from aioproducer.cli.demo.events import Check, Events
 from aioproducer.cli.demo.measure import Measured, send_in_bulk, send_one_by_one
 from aioproducer.config import ProducerConfig
 from aioproducer.producer import Producer
 from aioproducer.testing import Cluster
-from aioproducer.topic_client import Client
 
 BROKERS: Final = 3
 """How many there are if they are ours."""

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import cycle, islice
 from typing import Self
 
-from aioproducer.records.decode import DecodedRecord
+from aioproducer._core.records.decode import DecodedRecord
 from aioproducer.types import RecordMetadata
 
 _NUMBER = re.compile(rb'\{"number":(\d{1,9}),')

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.acceleration import accelerated
+from aioproducer._core.acceleration import accelerated
 from aioproducer.cli.output import ACCELERATION, echo, escaping
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.perf_run import Outcome, Plan, Window, run

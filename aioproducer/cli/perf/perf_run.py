@@ -15,12 +15,12 @@ from functools import partial
 from itertools import cycle, islice, repeat
 from typing import Final
 
+from aioproducer._core.intake.convoy import Convoy
 from aioproducer.audit import stamp
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.shell import Failures, await_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError, SendManyError
-from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.types import RecordMetadata
 

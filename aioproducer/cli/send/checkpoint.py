@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from aioproducer._core.escaping import escaped
 from aioproducer.cli.send.own_files import NO_FOLLOW, PRIVATE, own_path
 from aioproducer.errors import ConfigError
-from aioproducer.escaping import escaped
 
 if sys.platform != "win32":
     import fcntl

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
+from aioproducer._core.escaping import escaped
+from aioproducer._core.security.regular_files import descriptor_of
 from aioproducer.cli.send.checkpoint import CheckpointError
 from aioproducer.cli.send.own_files import NO_FOLLOW, PRIVATE, own_path
 from aioproducer.errors import (
@@ -18,8 +20,6 @@ from aioproducer.errors import (
     ProducerError,
     RecordTooLarge,
 )
-from aioproducer.escaping import escaped
-from aioproducer.security.regular_files import descriptor_of
 
 OF_THE_RECORD: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
 """Errors that come again whenever this record is sent, and no other way than by it."""

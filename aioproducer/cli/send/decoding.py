@@ -10,8 +10,8 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
+from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
 from aioproducer.cli.stored_records import stored_record
-from aioproducer.intake.checks import HIGHEST_TIMESTAMP
 
 MISSING: Final = object()
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from aioproducer._core.escaping import escaped
 from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.send.input_source import STDIN
 from aioproducer.cli.send.plan import Outcome, Plan
@@ -20,7 +21,6 @@ from aioproducer.cli.send.progress import progress
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
 from aioproducer.cli.tables import on_terminal
-from aioproducer.escaping import escaped
 
 RATE_FROM_S: Final = 1.0
 """A rate of less time would say how long the first acknowledgement took."""

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
 from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended, culprit_of
 from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
@@ -22,9 +24,7 @@ from aioproducer.cli.send.input_source import Block, InputError, blocks
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.shell import await_topic
 from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
-from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
-from aioproducer.topic_client import Client
 
 CALLS: Final = 4
 """How many calls of `send_many` are under way at most: together with their size, what is held in memory."""

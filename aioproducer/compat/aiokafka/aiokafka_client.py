@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from aioproducer._core.metadata.snapshot import NO_LEADER, MetadataSnapshot, TopicInfo
+from aioproducer._engine import Engine
 from aioproducer.compat.aiokafka.structs import BrokerMetadata, TopicPartition
 from aioproducer.compat.aiokafka.translation import translating
-from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
-from aioproducer.metadata.snapshot import NO_LEADER, MetadataSnapshot, TopicInfo
 from aioproducer.producer import Producer
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

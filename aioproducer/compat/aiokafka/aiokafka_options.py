@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer.config import ProducerConfig
 
 DEFAULT_PORT: Final = 9092

@@ -11,6 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 from aioproducer import types
+from aioproducer._core.intake.checks import as_bytes
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.partitioning.partitioner import PartitionFunction
+from aioproducer._core.security.secret import without_frames
+from aioproducer._lifecycle import State
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
 from aioproducer.compat.aiokafka.aiokafka_options import our_config
@@ -21,12 +26,7 @@ from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, 
 from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translating
 from aioproducer.errors import AuthenticationFailed, ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
-from aioproducer.intake.checks import as_bytes
-from aioproducer.intake.convoy import Convoy
-from aioproducer.lifecycle import State
-from aioproducer.partitioning.partitioner import PartitionFunction
 from aioproducer.producer import Producer
-from aioproducer.security.secret import without_frames
 
 NOTHING: Final = cast("RecordMetadata", None)
 """What is known of a record without acknowledgement. aiokafka's users do not look, so the type says nothing of it."""

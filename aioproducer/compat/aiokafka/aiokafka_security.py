@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from aioproducer.security.gssapi import Gssapi, KerberosSettings
-from aioproducer.security.mechanism import Broker
+from aioproducer._core.security.gssapi import Gssapi, KerberosSettings
+from aioproducer._core.security.mechanism import Broker
 
 PROTOCOLS: Final = ("SSL", "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
 BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from aioproducer._core.transactions.offsets import GroupMetadata
+from aioproducer._transactional import Transaction
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS
 from aioproducer.compat.aiokafka.translation import also_theirs, translating
-from aioproducer.transactional import Transaction
-from aioproducer.transactions.offsets import GroupMetadata
 
 if TYPE_CHECKING:
     from aioproducer.producer import Producer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from aioproducer.clock import wall_ms
-from aioproducer.intake.checks import as_bytes, as_headers, check_timestamp
-from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.intake.checks import as_bytes, as_headers, check_timestamp
+from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.serializers import Serialized
 from aioproducer.types import Headers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aioproducer.steps import Log
-from aioproducer.transactions.offsets import GroupMetadata
+from aioproducer._core.steps import Log
+from aioproducer._core.transactions.offsets import GroupMetadata
 
 log: Final = Log(__name__)
 

@@ -7,30 +7,30 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from aioproducer.errors import (
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    RebootstrapRequired,
-    UnsupportedVersion,
-)
-from aioproducer.protocol.api_versions import (
+from aioproducer._core.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.find_coordinator import (
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.find_coordinator import (
     GROUP,
     TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    RebootstrapRequired,
+    UnsupportedVersion,
+)
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.state import Node

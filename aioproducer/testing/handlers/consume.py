@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from aioproducer.errors import BrokerError, InvalidRequest, broker_error
-from aioproducer.protocol.fetch import (
+from aioproducer._core.protocol.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
@@ -14,13 +13,14 @@ from aioproducer.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from aioproducer.protocol.list_offsets import (
+from aioproducer._core.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from aioproducer.errors import BrokerError, InvalidRequest, broker_error
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.log import PartitionLog

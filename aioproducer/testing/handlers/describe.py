@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aioproducer.errors import (
-    InvalidConfig,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    LeaderNotAvailable,
-    RebootstrapRequired,
-    UnknownTopicId,
-)
-from aioproducer.protocol.create_topics import (
+from aioproducer._core.protocol.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from aioproducer.protocol.describe_configs import (
+from aioproducer._core.protocol.describe_configs import (
     TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -26,13 +18,21 @@ from aioproducer.protocol.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from aioproducer.protocol.metadata import (
+from aioproducer._core.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from aioproducer.errors import (
+    InvalidConfig,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    LeaderNotAvailable,
+    RebootstrapRequired,
+    UnknownTopicId,
 )
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call

@@ -6,16 +6,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from aioproducer.clock import wall_ms
-from aioproducer.errors import InvalidRegularExpression
-from aioproducer.protocol import describe_transactions as described, list_transactions as listed
-from aioproducer.protocol.describe_producers import (
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.protocol import describe_transactions as described, list_transactions as listed
+from aioproducer._core.protocol.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
+from aioproducer.errors import InvalidRegularExpression
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.transact import check_coordinator

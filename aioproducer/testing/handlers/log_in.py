@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aioproducer.errors import UnsupportedSaslMechanism
-from aioproducer.protocol.sasl import (
+from aioproducer._core.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from aioproducer.errors import UnsupportedSaslMechanism
 from aioproducer.testing.faults import HangUp
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.refusal import Refused

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from aioproducer.clock import wall_ms
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from aioproducer._core.protocol.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -15,22 +31,6 @@ from aioproducer.errors import (
     ProducerFenced,
     TransactionAbortable,
     UnstableOffsetCommit,
-)
-from aioproducer.protocol.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-from aioproducer.protocol.transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from aioproducer.testing.faults import Target
 from aioproducer.testing.groups import CommittedOffset, Consumer

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from aioproducer.clock import wall_ms
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -21,17 +32,6 @@ from aioproducer.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
     broker_error,
-)
-from aioproducer.protocol.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
 )
 from aioproducer.testing.batch_checks import is_zstd
 from aioproducer.testing.faults import HangUp, Target

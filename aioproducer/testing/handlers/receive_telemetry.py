@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.protocol.telemetry import (
+from aioproducer._core.protocol.telemetry import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from aioproducer.clock import wall_ms
-from aioproducer.errors import InvalidProducerEpoch, NotCoordinator, ProducerFenced, broker_error
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.transactions import (
+from aioproducer._core.clock import wall_ms
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -19,6 +18,7 @@ from aioproducer.protocol.transactions import (
     EndTxnRequest,
     EndTxnResponse,
 )
+from aioproducer.errors import InvalidProducerEpoch, NotCoordinator, ProducerFenced, broker_error
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.refusal import Refused

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from aioproducer._core.security.aws_msk_iam import presigned
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.aws_msk_iam import presigned
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.server_login import Accounts
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from aioproducer._core.security.scram import FEWEST_ITERATIONS, HASHES
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 

@@ -14,9 +14,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.testing.faults import HangUp
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.aws_msk_iam_login import AwsMskIamLogin

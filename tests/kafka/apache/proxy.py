@@ -11,17 +11,21 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Self
 
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.produce import (
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import Message, Request, decode_request, decode_start, encode_response
-from aioproducer.protocol.transactions import (
+from aioproducer._core.protocol.schema import Message, Request, decode_request, decode_start, encode_response
+from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 
 from tests.kafka.apache.broker import HOST as ADDRESS, QUICK_START, ApacheKafka, free_ports
-from tests.unit.security.certificates import NOW, Authority, Issued
+from tests.unit._core.security.certificates import NOW, Authority, Issued
 
 HOST: Final = "localhost"
 PASSWORDS: Final = {"alice": "alices-password", "bob": "bobs-password"}

@@ -9,7 +9,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from aioproducer.batching.batch import Batch
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.sender.requests import Unencodable
 from aioproducer.errors import (
     BufferFull,
     DeliveryTimeout,
@@ -21,8 +23,6 @@ from aioproducer.errors import (
     RecordPurged,
     broker_error,
 )
-from aioproducer.idempotence.sequences import DENIALS_BELIEVED
-from aioproducer.sender.requests import Unencodable
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import may_move, move, topic_recreated

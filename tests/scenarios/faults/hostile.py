@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import pack
 from typing import Any
 
+from aioproducer._core.protocol.metadata import MetadataResponse
+from aioproducer._core.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
+from aioproducer._core.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.errors import UnknownTopicId
-from aioproducer.protocol.metadata import MetadataResponse
-from aioproducer.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
-from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
 
 

@@ -7,8 +7,8 @@ import threading
 from contextlib import ExitStack
 from unittest import mock
 
-from aioproducer.net import large_answers
-from aioproducer.sender import requests
+from aioproducer._core.net import large_answers
+from aioproducer._core.sender import requests
 
 
 def refuse(_: object) -> None:

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from typing import Final
 from unittest import mock
 
-from aioproducer.errors import ProtocolError
-from aioproducer.net.connection import Connection
-from aioproducer.net.in_flight import FrameReader
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.metadata import MetadataResponse
-from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
-from aioproducer.protocol.schema import (
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.in_flight import FrameReader
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.metadata import MetadataResponse
+from aioproducer._core.protocol.produce import ProduceRequest, ProduceResponse
+from aioproducer._core.protocol.schema import (
     RequestHeader,
     decode,
     decode_request,
     decode_response,
     read_correlation_id,
 )
-from aioproducer.records.decode import decode_batches
+from aioproducer._core.records.decode import decode_batches
+from aioproducer.errors import ProtocolError
 
 MAX_BYTES: Final = 1 << 27
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from aioproducer import arrow
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 
 def run(program: str) -> str:

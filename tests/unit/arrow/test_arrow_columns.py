@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from aioproducer._core.records.headers import HeaderColumns
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import (
     BadValue,
@@ -16,7 +17,6 @@ from aioproducer.arrow.arrow_columns import (
     bytes_in,
     plain,
 )
-from aioproducer.records.headers import HeaderColumns
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 MAX_INT64 = 2**63 - 1

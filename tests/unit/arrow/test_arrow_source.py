@@ -9,10 +9,10 @@ import anyio
 import pyarrow as pa
 import pytest
 
+from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.arrow_source import Source
 from aioproducer.arrow.batches import PIECE_ROWS
-from aioproducer.worker_threads import WorkerThreads
 
 COLUMNS = Columns(value="v", topic="orders")
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from aioproducer import Producer, UnknownTopicOrPartition, topic_client
+from aioproducer import Producer, UnknownTopicOrPartition, _topic_client
 from aioproducer.audit import stamp
 from aioproducer.cli.audit_command import audit_and_report
 from aioproducer.config import ProducerConfig
@@ -121,7 +121,7 @@ async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -
 
 
 async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_client, "UNKNOWN_TOPIC_S", 0)
+    monkeypatch.setattr(_topic_client, "UNKNOWN_TOPIC_S", 0)
     async with Cluster() as cluster:
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
             await audited(cluster)

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from aioproducer import __version__, cli
-from aioproducer.extras import needs
+from aioproducer._core.extras import needs
 
 
 def test_the_installed_command_is_this_one() -> None:

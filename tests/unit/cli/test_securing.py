@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from aioproducer.cli.commands import program
 from aioproducer.cli.securing import secret_names
 from aioproducer.testing import ThreadedCluster
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 PASSWORD = "hunter2, and more"
 SECURED = pytest.mark.kafka_cluster(

@@ -6,11 +6,11 @@ import os
 import pytest
 
 from aioproducer import Producer
+from aioproducer._topic_client import Client
 from aioproducer.cli.shell import HINT, SECURITY_HINT, complaint
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError
 from aioproducer.testing import ThreadedCluster
-from aioproducer.topic_client import Client
 
 REFUSED = os.strerror(errno.ECONNREFUSED).lower()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer import Producer, UnknownTopicOrPartition, topic_client
+from aioproducer import Producer, UnknownTopicOrPartition, _topic_client
 from aioproducer.cli.tail_command import tail_and_show
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
@@ -69,7 +69,7 @@ async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture
 
 
 async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_client, "UNKNOWN_TOPIC_S", 0.1)
+    monkeypatch.setattr(_topic_client, "UNKNOWN_TOPIC_S", 0.1)
     async with Cluster(auto_create_topics=False) as cluster:
         with pytest.raises(UnknownTopicOrPartition):
             await tail(cluster)

@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from aioproducer.cli.topics import show_topics, to_dict
-from aioproducer.config import ProducerConfig
-from aioproducer.errors import ConnectionFailed
-from aioproducer.protocol.metadata import (
+from aioproducer._core.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioproducer.cli.topics import show_topics, to_dict
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConnectionFailed
 from aioproducer.testing import Cluster
 from tests.unit.test_topic_client import without_brokers
 
@@ -115,7 +115,7 @@ async def shown(
     async def describe(*_: object) -> MetadataResponse:
         return answer(isr=isr)
 
-    monkeypatch.setattr("aioproducer.topic_client.Client.describe", describe)
+    monkeypatch.setattr("aioproducer._topic_client.Client.describe", describe)
     async with Cluster() as cluster:
         assert not await show_topics(of(cluster), names, as_json=False)
     return capsys.readouterr().out

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.cli import transaction_report
 from aioproducer.cli.commands import program
 from aioproducer.errors import TransactionTimeout
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 FIRST = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)
 SECOND = FIRST._replace(transactional_id="orders-2")

@@ -5,6 +5,8 @@ from typing import Any, Self
 
 import pytest
 
+from aioproducer._core.transactions.administration import TransactionDescription, TransactionListing
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.cli import transaction_report
 from aioproducer.cli.transaction_report import (
     end_and_report,
@@ -14,8 +16,6 @@ from aioproducer.cli.transaction_report import (
 )
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError, TransactionLost
-from aioproducer.transactions.administration import TransactionDescription, TransactionListing
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.types import TopicPartition
 
 CONFIG = ProducerConfig(bootstrap_servers="a:1")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.security.security_settings import SaslSettings, SecuritySettings
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
-from aioproducer.security.security_settings import SaslSettings, SecuritySettings
 
 
 def settings(**options: Any) -> SecuritySettings:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.security.secret import Secret
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping, with_references
 from aioproducer.config.names import (
@@ -17,7 +18,6 @@ from aioproducer.config.names import (
 )
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
-from aioproducer.security.secret import Secret
 
 SERVERS: dict[str, object] = {"bootstrap.servers": "a:9092"}
 LOGIN: dict[str, object] = {

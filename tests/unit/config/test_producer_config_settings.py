@@ -8,10 +8,10 @@ import pickle
 
 import pytest
 
-from aioproducer.backoff import Backoff
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.net.address import Address
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
-from aioproducer.net.address import Address
 from tests.unit.config.configuring import configure
 
 

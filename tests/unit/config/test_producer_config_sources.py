@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer._core.partitioning.partitioner import RoundRobinPartitioner
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
-from aioproducer.partitioning.partitioner import RoundRobinPartitioner
 from aioproducer.serializers import bytes_serializer, string_serializer
 
 

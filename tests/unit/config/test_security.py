@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from aioproducer.backoff import Backoff
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.security.credentials import Credentials, Login
+from aioproducer._core.security.gssapi import KerberosSettings
+from aioproducer._core.security.plain import Plain
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.security_settings import SaslSettings, SecuritySettings, TlsSettings
+from aioproducer._core.security.stores import Source
 from aioproducer.config import ProducerConfig, security as module
-from aioproducer.security.credentials import Credentials, Login
-from aioproducer.security.gssapi import KerberosSettings
-from aioproducer.security.plain import Plain
-from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import SaslSettings, SecuritySettings, TlsSettings
-from aioproducer.security.stores import Source
+from tests.unit._core.security.certificates import Authority
 from tests.unit.config.securing import refusal, sasl, sasl_refusal, settings
-from tests.unit.security.certificates import Authority
 
 AUTHORITY = Authority()
 ALICE = AUTHORITY.issue(common_name="alice")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.security.plain import Plain
+from aioproducer._core.security.secret import Secret
 from aioproducer.config.kinds import Kind
 from aioproducer.config.security_kinds import (
     PROTOCOLS,
@@ -22,9 +24,7 @@ from aioproducer.config.security_kinds import (
     Word,
     Words,
 )
-from aioproducer.security.plain import Plain
-from aioproducer.security.secret import Secret
-from tests.unit.security.conversation import credentials
+from tests.unit._core.security.conversation import credentials
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 PROTOCOL = Word(PROTOCOLS, optional=False)

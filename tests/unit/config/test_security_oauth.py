@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from aioproducer.backoff import Backoff
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.security_settings import (
+    AssertionSettings,
+    EndpointSettings,
+    UnsecuredSettings,
+)
 from aioproducer.config import security as module
-from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from tests.unit.config.securing import sasl, sasl_refusal
 
 BACKOFF = Backoff(0.1, 10.0)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from aioproducer._core.security.security_settings import VERSIONS
 from aioproducer.config.security_kinds import TLS_VERSIONS, SecretKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
-from aioproducer.security.security_settings import VERSIONS
 
 
 def test_what_can_be_given_is_what_is_kept_in_the_same_order() -> None:

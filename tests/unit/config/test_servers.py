@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from aioproducer import ConfigError, Producer, ProducerConfig
+from aioproducer._core.net.address import Address
 from aioproducer.config.servers import Servers, parse_server
-from aioproducer.net.address import Address
 
 
 @pytest.mark.parametrize(

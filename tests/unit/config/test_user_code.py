@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import pytest
 
+from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.config import ProducerConfig
 from aioproducer.config.user_code import AnyPartition, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.errors import ProducerError
-from aioproducer.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.serializers import bytes_serializer, string_serializer
 from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
 

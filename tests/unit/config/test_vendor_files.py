@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer._core.security.secret import Secret
 from aioproducer.config import ProducerConfig, security
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
-from aioproducer.security.secret import Secret
+from tests.unit._core.security.certificates import Authority
 from tests.unit.config.vendor_files import DIRECTORY, FILES, PASSWORD, VendorFile, path, write_stores
-from tests.unit.security.certificates import Authority
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/configuration.md").read_text(encoding="utf-8")
 REFUSED = ("strimzi-scram.properties", "strimzi-kubernetes.properties")

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from aioproducer.serializers import string_serializer
-from tests.unit.security.certificates import Authority, truststore
+from tests.unit._core.security.certificates import Authority, truststore
 
 DIRECTORY: Final = Path(__file__).with_name("vendors")
 PASSWORD: Final = "hunter2/+=="

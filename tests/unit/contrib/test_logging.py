@@ -17,8 +17,8 @@ import pytest
 import structlog
 
 from aioproducer import ConfigError
+from aioproducer._core.steps import Log
 from aioproducer.contrib.logging import JsonFormatter, KafkaHandler
-from aioproducer.steps import Log
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.logging_rig import logged, messages
 

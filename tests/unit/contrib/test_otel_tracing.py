@@ -19,8 +19,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aioproducer import ProducerRecord, SendManyError, SerializationError, TopicAuthorizationFailed
+from aioproducer._core.extras import needs
 from aioproducer.contrib.otel_tracing import TracingInterceptor
-from aioproducer.extras import needs
 from tests.scenarios.story import TOPIC, producing, story
 
 

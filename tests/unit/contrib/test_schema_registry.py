@@ -25,8 +25,8 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 
 from aioproducer import ConfigError, Producer, SendManyError, SerializationError, SerializerUnavailable
+from aioproducer._core.extras import needs
 from aioproducer.contrib.schema_registry import key_serializer, value_serializer
-from aioproducer.extras import needs
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.registry_fake import RegistryFake, registry
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aioproducer.records.compression import Codec
-from aioproducer.records.decode import DecodedBatch, DecodedRecord
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.spark.decision_records import DecisionView, Entry
 
 PREFIX = "orders"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.errors import ProducerError, ProducerFenced
 from aioproducer.spark.decision_protocol import End, Known, Plan, choose_id, decide, give_up, plan
 from aioproducer.spark.decision_records import Decided, Entry, Share
 from aioproducer.spark.delivery import BatchId, BatchLost, ExactlyOnce, Guarantee
-from aioproducer.transactions.prepared_transaction import PreparedTransaction
 from tests.unit.spark.decision_log_rig import Log, read
 
 DELIVERY: Final = ExactlyOnce(Guarantee.LOG, "p", None)

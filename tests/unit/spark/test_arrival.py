@@ -77,7 +77,7 @@ def test_a_missing_package_is_named(missing: str, tmp_path: Path) -> None:
 def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, str], package: str, extra: str
 ) -> None:
-    monkeypatch.delitem(sys.modules, "aioproducer.records.snappy", raising=False)
+    monkeypatch.delitem(sys.modules, "aioproducer._core.records.snappy", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("aioproducer.config.security.find_spec", lambda _name: None)
     settings = ProducerSettings((SERVERS, *options.items()))

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
-from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.spark.bad_rows import KEPT_BYTES, Sieved, dead_letter_topic, sieve
 from aioproducer.spark.time_windows import Limit, TimeWindow
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from aioproducer import PreparedTransaction
+from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.errors import (
     NotController,
     ProducerError,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
 )
-from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.spark import decision_topic
 from aioproducer.spark.decision_records import PARTITION, TOPIC, TOPIC_CONFIG, DecisionView, Entry
 from aioproducer.spark.decision_topic import check_kept, commit_with, read_on

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from aioproducer._core.protocol.metadata import MetadataResponseTopic
 from aioproducer.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -15,7 +16,6 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from aioproducer.protocol.metadata import MetadataResponseTopic
 from aioproducer.spark import driver_check
 from aioproducer.spark.driver_check import MAY_WRITE, check
 from aioproducer.spark.sink_options import ProducerSettings

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aioproducer import PreparedTransaction, Producer, TransactionAdmin
+from aioproducer._topic_client import Client
 from aioproducer.errors import ProducerFenced, TransactionLost, TransactionOutcomeUnknown
 from aioproducer.spark.decision_protocol import End, begin
 from aioproducer.spark.decision_records import DecisionView, Entry, Share, decision
@@ -17,7 +18,6 @@ from aioproducer.spark.delivery import BatchId, DeliveryError, ExactlyOnce, Guar
 from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
-from aioproducer.topic_client import Client
 from tests.unit.test_topic_client import without_brokers
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})

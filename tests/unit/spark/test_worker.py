@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from aioproducer._core.net.connection import Connection
+from aioproducer._lifecycle import State
 from aioproducer.errors import ConnectionFailed, InvalidProducerEpoch
-from aioproducer.lifecycle import State
-from aioproducer.net.connection import Connection
 from aioproducer.spark.decision_records import decision
 from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort

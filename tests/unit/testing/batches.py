@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.record_batch import (
+from aioproducer._core.records.compression import Codec, compressor
+from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
     CRC,
     CRC_AT,
@@ -14,8 +14,8 @@ from aioproducer.records.record_batch import (
     RecordColumns,
     encode_batch,
 )
+from aioproducer._core.wire.crc32c import crc32c
 from aioproducer.testing.batch_checks import BatchHeader
-from aioproducer.wire.crc32c import crc32c
 
 
 def batch(

@@ -6,20 +6,20 @@ import asyncio
 import itertools
 from typing import Any, Self, cast
 
-from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from aioproducer.protocol.produce import (
+from aioproducer._core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from aioproducer._core.protocol.produce import (
     BY_NAME,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from aioproducer.protocol.schema import R, Request, decode_response, encode_request, read_correlation_id
-from aioproducer.protocol.types import NO_TOPIC_ID
+from aioproducer._core.protocol.schema import R, Request, decode_response, encode_request, read_correlation_id
+from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.testing import Cluster, ThreadedCluster
 from aioproducer.testing.handlers.connect import OFFERED
-from tests.unit.net.streams import dial_streams
+from tests.unit._core.net.streams import dial_streams
 from tests.unit.testing.batches import batch
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aioproducer.records.compression import Codec
+from aioproducer._core.records.compression import Codec
 from aioproducer.testing.batch_checks import is_zstd
 from tests.unit.testing.batches import batch
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.metadata import MetadataRequest
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.cluster import Transport
 from tests.unit.testing.batches import batch

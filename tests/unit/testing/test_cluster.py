@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.records.compression import Codec
 from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
-from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.records.compression import Codec
 from aioproducer.testing import Cluster, Refused, in_virtual_time
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request

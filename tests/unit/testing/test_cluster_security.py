@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer.security.security_settings import TlsSettings
-from aioproducer.security.stores import Source
-from aioproducer.security.tls import build_context
+from aioproducer._core.security.security_settings import TlsSettings
+from aioproducer._core.security.stores import Source
+from aioproducer._core.security.tls import build_context
 from aioproducer.testing import Cluster, ThreadedCluster
-from tests.unit.security.certificates import handshake
+from tests.unit._core.security.certificates import handshake
 
 USERS = {"alice": "secret"}
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
-from aioproducer.telemetry.otlp import Kind, Point, encode
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer._core.telemetry.otlp import Kind, Point, encode
 from aioproducer.testing import Cluster, MetricsPushed, ThreadedCluster
 from tests.unit.testing.client import Client
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.protocol.metadata import MetadataRequest
 from aioproducer.errors import (
     BrokerError,
     IllegalSaslState,
@@ -15,7 +16,6 @@ from aioproducer.errors import (
     ProducerClosed,
     RequestTimedOut,
 )
-from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import Cluster, Refused, in_virtual_time
 from aioproducer.testing.faults import NO_FAULT, Refusal, Rule, Script, Target
 from tests.unit.testing.batches import batch

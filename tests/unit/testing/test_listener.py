@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.testing.listener import TcpListener
 from aioproducer.testing.virtual_time import run
-from tests.unit.net.streams import Streams
+from tests.unit._core.net.streams import Streams
 
 LOOPBACK = "127.0.0.1"
 

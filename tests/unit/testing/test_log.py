@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.records.record_batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,
@@ -12,8 +14,6 @@ from aioproducer.errors import (
     OutOfOrderSequenceNumber,
     UnsupportedCompressionType,
 )
-from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from aioproducer.testing.log import FUTURE_LIMIT_MS, Appended, PartitionLog
 from aioproducer.testing.refusal import Refused
 from tests.unit.testing.batches import batch, with_header

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aioproducer.net.address import Address
-from aioproducer.net.dial import routes
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.dial import routes
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.memory import HIGH_WATER_BYTES, MemoryListener, open_pair
-from tests.unit.net.streams import Connect, Streams, dial_streams, streams_over
+from tests.unit._core.net.streams import Connect, Streams, dial_streams, streams_over
 
 ADDRESS = Address("broker-1.memory", 1)
 

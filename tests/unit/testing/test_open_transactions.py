@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.decode import decode_batches
+from aioproducer._core.records.decode import decode_batches
 from aioproducer.testing.open_transactions import Aborted, OpenTransactions, marker
 
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from aioproducer.records.compression import Codec
+from aioproducer._core.records.compression import Codec
 from aioproducer.testing import DecodedRecord, ThreadedCluster
 
 pytestmark = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.net.address import Address
+from aioproducer._core.net.address import Address
 from aioproducer.testing.faults import Target
 from aioproducer.testing.state import ClusterState, Node
 

@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from aioproducer.protocol.telemetry import PushTelemetryRequest
-from aioproducer.records.compression import Codec, compressor
-from aioproducer.telemetry.otlp import Kind, Point, encode
+from aioproducer._core.protocol.telemetry import PushTelemetryRequest
+from aioproducer._core.records.compression import Codec, compressor
+from aioproducer._core.telemetry.otlp import Kind, Point, encode
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.telemetry_receiver import MetricsSubscription, TelemetryReceiver, codecs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.produce import PartitionProduceResponse
-from aioproducer.protocol.transactions import (
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import PartitionProduceResponse
+from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

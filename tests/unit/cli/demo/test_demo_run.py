@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from aioproducer._core.records.decode import DecodedRecord
+from aioproducer._topic_client import Client
 from aioproducer.cli.demo.demo_run import Outcome, Plan, run
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, ConnectionFailed
-from aioproducer.records.decode import DecodedRecord
 from aioproducer.testing import Cluster
-from aioproducer.topic_client import Client
 
 RECORDS = 400
 

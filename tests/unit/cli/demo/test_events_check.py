@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from aioproducer._core.records.decode import DecodedRecord
 from aioproducer.cli.demo.events import Check, Events
-from aioproducer.records.decode import DecodedRecord
 from aioproducer.types import RecordMetadata
 
 KEYS = [b"ada", b"bob", b"ada", b"ada"]

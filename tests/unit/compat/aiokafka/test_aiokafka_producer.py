@@ -15,6 +15,7 @@ import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder as TheirBatchBuilder
 
 from aioproducer import BrokerError, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
+from aioproducer._core.intake.many import CHUNK_RECORDS
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
 from aioproducer.compat.aiokafka.errors import (
@@ -25,7 +26,6 @@ from aioproducer.compat.aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.producer_rig import SERVERS, TOPIC, cluster
 

@@ -9,11 +9,11 @@ from typing import Any
 import aiokafka
 import pytest
 
+from aioproducer._core.security.gssapi import Gssapi
+from aioproducer._core.security.mechanism import Broker
 from aioproducer.compat import aiokafka as compat
 from aioproducer.compat.aiokafka.aiokafka_security import our_security
 from aioproducer.config import ProducerConfig
-from aioproducer.security.gssapi import Gssapi
-from aioproducer.security.mechanism import Broker
 
 CONTEXT = ssl.create_default_context()
 DEFAULTS: dict[str, Any] = {

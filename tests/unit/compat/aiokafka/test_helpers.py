@@ -11,7 +11,7 @@ import aiokafka.helpers
 import pytest
 
 from aioproducer.compat.aiokafka.helpers import create_ssl_context
-from tests.unit.security.certificates import Authority
+from tests.unit._core.security.certificates import Authority
 
 AUTHORITY = Authority()
 ME = AUTHORITY.issue("me")

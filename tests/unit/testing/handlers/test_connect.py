@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
+from aioproducer._core.protocol.produce import ProduceRequest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
     InvalidRequest,
     UnsupportedVersion,
 )
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
-from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import Cluster
 from aioproducer.testing.handlers.connect import OFFERED, TELEMETRY
 from aioproducer.testing.handlers.table import APIS

@@ -4,6 +4,14 @@ import asyncio
 
 import pytest
 
+from aioproducer._core.protocol.fetch import FetchRequest, PartitionData
+from aioproducer._core.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from aioproducer._core.records.decode import decode_batches
 from aioproducer.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -11,14 +19,6 @@ from aioproducer.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from aioproducer.protocol.fetch import FetchRequest, PartitionData
-from aioproducer.protocol.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from aioproducer.records.decode import decode_batches
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.handlers.consume import (
     EARLIEST,

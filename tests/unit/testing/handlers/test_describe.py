@@ -2,6 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -14,14 +22,6 @@ from aioproducer.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from aioproducer.protocol.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
-from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing import Cluster
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request, produce_request

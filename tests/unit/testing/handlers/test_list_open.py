@@ -2,6 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.describe_producers import (
+    DescribeProducersRequest,
+    ProducerState,
+    TopicRequest,
+)
+from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest, TopicData
+from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     InvalidRegularExpression,
@@ -9,9 +16,6 @@ from aioproducer.errors import (
     NotLeaderOrFollower,
     TransactionalIdNotFound,
 )
-from aioproducer.protocol.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
-from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, TopicData
-from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.testing import Cluster
 from tests.unit.testing.client import Client
 from tests.unit.testing.transactions import ID, TxnClient

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.errors import (
     IllegalSaslState,
     SaslAuthenticationFailed,
     TopicAuthorizationFailed,
     UnsupportedSaslMechanism,
 )
-from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.testing import Cluster
 from tests.unit.testing.client import Client
 

@@ -2,6 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from aioproducer.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -14,12 +20,6 @@ from aioproducer.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
-)
-from aioproducer.protocol.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from aioproducer.testing import Cluster
 from aioproducer.testing.groups import CommittedOffset, Consumer

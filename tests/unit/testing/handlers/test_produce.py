@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import BY_NAME, ProduceRequest
+from aioproducer._core.protocol.types import NO_TOPIC_ID
+from aioproducer._core.records.compression import Codec
 from aioproducer.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -13,10 +17,6 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
-from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.protocol.produce import BY_NAME, ProduceRequest
-from aioproducer.protocol.types import NO_TOPIC_ID
-from aioproducer.records.compression import Codec
 from aioproducer.testing import Cluster
 from tests.unit.testing.batches import batch, with_header
 from tests.unit.testing.client import Client, produce_request

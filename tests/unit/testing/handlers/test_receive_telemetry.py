@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer.protocol.schema import Request
-from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer._core.protocol.schema import Request
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.testing import Cluster
 from tests.unit.testing.client import Client
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from aioproducer.protocol.schema import Request
+from aioproducer._core.protocol.schema import Request
 from aioproducer.testing.handlers.table import APIS
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -12,7 +13,6 @@ from aioproducer.errors import (
     TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.testing import Cluster
 from aioproducer.testing.handlers.transact import OPERATION_NOT_ATTEMPTED
 from tests.unit.testing.client import Client

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.secret import Secret
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.aws_msk_iam import AwsCredentials, AwsMskIam
-from aioproducer.security.mechanism import Broker
-from aioproducer.security.secret import Secret
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.aws_msk_iam_login import AwsMskIamLogin
 from aioproducer.testing.sasl.server_login import Accounts

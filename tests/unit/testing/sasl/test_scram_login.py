@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from aioproducer.security.credentials import Credentials, Login
-from aioproducer.security.mechanism import Broker
-from aioproducer.security.scram import Scram
-from aioproducer.security.secret import Secret
+from aioproducer._core.security.credentials import Credentials, Login
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.secret import Secret
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.scram_login import ScramLogin
 from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials

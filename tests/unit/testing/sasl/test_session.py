@@ -8,6 +8,19 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from aioproducer._core.protocol.schema import Request
+from aioproducer._core.security.credentials import Credentials, Login
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.secret import Secret
 from aioproducer.errors import (
     IllegalSaslState,
     InvalidRequest,
@@ -15,19 +28,6 @@ from aioproducer.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
-from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from aioproducer.protocol.schema import Request
-from aioproducer.security.credentials import Credentials, Login
-from aioproducer.security.mechanism import Broker
-from aioproducer.security.scram import Scram
-from aioproducer.security.secret import Secret
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request, produce_request

@@ -1,0 +1,148 @@
+"""A fair lock for appending to a topic, and the calls that queue for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import count
+from operator import attrgetter
+from typing import Final
+
+from aioproducer._core.append_fields import LockFields
+from aioproducer.errors import ProducerError
+
+_numbers: Final = count(1)
+_by_number: Final = attrgetter("number")
+
+
+class QueuedCall:
+    """A call in the queue of an `AppendLock`. It may leave the queue, and come back in front of later calls."""
+
+    __slots__ = ("number", "served")
+
+    number: int
+    """Position of the call among all calls."""
+    served: asyncio.Future[bool] | None
+    """Result of `AppendLock.acquire` while the call is in the queue; else None."""
+
+    def __init__(self) -> None:
+        self.served = None
+        self.take_number()
+
+    def take_number(self) -> None:
+        """Take a position behind all earlier calls."""
+        self.number = next(_numbers)
+
+    def attempt(self) -> bool:
+        """Append the records of the call if that needs no waiting; return True if nothing is left to do."""
+        return False
+
+
+class AppendLock(LockFields):
+    """A fair lock. A call that releases it makes the attempts of the calls behind it.
+
+    An `asyncio.Lock` wakes one waiter per iteration, so hundreds of tasks that had to wait once would queue for good.
+    """
+
+    __slots__ = ("_holder", "_line")
+
+    def __init__(self) -> None:
+        self.held: bool = False
+        """True if a call holds the lock; if none does, none waits for it."""
+        self._holder: QueuedCall | None = None
+        self._line: dict[QueuedCall, asyncio.Future[bool]] = {}
+        """The waiting calls in the order of their numbers, each with its `served`. A call may leave the middle.
+
+        An OrderedDict once a call waits: finding the first key of a dict gets slower with each removal. Until then
+        an empty dict, because the collector does not track one.
+        """
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that hold the lock or wait for it."""
+        return self.held + len(self._line)
+
+    async def acquire(self, call: QueuedCall, deadline: float) -> bool:
+        """Wait until *call* holds the lock, and return False; `release` follows.
+
+        Return True, without the lock, if another call made the attempt of *call* and the attempt succeeded.
+        Raises the error of that attempt.
+
+        Raises: TimeoutError once the loop's clock passes *deadline*. A late or cancelled call leaves the queue.
+        """
+        if call.served is None and not self.held:
+            self._holder = call
+            self.held = True
+            return False
+        served = call.served = call.served or self._line_up(call)
+        timer = asyncio.get_running_loop().call_at(deadline, self._give_up, call, served)
+        try:
+            return await served
+        except BaseException:
+            self.withdraw(call)
+            raise
+        finally:
+            timer.cancel()
+            call.served = None
+
+    def readmit(self, calls: Iterable[QueuedCall]) -> None:
+        """Put *calls* that left the queue back where their numbers belong; `acquire` waits for the lock as usual."""
+        for call in calls:
+            call.served = self._line_up(call)
+        self._line = OrderedDict((call, self._line[call]) for call in sorted(self._line, key=_by_number))
+        if not self.held:
+            self.held = True
+            self.release()
+
+    def is_first(self, call: QueuedCall) -> bool:
+        """Return True if no earlier call waits: one that left the queue may be back since."""
+        first = next((each for each, served in self._line.items() if not served.done()), call)
+        return first.number >= call.number
+
+    def withdraw(self, call: QueuedCall) -> None:
+        """Drop *call* from the queue, and release the lock if *call* holds it. May be called repeatedly."""
+        self._line.pop(call, None)
+        is_orphan = self.held and self._holder is None  # an exception interrupted `readmit`
+        if self._holder is call or is_orphan:
+            self.release()
+
+    def release(self) -> None:
+        """Release the lock: make the attempts of waiting calls until one has to hold the lock itself.
+
+        An exception of a signal handler leaves all calls in the queue; a repeated call continues with the first one.
+        """
+        before, self._holder = self._holder, None
+        if before is not None and before in self._line and self._line[before].done():
+            del self._line[before]  # granted by a call that was interrupted directly afterwards
+        while self._line:
+            call, served = next(iter(self._line.items()))
+            try:
+                if not served.done():  # else it was cancelled, or this was interrupted
+                    served.set_result(call.attempt())
+            except asyncio.CancelledError:  # raised by user code, because this code awaits nothing
+                served.cancel()
+            except (ProducerError, ValueError) as error:
+                served.set_exception(error)
+            except BaseException:  # perhaps of a signal handler: the call makes its attempt itself
+                if not served.done():
+                    served.set_result(False)
+                raise
+            is_granted = not served.cancelled() and served.exception() is None and not served.result()
+            if is_granted:
+                self._holder = call
+            self._line.pop(call, None)
+            if is_granted:
+                return
+        self.held = False
+
+    def _line_up(self, call: QueuedCall) -> asyncio.Future[bool]:
+        if not self._line:
+            self._line = OrderedDict()
+        served = self._line[call] = asyncio.get_running_loop().create_future()
+        return served
+
+    def _give_up(self, call: QueuedCall, served: asyncio.Future[bool]) -> None:
+        if not served.done():
+            del self._line[call]
+            served.set_exception(TimeoutError())

@@ -1,0 +1,398 @@
+"""Completion of batches: delivery, failure, retries and splits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from typing import Final, Protocol
+
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import RESOLVED, BatchState
+from aioproducer._core.batching.partition_queue import PartitionQueue, without
+from aioproducer._core.batching.topic import failure_of_missing
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.metadata.snapshot import NO_LEADER
+from aioproducer._core.records.record_batch import RecordColumns, Records
+from aioproducer._core.records.sizes import BATCH_OVERHEAD, BOUND_SPARE
+from aioproducer._core.steps import Log, as_step
+from aioproducer.errors import TransactionAborted
+from aioproducer.types import TopicPartition
+
+log: Final = Log(__name__)
+
+_ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
+
+
+class Observer(Protocol):
+    """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step."""
+
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """Called when all records of *batch* are acknowledged, at *now* (loop clock)."""
+
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
+        """Called when *records*, all or some of *batch*, have failed."""
+
+    def retried(self, batch: Batch) -> None:
+        """Called when *batch* is requeued for a retry."""
+
+    def split(self, batch: Batch) -> None:
+        """Called when *batch* is split because of its size."""
+
+
+class BatchCompletion:
+    """Settles, retries and splits batches, and returns their memory."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        *,
+        observer: Observer,
+        on_failure: Callable[[Failure], Failure] | None = None,
+        limits: LogLimits | None = None,
+        passes_refusals: bool = False,
+    ) -> None:
+        """*on_failure* receives every failure first, for its transaction, and returns the failure to report.
+
+        *passes_refusals* excepts records that a broker refuses for their content: the transaction goes on without them.
+        It requires one batch in flight per partition, so that the next batch can take the sequence of a refused one.
+        """
+        self.passes_refusals: Final = passes_refusals
+        self._accumulator = accumulator
+        self._schedule = accumulator.schedule
+        self.queue: Final = accumulator.queue
+        """Returns the queue of an unfinished batch."""
+        self._observer = observer
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self.limits: Final = limits or LogLimits()
+        self._capped: set[str] = set()
+        """Topics with a batch size limit, because a broker refused larger batches."""
+        self.troubled: Final[set[TopicPartition]] = set()
+        """Partitions with a retried batch and no completed batch since."""
+
+    def complete(
+        self, batch: Batch, base_offset: int, log_append_time_ms: int = -1, now: float | None = None
+    ) -> None:
+        """Resolve the records of the acknowledged *batch*, and continue with its partition.
+
+        *now* is the time of the acknowledgement (loop clock); None reads the clock.
+        """
+        if now is None:
+            now = self._loop.time()
+        accumulator, at = self._accumulator, batch.topic_partition
+        queue = accumulator.topics[at[0]].by_partition[at[1]]  # as `queue`, without its frame
+        abandoned = batch.state is _ABANDONED
+        in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
+        queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
+        batch.acknowledge()
+        if batch.sequence is not None:
+            alone = not (queue.in_flight or queue.retrying)
+            count = len(batch.columns)
+            queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone)
+        if self._capped:  # else a call for each batch
+            self._note_accepted(batch)
+        if not abandoned:
+            self._observer.delivered(batch, base_offset, log_append_time_ms, now)
+            batch.resolve(base_offset, log_append_time_ms)
+        self._accumulator.release(batch)  # last: until then `fail_everything` finds it
+        if queue.batches or queue.retrying:
+            self._schedule.offer(queue, now)
+
+    def fail(self, batch: Batch, failure: Failure) -> None:
+        """Fail the waiters of *batch*, and release its sequence, if any."""
+        queue = self.queue(batch)
+        abandoned = batch.state is _ABANDONED
+        passes = self.passes_refusals and failure.of_record and not failure.possibly_persisted
+        queue.remove(batch)
+        batch.fail()
+        if batch.sequence is not None:
+            self._release_sequence(queue, batch, passes=passes)
+        self._forget_trouble(queue)
+        if not abandoned:
+            self._reject(batch, failure, passes=passes)
+        self._accumulator.release(batch)
+        self._offer_again(queue)
+
+    def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch* in flight. Its response still decides about its sequence."""
+        batch.expire()
+        self._forget_trouble(self.queue(batch))
+        self._reject(batch, failure)
+        self._accumulator.resolved(batch)
+
+    def reenqueue(self, batch: Batch, at: float) -> None:
+        """Retry *batch*, which is in flight, at *at* (loop clock) with its sequence unchanged."""
+        queue = self.queue(batch)
+        queue.remove(batch)
+        batch.retry(at)
+        self._observer.retried(batch)
+        self._schedule.back_off(queue, at)
+        self._send_again(queue, batch)
+
+    def give_back(self, batch: Batch) -> None:
+        """Requeue *batch*, which was drained and never written, with its sequence unchanged."""
+        queue = self.queue(batch)
+        queue.remove(batch)
+        batch.give_back()
+        self._send_again(queue, batch)
+
+    def renumber(self, batch: Batch, at: float) -> None:
+        """Requeue *batch*, refused for its sequence and certainly not in the log, for *at*, under a new identity."""
+        queue = self.queue(batch)
+        queue.remove(batch)
+        batch.renumber()
+        batch.back_off(at)
+        self._observer.retried(batch)
+        queue.put_back(batch)
+        queue.request_epoch_bump(batch)
+        self._schedule.back_off(queue, at)
+        self._offer_again(queue)
+
+    def split(self, batch: Batch) -> None:
+        """Send *batch*, refused for its size, again in two halves, or as many parts as the topic's limits require.
+
+        A leader that does not recognise the identity would accept the second part alone, so each part then gets its
+        sequence after the previous answer. Parts of a batch that may be in the log keep its sequences.
+        """
+        queue, sequence = self.queue(batch), batch.sequence
+        ranges = self._ranges(batch)
+        surely_absent = not batch.persistence.in_doubt
+        if (
+            sequence is not None
+            and surely_absent
+            and (self.passes_refusals or not queue.sequences.acknowledged_here)
+            and queue.is_alone(batch)
+        ):
+            queue.sequences.take_back(sequence)
+            sequence, state, put = None, BatchState.SEALED, queue.put_back
+        else:
+            state, put = BatchState.BACKOFF, queue.retry
+        parts = [
+            batch.part(part, number, state, sequence=None if sequence is None else sequence.after(part.start))
+            for number, part in enumerate(ranges)
+        ]
+        self._observer.split(batch)
+        queue.note_gone(batch)
+        self._replace(batch, parts)
+        for part in parts:
+            put(part)
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
+        self._offer_again(queue)
+
+    def reject_records(
+        self, batch: Batch, failures: Mapping[int, Failure], others: Failure | None = None
+    ) -> None:
+        """The broker refused *batch* because of the records in *failures*: fail these records, send the other records again.
+
+        The other records get new sequences, after the drain that `renumber` describes. Without sequences, they precede
+        later batches that are to be sent again. In a transaction that fails, they fail as *others*.
+        """
+        queue = self.queue(batch)
+        kept = [index for index in range(len(batch)) if index not in failures]
+        for index, failure in sorted(failures.items()):
+            if others is not None:
+                failure = self._failing(failure)  # noqa: PLW2901
+            for each in batch.take_waiters([index]):
+                each.fail(failure)
+            self._observer.failed(batch, batch.columns.take([index]), failure)
+        rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
+        self._replace(batch, (rest,))
+        if batch.sequence is None:
+            queue.retry(rest)
+        else:
+            queue.put_back(rest)
+            self._release_sequence(queue, batch, passes=self.passes_refusals)
+        if others is None:
+            self._observer.retried(rest)
+            self._offer_again(queue)
+        else:
+            self.fail(rest, others)
+
+    def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
+        """Fail expired batches, postpone the deadlines of batches that may outlive theirs, and return the next deadline."""
+        accumulator, settings = self._accumulator, self._accumulator.settings
+        due_at = accumulator.deadlines.next_due()
+        if due_at > now:
+            return due_at
+        for batch in accumulator.deadlines.take_due(now):
+            if settings.outlives_deadline_if_led and accumulator.leader(batch) != NO_LEADER:
+                batch.postpone(now + settings.delivery_timeout_s)
+                accumulator.deadlines.add(batch, batch.deadline)
+            else:
+                self.fail_or_expire(batch, failure_of(batch))
+        return accumulator.deadlines.next_due()
+
+    def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch* in any state."""
+        if batch.persistence.attempt_is_out:
+            self.expire_in_flight(batch, failure)
+        else:
+            self.fail(batch, failure)
+
+    @as_step
+    def fail_missing(self, told: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
+        """Fail batches for deleted partitions, based on the metadata response of *node_id* for the topics *told*."""
+        accumulator, now = self._accumulator, self._loop.time()
+        for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(told)]:
+            missing, count = topic.missing, len(topic.leaders)
+            if missing is None or not missing.confirm(node_id, now, is_only_broker=is_only_broker):
+                continue
+            for batch in [each for queue in topic.missing_queues() for each in queue.unsent]:
+                persisted = batch.possibly_persisted
+                failure = failure_of_missing(batch.topic_partition, count, possibly_persisted=persisted)
+                self.fail(batch, failure)
+
+    @as_step
+    def expire_waiters(
+        self, batch: Batch, fail: Callable[[Failure], None], indices: range, failure: Failure
+    ) -> None:
+        """Call *fail* for the waiters of the records at *indices* of *batch*, at their call's earlier deadline.
+
+        Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may
+        be in the log. The cost does not depend on the size of the batch.
+        """
+        if batch.attempts:
+            fail(self._failing(failure)._replace(possibly_persisted=True))
+            self._accumulator.wake()  # without waiters, a closing producer need not wait for the batch
+            return  # the observer receives the record's own outcome
+        if batch.state in RESOLVED:
+            return
+        failure = self._failing(failure)
+        fail(failure)
+        records = batch.columns.take(indices)
+        self._observer.failed(batch, records, failure)
+        self._accumulator.memory.give_back(batch.withdraw(indices, records))
+        if not len(batch):
+            self.fail(batch, failure)
+
+    @as_step
+    def fail_everything(self, failure: Failure) -> int:
+        """Fail every record without an outcome, and return the number of those records."""
+        batches = tuple(self._accumulator.unresolved)
+        for batch in batches:
+            own = failure._replace(possibly_persisted=batch.possibly_persisted)
+            try:
+                self.fail_or_expire(batch, own)
+            except Exception as bug:  # noqa: BLE001 - the waiters fail even if a bug left the batch half moved
+                self.limits.log(
+                    log, logging.ERROR, "", "batch.bug partition=%s", batch.topic_partition, error=bug
+                )
+                self.abandon(batch, own)
+        return sum(len(batch) for batch in batches)
+
+    def abandon(self, batch: Batch, failure: Failure) -> None:
+        """Fail the waiters of *batch* in any state, after an internal error or an exception of a signal handler."""
+        batch.abandon()
+        for each in batch.stretches:
+            with suppress(Exception):
+                each.fail(failure)
+        accumulator = self._accumulator
+        ends = (
+            partial(self._observer.failed, batch, batch.columns, failure),
+            partial(accumulator.resolved, batch),
+            partial(accumulator.release, batch),
+            partial(self._take_off, batch),
+        )
+        for end in ends:
+            with suppress(Exception):
+                end()
+
+    def _take_off(self, batch: Batch) -> None:
+        queue = self.queue(batch)
+        queue.discard(batch)
+        self._schedule.offer_again(queue, self._loop.time())
+
+    @staticmethod
+    def _release_sequence(queue: PartitionQueue, batch: Batch, *, passes: bool) -> None:
+        """Give the sequence of *batch* to the next batch if the transaction *passes* the refusal; else request an epoch bump."""
+        if passes and batch.sequence is not None and not (queue.in_flight or queue.retrying):
+            queue.sequences.take_back(batch.sequence)
+        else:
+            queue.request_epoch_bump(batch)
+
+    def _note_accepted(self, batch: Batch) -> None:
+        """Raise the size limit of the topic of the accepted *batch*, if the topic has one."""
+        name = batch.topic_partition.topic
+        if name in self._capped and not self._accumulator.topics[name].limits.accepted(batch):
+            self._capped.discard(name)
+
+    def _ranges(self, batch: Batch) -> Sequence[range]:
+        """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
+        columns, count = batch.columns, len(batch)
+        # The intake measures records by upper bounds: exact sizes would make a limit that is one record too small.
+        spare = 0 if isinstance(columns, RecordColumns) else BOUND_SPARE
+        ends = list(accumulate((size + spare for size in columns.sizes()), initial=0))
+        half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
+        largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
+        topic = self._accumulator.topics[batch.topic_partition.topic]
+        topic.refused(batch, largest_half, self._loop.time())
+        self._capped.intersection_update(self._accumulator.topics)  # some may have been forgotten
+        self._capped.add(topic.name)
+        most = topic.limits.cap * batch.size // topic.limits.counted(batch)
+        if most >= largest_half:
+            return range(half), range(half, count)
+        ranges, start = [], 0
+        while start < count:
+            room = ends[start] + most - BATCH_OVERHEAD
+            stop = max(start + 1, bisect_right(ends, room) - 1)
+            ranges.append(range(start, stop))
+            start = stop
+        return ranges
+
+    def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Replace *batch* by *parts*, which need a few bytes more for their own headers."""
+        self.queue(batch).remove(batch)
+        for part in parts:
+            self._accumulator.hold(part)
+        batch.split(parts)  # from here on `flush` waits for the parts: `fail_everything` has to find them
+        self._accumulator.release(batch)
+
+    def _reject(self, batch: Batch, failure: Failure, *, passes: bool = False) -> None:
+        if not len(batch):
+            return
+        if not passes:
+            failure = self._failing(failure)
+        for each in batch.stretches:
+            each.fail(failure)
+        self._observer.failed(batch, batch.columns, failure)
+        kind = failure.kind.__name__
+        is_wanted = failure.kind is TransactionAborted  # requested by the application
+        self.limits.log(
+            log,
+            logging.DEBUG if is_wanted else logging.WARNING,
+            Pairs(topic=batch.topic_partition.topic, error=kind),
+            "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
+            batch.topic_partition,
+            len(batch),
+            batch.attempts,
+            failure.possibly_persisted,
+            kind,
+            failure.message,
+        )
+
+    def _forget_trouble(self, queue: PartitionQueue) -> None:
+        """Record a failed batch of *queue*: without another retried batch, there is no recovery to log."""
+        if not queue.retrying:
+            self.troubled.discard(queue.topic_partition)
+
+    def _failing(self, failure: Failure) -> Failure:
+        return failure if self._on_failure is None else self._on_failure(failure)
+
+    def _send_again(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.retry(batch)
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
+        self._offer_again(queue)
+
+    def _offer_again(self, queue: PartitionQueue) -> None:
+        self._schedule.offer(queue, self._loop.time())
+        self._accumulator.wake()

@@ -1,0 +1,401 @@
+"""The queue of a partition: its batches, in order, from append to answer."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from itertools import takewhile
+from operator import attrgetter
+from typing import Final
+
+from aioproducer._core.append_fields import QueueFields
+from aioproducer._core.batching.batch import Batch, Order
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.batching_settings import BatchingSettings
+from aioproducer._core.collector import untracking
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, PartitionSequences
+from aioproducer._core.metadata.snapshot import NO_LEADER
+from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer.errors import BrokerError, TimeoutReason
+from aioproducer.types import TopicPartition
+
+_by_order = attrgetter("order")
+_BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
+_BACKING_OFF, _IN_FLIGHT_LIMIT = TimeoutReason.BACKING_OFF, TimeoutReason.IN_FLIGHT_LIMIT
+
+PROMPT_RETRIES: Final = 10
+"""So often a batch is sent to a new leader at once …"""
+MOVED_BACKOFF_S: Final = 0.1
+"""… and after so long from then on: brokers that disagree about the leader must not be asked in a loop."""
+
+
+_new_place, _new_sequences = untracking(TopicPartition), untracking(PartitionSequences)
+
+
+class PartitionQueue(QueueFields):
+    """The batches of one partition, in order, from append to answer. `retrying` precedes `batches`.
+
+    A batch leaves `batches` only after all earlier batches have a sequence (idempotent) or an answer (plain).
+    """
+
+    __slots__ = (
+        "_identities",
+        "_is_idempotent",
+        "_next_order",
+        "_settings",
+        "batches",
+        "gone_in_doubt",
+        "in_flight",
+        "is_watched",
+        "leader",
+        "numbered",
+        "offered_to",
+        "partition",
+        "retrying",
+        "sealed_bytes",
+        "sequences",
+        "topic",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, settings: BatchingSettings, identities: IdentityKeeper
+    ) -> None:
+        self.topic: str = topic
+        self.partition: int = partition
+        self.topic_partition: TopicPartition = _new_place(topic, partition)
+        self.leader: int = NO_LEADER
+        self.batches: deque[Batch] | tuple[Batch, ...] = ()
+        """Batches without a sequence, the open batch last. The second batch makes it a deque, which takes 616 bytes."""
+        self.open: Batch | None = None
+        self.is_watched: bool = False
+        """True while the accumulator checks the age of `open`."""
+        self.retrying: tuple[
+            Batch, ...
+        ] = ()  # the garbage collector would visit the empty lists of all partitions
+        """Batches in backoff, the oldest first; they hold their sequences."""
+        self.in_flight: tuple[Batch, ...] = ()
+        """Drained batches without an answer, the oldest first."""
+        self.sealed_bytes: int = 0
+        """How large all records were together that batches were sealed with."""
+        self.gone_in_doubt: Order = ()
+        """Place of the newest batch that may be in the log and is sent no more, because the batch failed or was split."""
+        self.sequences: Final[PartitionSequences] = _new_sequences()
+        self.numbered: int = 0
+        """How many batches got a sequence."""
+        self.offered_to: int | None = None
+        """The node among whose ready partitions the schedule has it."""
+        self._settings = settings
+        # A copy: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
+        self._is_idempotent = settings.idempotent
+        self._identities = identities
+        self._next_order = 0
+
+    def __str__(self) -> str:
+        """Return `topic-partition`, as Kafka's logs write it."""
+        return str(self.topic_partition)
+
+    def taken_bytes(self) -> int:
+        """Return the size of all records ever appended, in bytes, as far as it can be told."""
+        return self.sealed_bytes + (self.open.size - BATCH_OVERHEAD if self.open is not None else 0)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits to be sent, or for an answer."""
+        size = 0
+        for line in (self.batches, self.retrying, self.in_flight):  # a generator takes twice as long
+            for batch in line:
+                size += batch.size
+        return size
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is anywhere. While `batches` and `retrying` are empty, it is not worth an offer."""
+        return not (self.batches or self.retrying or self.in_flight)
+
+    @property
+    def unsent(self) -> list[Batch]:
+        """The batches that are not in flight, the oldest first."""
+        return [*self.retrying, *self.batches]
+
+    @property
+    def oldest_unsettled(self) -> Batch | None:
+        """The first of those that were sent and have no final answer."""
+        return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
+
+    @property
+    def asks_newest(self) -> bool:
+        """Whether the leader denies the oldest batch in doubt, and is to be asked for those behind it before."""
+        if not self.retrying or self.retrying[0].persistence.denials < DENIALS_BELIEVED:
+            return False
+        return self.retrying[0].persistence.in_doubt
+
+    @property
+    def before_gone(self) -> list[Batch]:
+        """Batches to be sent again that are older than the newest batch gone in doubt."""
+        return [each for each in self.retrying if each.order < self.gone_in_doubt]
+
+    def is_newest(self, batch: Batch) -> bool:
+        """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
+        return not self.is_proved(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
+
+    def is_denied_in_vain(self, batch: Batch) -> bool:
+        """True if the leader denies *batch*, the oldest, and all behind *batch*, and may recognise only a batch gone in doubt."""
+        persistence = batch.persistence
+        if not persistence.in_doubt or persistence.denials < DENIALS_BELIEVED:
+            return False
+        return self.gone_in_doubt > batch.order and self._asked_behind(batch)
+
+    def _asked_behind(self, batch: Batch) -> bool:
+        """True if the leader was asked for all batches behind *batch*."""
+        behind = (
+            each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
+        )
+        return not any(map(_may_be_known, behind))
+
+    def is_proved(self, batch: Batch) -> bool:
+        """Whether *batch* is in the log, since one behind it is."""
+        return self.sequences.proves(batch.order, len(batch))
+
+    def is_alone(self, batch: Batch) -> bool:
+        """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
+        return self.in_flight == (batch,) and not self.retrying
+
+    @property
+    def doubts_leader(self) -> bool:
+        """Whether its next batch has been refused as by a broker that does not lead it any more."""
+        error = self.retrying[0].last_error if self.retrying else None
+        return isinstance(error, BrokerError) and error.stale_metadata
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether its next batch is due and has to get a sequence."""
+        return self._is_idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
+
+    def add(self, batch: Batch) -> None:
+        """Append *batch*, the new open batch."""
+        self.open = batch
+        if self.batches:
+            self._as_deque().append(batch)
+        else:
+            self.batches = (batch,)
+
+    def _as_deque(self) -> deque[Batch]:
+        if not isinstance(self.batches, deque):
+            self.batches = deque(self.batches)
+        return self.batches
+
+    def next_order(self) -> Order:
+        """Return the place of a new batch: behind all there were."""
+        self._next_order += 1
+        return (self._next_order,)
+
+    def next_batch(self, now: float) -> Batch | TimeoutReason | None:  # noqa: PLR0911 - one per reason
+        """Return the batch to send next, or the reason why none may be sent now; None if none is due.
+
+        Every event that ends a reason offers the queue to the schedule again.
+        """
+        if self.retrying:
+            return self._next_retry(now)
+        if not self.batches or not (batch := self.batches[0]).due:
+            return None
+        in_flight = self.in_flight
+        if not self._is_idempotent:
+            # Two batches in flight could change places when the first one fails.
+            return _IN_FLIGHT_LIMIT if in_flight else batch
+        if batch.retry_at > now:
+            return _BACKING_OFF  # its sequence was refused just now
+        if in_flight and self.numbered - in_flight[0].numbered_before >= self._settings.max_in_flight:
+            # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
+            # long as it may have to be sent again, however many behind it are acknowledged already.
+            return _IN_FLIGHT_LIMIT
+        identities, sequences = self._identities, self.sequences
+        if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
+            return TimeoutReason.TRANSACTION
+        # Nearly always the partition continues under its identity: only a change needs the call.
+        continues = sequences.identity is identities.current is not None and not sequences.needs_epoch_bump
+        if not continues and not sequences.may_assign(identities, in_flight):
+            if in_flight:
+                return _IN_FLIGHT_LIMIT
+            return TimeoutReason.PRODUCER_ID if identities.bumps_partitions else TimeoutReason.TRANSACTION
+        if in_flight and not sequences.acknowledged_here:
+            return _IN_FLIGHT_LIMIT
+        return batch
+
+    def _next_retry(self, now: float) -> Batch | TimeoutReason:
+        batch = self.retrying[0]
+        if batch.retry_at > now:
+            return _BACKING_OFF
+        if self.in_flight and (not self._is_idempotent or self.in_flight[0].order < batch.order):
+            return _IN_FLIGHT_LIMIT  # one at a time until everything is in order again
+        return self._to_ask(now) if self.asks_newest else batch
+
+    def _to_ask(self, now: float) -> Batch | TimeoutReason:
+        """Return the batch to send to a leader that denies the oldest batch in doubt: the newest first.
+
+        A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.
+        """
+        oldest = self.retrying[0]
+        if self.is_proved(oldest):
+            return oldest
+        if self.in_flight:
+            return _IN_FLIGHT_LIMIT
+        asked = next(filter(_may_be_known, reversed(self.retrying[1:])), oldest)
+        return asked if asked.retry_at <= now else _BACKING_OFF
+
+    def take(self, batch: Batch) -> None:
+        """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
+        if batch.state is _BACKOFF:
+            self.retrying = without(self.retrying, batch)
+        else:
+            if len(self.batches) > 1:
+                self._as_deque().popleft()
+            else:
+                self.batches = ()
+            self.seal(batch)
+            if batch.withdrawn:
+                batch.leave_out_withdrawn()
+            if self._is_idempotent:
+                batch.assign_sequence(self.sequences.assign(len(batch.columns)), self.numbered)
+                self.numbered += 1
+        batch.drain()
+        self.in_flight = _with(self.in_flight, batch) if self.in_flight else (batch,)
+
+    def seal(self, batch: Batch) -> None:
+        """Let *batch* take no more records and wait for none."""
+        if self.open is batch:
+            self.open = None
+            self.sealed_bytes += batch.size - BATCH_OVERHEAD
+        batch.seal()
+
+    def may_go_at(self, batch: Batch, now: float) -> float:
+        """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
+        return now if batch.retries < PROMPT_RETRIES else now + MOVED_BACKOFF_S
+
+    def forget_denials(self) -> None:
+        """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
+        for batch in self.retrying:
+            batch.persistence.forget_denials()
+
+    def follow_leader(self, now: float) -> float:
+        """Let what backs off go to the new leader; return when the first of it may."""
+        backing_off = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
+        for batch in backing_off:
+            batch.retry_by(self.may_go_at(batch, now))
+        return min((batch.retry_at for batch in backing_off), default=now)
+
+    def retry_by(self, at: float) -> bool:
+        """Let what backs off since a connection was lost go at *at*; return whether that is earlier than before."""
+        backing_off = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
+        earlier = any(batch.retry_at > at for batch in backing_off)
+        for batch in backing_off:
+            batch.retry_by(at)
+        return earlier
+
+    def put_back(self, batch: Batch) -> None:
+        """Put *batch*, sealed and without a sequence, where it belongs among `batches`."""
+        index = next(
+            (i for i, other in enumerate(self.batches) if other.order > batch.order), len(self.batches)
+        )
+        self._as_deque().insert(index, batch)
+
+    def retry(self, batch: Batch) -> None:
+        """Put *batch* where it belongs among `retrying`."""
+        self.retrying = _with(self.retrying, batch)
+
+    def note_gone(self, batch: Batch) -> None:
+        """Record that *batch* is sent no more, so the leader cannot be asked for this batch."""
+        if batch.persistence.possible:
+            self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
+
+    def request_epoch_bump(self, batch: Batch) -> None:
+        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        self.note_gone(batch)
+        self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
+        self._identities.request_epoch_bump()
+        self.renumber_retrying()
+
+    def renumber_retrying(self) -> None:
+        """Take the sequences of those `retrying` batches that are certainly not in the log: each leaves a gap.
+
+        Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
+        """
+        retrying, self.retrying = self.retrying, ()
+        for batch in retrying:
+            if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
+                self.retrying += (batch,)
+                continue
+            self.sequences.request_epoch_bump(batch.order, absent=True)
+            batch.persistence.ruled_out()
+            batch.renumber()
+            self.put_back(batch)
+        if self.sequences.behind_gap(self.gone_in_doubt):  # the loop may have found the gap
+            self.gone_in_doubt = ()
+
+    def leave_cluster(self) -> None:
+        """Continue in another cluster, whose logs have no batch and no sequence of this producer."""
+        for batch in (*self.retrying, *self.in_flight):
+            batch.persistence.leave_log()
+        self.sequences.leave_cluster()
+        if self._is_idempotent:
+            self.renumber_retrying()
+
+    def remove(self, batch: Batch) -> None:
+        """Take *batch* off, wherever it is."""
+        if batch.state in (BatchState.OPEN, BatchState.SEALED):
+            self._as_deque().remove(batch)
+            if self.open is batch:
+                self.open = None
+        elif batch.state is _BACKOFF:
+            self.retrying = without(self.retrying, batch)
+        else:
+            self.in_flight = without(self.in_flight, batch)
+
+    def recover(self) -> list[Batch]:
+        """Complete or undo an append that an exception interrupted; return the batches in question.
+
+        Records without a waiter are dropped, a batch without records is removed, and the open batch is sealed.
+        """
+        suspects = [each for each in self.batches if each.state is not BatchState.SEALED or not each.due]
+        for batch in suspects:
+            if batch.state is BatchState.OPEN:
+                batch.repair()
+            if len(batch):
+                self.seal(batch)
+            else:
+                self.remove(batch)
+        self.open = None
+        return suspects
+
+    def discard(self, batch: Batch) -> None:
+        """Remove *batch* from every list, in any state."""
+        if batch in self.batches:
+            self._as_deque().remove(batch)
+        if batch in self.retrying:
+            self.retrying = without(self.retrying, batch)
+        if batch in self.in_flight:
+            self.in_flight = without(self.in_flight, batch)
+        if self.open is batch:
+            self.open = None
+
+
+def without(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
+    """Return *batches* without *batch*, which is one of them."""
+    index = batches.index(batch)
+    return batches[:index] + batches[index + 1 :]
+
+
+def _with(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
+    """Return *batches*, which are in order, and *batch* in its place."""
+    line = list(batches)
+    insort(line, batch, key=_by_order)
+    return tuple(line)
+
+
+def _may_be_known(batch: Batch) -> bool:
+    """Whether a leader may know *batch*, and has not said that it does not."""
+    persistence = batch.persistence
+    if persistence.denials or persistence.half_of_possibly_persisted:
+        return False
+    return persistence.possible

@@ -1,0 +1,425 @@
+"""The schedule of the sender: ready partitions by leader, deadlines, join windows and paces of nodes.
+
+Every event that may make a partition ready offers its queue, so a wake-up of the sender looks only at offered queues.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection
+from itertools import count
+from math import inf
+from typing import Final, Generic, TypeVar
+
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.metadata.snapshot import NO_LEADER
+
+T = TypeVar("T")
+
+TICK_S = 0.1
+"""Deadlines are kept to this grain: something is due at most one tick after its deadline, never before."""
+
+
+class Deadlines(Generic[T]):
+    """Ordered sets of items, one per tick of 100 ms, and a heap of the ticks in use.
+
+    Nearly every batch is delivered long before its deadline, so `add` and `discard` have to be cheap.
+    """
+
+    __slots__ = ("_by_tick", "_ticks")
+
+    def __init__(self) -> None:
+        self._by_tick: dict[float, dict[T, None]] = {}
+        self._ticks: list[float] = []
+
+    def add(self, item: T, deadline: float) -> None:
+        """Let *item* be due at *deadline*."""
+        tick = -(-deadline // TICK_S)  # rounded up: a call of math.ceil() costs twice as much
+        items = self._by_tick.get(tick)
+        if items is None:
+            heapq.heappush(self._ticks, tick)  # first: an exception in between leaves a tick without items
+            self._by_tick[tick] = {item: None}
+        else:
+            items[item] = None
+
+    def discard(self, item: T, deadline: float) -> None:
+        """Forget *item*, added with *deadline*, if it is still here."""
+        items = self._by_tick.get(-(-deadline // TICK_S))
+        if items is not None:
+            items.pop(item, None)
+
+    def discard_before_move(self, item: T, before: float, deadline: float) -> None:
+        """Drop the entry of *item* at *before*, after *item* was added again with another *deadline*."""
+        if -before // TICK_S != -deadline // TICK_S:
+            self.discard(item, before)
+
+    def next_due(self) -> float:
+        """Return when the next item is due; infinity if there is none."""
+        while self._ticks:
+            tick = self._ticks[0]
+            if self._by_tick.get(tick):
+                return tick * TICK_S
+            heapq.heappop(self._ticks)
+            self._by_tick.pop(tick, None)
+        return inf
+
+    def take_due(self, now: float) -> list[T]:
+        """Remove and return what is due at *now*, by tick, and within it as it was added."""
+        due: list[T] = []
+        while self.next_due() <= now:
+            due.extend(self._by_tick.pop(heapq.heappop(self._ticks)))
+        return due
+
+
+JOINS_FOR_S: Final = 1.0
+"""Time in which records may join an open batch, in seconds; `linger_ms` if that is longer. All records of a batch share
+the deadline of the oldest record, so the youngest record fails at most this long before its own deadline."""
+
+
+class JoinWindows:
+    """Partitions with an open batch, ordered by the time of the next check. Appends read no clock."""
+
+    __slots__ = ("_number", "_watched", "lasts_s", "look_at")
+
+    def __init__(self, linger_s: float) -> None:
+        self.lasts_s: float = max(JOINS_FOR_S, linger_s)
+        """Length of a window, in seconds."""
+        self._watched: list[tuple[float, int, PartitionQueue]] = []
+        self._number = count()  # heap entries never compare queues
+        self.look_at: float = inf
+        """Time of the next check; infinity without a check."""
+
+    def watch(self, queue: PartitionQueue, until: float) -> None:
+        """Check the open batch of *queue* at *until*."""
+        heapq.heappush(self._watched, (until, next(self._number), queue))
+        self.look_at = self._watched[0][0]
+        queue.is_watched = True
+
+    def seal_old(self, now: float) -> float:
+        """Seal open batches with an expired join window; return the time of the next check."""
+        watched = self._watched
+        while watched and watched[0][0] <= now:
+            queue = heapq.heappop(watched)[2]
+            queue.is_watched = False
+            if (batch := queue.open) is None:
+                continue
+            if batch.joins_until <= now:
+                queue.seal(batch)  # the schedule has it: it has lingered for long enough
+            else:
+                self.watch(queue, batch.joins_until)
+        self.look_at = watched[0][0] if watched else inf
+        return self.look_at
+
+
+LONG_S: Final = 0.01
+"""A node that would answer within twice Kafka's linger is as good as any."""
+REMEMBERED_S: Final = 0.1
+"""How long a node that has answered all is taken to be as slow as it was: then it gets another chance."""
+
+
+class Pace:
+    """How a node answers: one request after the other, as Kafka does on a connection."""
+
+    __slots__ = ("_since", "_took_s", "_unanswered")
+
+    def __init__(self) -> None:
+        self._unanswered: deque[tuple[float, int]] = deque()
+        """When each of the requests that it has to answer was sent, and how many there were then, with that one."""
+        self._since: float = 0.0
+        """When it began with the first of them, or answered the last that it has answered."""
+        self._took_s: float = 0.0
+        """How long it was at that one."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the node has answered all requests."""
+        return not self._unanswered
+
+    def sent(self, now: float) -> None:
+        """Note that there is one more request."""
+        if not self._unanswered:
+            self._since = now
+        self._unanswered.append((now, len(self._unanswered) + 1))
+
+    def answered(self, now: float) -> None:
+        """Note that the oldest request is answered or lost. With a long round trip, the request took its share of the time."""
+        sent_at, together = self._unanswered.popleft()
+        took_s, share_s = now - self._since, (now - sent_at) / together
+        self._took_s = took_s if took_s > share_s else share_s  # noqa: FURB136 - max() costs ten comparisons
+        self._since = now
+
+    def expected_s(self, now: float) -> float:
+        """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
+        silent_s = now - self._since
+        if self._unanswered:
+            return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
+        return self._took_s if silent_s < REMEMBERED_S else 0.0
+
+
+class Paces(defaultdict[int, Pace]):
+    """Pace of each node that requests were written to, by node id, and the nodes in the client's rack."""
+
+    __slots__ = ("_time", "nearby")
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        super().__init__(Pace)
+        self._time = time
+        self.nearby: Collection[int] = ()
+        """Nodes in the client's rack: preferred leaders for records without a key (KIP-1123). Empty: no preference."""
+
+    def is_long(self, node_id: int) -> bool:
+        """Whether a node would take long to answer one more request."""
+        return self.expected_s(node_id) > LONG_S
+
+    def is_sooner(self, one: int, other: int) -> bool:
+        """Whether node *one* would answer in less than half the time of the *other*, which would take long."""
+        return 2 * self.expected_s(one) + LONG_S < self.expected_s(other)
+
+    def forget(self, brokers: Collection[int]) -> None:
+        """Drop the paces of nodes outside *brokers* without requests in flight."""
+        for node_id in self.keys() - set(brokers):
+            if self[node_id].is_idle:
+                del self[node_id]
+
+    def expected_s(self, node_id: int) -> float:
+        """Return how long a node would take to answer one more request."""
+        pace = self.get(node_id)
+        return 0.0 if pace is None else pace.expected_s(self._time())
+
+
+class Schedule:
+    """Ready partitions per node, and those that wait: for a linger, a backoff, a leader, an identity."""
+
+    __slots__ = (
+        "_identities",
+        "_leaderless",
+        "_lingering_for",
+        "_number",
+        "_ready",
+        "_without_identity",
+        "backing_off",
+        "busy",
+        "leaderless_news",
+        "lingering",
+        "waiting",
+    )
+
+    def __init__(self, identities: IdentityKeeper) -> None:
+        self._leaderless: dict[PartitionQueue, None] = {}
+        self.leaderless_news: set[str] = set()
+        """Topics with a partition that began to wait for a leader since the last `take_leaderless_news`."""
+        self._identities = identities
+        self._without_identity: dict[PartitionQueue, None] = {}
+        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self.waiting: dict[int, float] = {}
+        """Nodes with ready partitions, each with the time since which a batch waits to be drained."""
+        self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
+        """End of the linger, queue and leader of each lingering batch. One linger for all batches: first in, first due."""
+        self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
+        """The same by the node that led the partition when the linger began."""
+        self.busy: set[int] = set()
+        """Nodes with requests to answer; the sender adds a node, and `mark_idle` removes it."""
+        self.backing_off: list[tuple[float, int, PartitionQueue]] = []
+        """Heap of the times at which queues are offered again."""
+        self._number = count()  # heap entries never compare queues
+
+    def linger(self, queue: PartitionQueue, batch: Batch, until: float) -> bool:
+        """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
+        self.lingering[batch] = until, queue, queue.leader
+        self._lingering_for[queue.leader][batch] = queue
+        return len(self.lingering) == 1
+
+    def mark_idle(self, node_id: int, now: float) -> None:
+        """Note that a node has answered all: an adaptive linger for it is over."""
+        self.busy.discard(node_id)
+        if lingering := self._lingering_for.get(node_id):
+            for batch, queue in tuple(lingering.items()):
+                self.make_due(batch, queue, now)
+
+    def forget(self, batch: Batch) -> None:
+        """Let *batch* linger no more: it is due, or has ended."""
+        lingering = self.lingering.get(batch)
+        if lingering is not None:
+            self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
+            self.lingering.pop(batch, None)
+
+    def forget_nodes(self, brokers: Collection[int]) -> None:
+        """Drop the empty containers of nodes that are not among *brokers*."""
+        kept = set(brokers)
+        for node_id in self._ready.keys() - kept:
+            if not self._ready[node_id]:
+                del self._ready[node_id]
+        for node_id in self._lingering_for.keys() - kept:
+            if not self._lingering_for[node_id]:
+                del self._lingering_for[node_id]
+
+    def make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
+        """End the linger of *batch*, if it lingers, and offer its *queue*."""
+        if batch in self.lingering:
+            self.forget(batch)
+        batch.mark_due()
+        self.offer(queue, now)
+
+    def back_off(self, queue: PartitionQueue, until: float) -> None:
+        """Offer *queue* again at *until*."""
+        heapq.heappush(self.backing_off, (until, next(self._number), queue))
+
+    def offer(self, queue: PartitionQueue, now: float) -> None:
+        """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
+        if not isinstance(queue.next_batch(now), Batch):
+            self._withdraw(queue)  # what it was offered for may have expired
+            if queue.needs_identity and not self._identities.admits(queue.topic_partition):
+                self._without_identity[queue] = None
+                self._identities.want(queue.topic_partition)
+        elif queue.leader == NO_LEADER:
+            self._leaderless[queue] = None
+            self.leaderless_news.add(queue.topic)
+        elif queue.offered_to is None:
+            queue.offered_to = queue.leader
+            ready = self._ready.get(queue.leader)
+            if ready is None:
+                ready = self._ready[queue.leader] = OrderedDict()
+            ready[queue] = None
+            self.waiting.setdefault(queue.leader, now)
+
+    def offer_again(self, queue: PartitionQueue, now: float) -> None:
+        """Offer *queue*, whose last offer may have been interrupted by an exception."""
+        self._withdraw(queue)
+        self.offer(queue, now)
+
+    def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
+        """Offer each of *queues*, whose leader has changed."""
+        for queue in queues:
+            self._leaderless.pop(queue, None)
+            self._withdraw(queue)  # its old leader may never be drained again
+            if queue.leader != NO_LEADER:
+                may_go_at = queue.follow_leader(now)
+                if may_go_at > now:
+                    self.back_off(queue, may_go_at)
+            self.offer(queue, now)
+
+    def connected(self, node_id: int, retry_at: float) -> None:
+        """Offer at *retry_at*, at the latest, what waits to be sent to a node again that could not be reached."""
+        for _, _, queue in tuple(self.backing_off):
+            if queue.leader == node_id and queue.retry_by(retry_at):
+                self.back_off(queue, retry_at)
+
+    def _withdraw(self, queue: PartitionQueue) -> None:
+        if queue.offered_to is not None:
+            ready = self._ready.get(queue.offered_to)
+            if ready is not None:
+                ready.pop(queue, None)
+            if not ready:
+                self.waiting.pop(queue.offered_to, None)
+            queue.offered_to = None
+
+    def identity_changed(self, now: float) -> None:
+        """Offer the queues that could not be sent for want of a producer id."""
+        waiting, self._without_identity = self._without_identity, {}
+        for queue in waiting:
+            self.offer(queue, now)
+
+    def leaders_without_identity(self) -> set[int]:
+        """Return the leaders of partitions that wait to be admitted: a look at each such partition."""
+        if not self._without_identity:
+            return set()
+        for queue in tuple(self._without_identity):
+            if not queue.needs_identity:  # its batches have expired or failed
+                del self._without_identity[queue]
+        return {queue.leader for queue in self._without_identity} - {NO_LEADER}
+
+    def take_leaderless_news(self) -> Collection[str]:
+        """Return the topics of which something began to wait for a leader since the last time that this was called."""
+        if not self.leaderless_news:
+            return ()
+        news, self.leaderless_news = self.leaderless_news, set()
+        return news
+
+    def leaderless_topics(self) -> set[str]:
+        """Return the topics of which something waits for its partition to have a leader: a look at each such partition."""
+        if not self._leaderless:
+            return set()
+        for queue in tuple(self._leaderless):
+            if queue.idle:  # it has expired meanwhile
+                del self._leaderless[queue]
+        return {queue.topic for queue in self._leaderless}
+
+    def doubtful_topics(self) -> set[str]:
+        """Return the topics of which something waits to be sent again that its leader refused as if it were none."""
+        return {queue.topic for _, _, queue in self.backing_off if queue.doubts_leader}
+
+    def collect(self, now: float, *, hurry: bool) -> None:
+        """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
+        lingering = self.lingering
+        while lingering:
+            batch, (until, queue, _node_id) = next(iter(lingering.items()))
+            if until > now and not hurry:
+                break
+            self.make_due(batch, queue, now)
+        while self.backing_off and self.backing_off[0][0] <= now:
+            self.offer(heapq.heappop(self.backing_off)[2], now)
+
+    def next_due(self) -> float:
+        """Return when `collect` will have something to do again; infinity if there is nothing."""
+        lingers_until = next(iter(self.lingering.values()))[0] if self.lingering else inf
+        return min(lingers_until, self.backing_off[0][0]) if self.backing_off else lingers_until
+
+    def nodes(self) -> list[int]:
+        """Return the ids of the nodes that something may be sent to."""
+        return list(self.waiting)
+
+    def waiting_since(self, at: float) -> list[int]:
+        """Return the ids of the nodes for which something has waited since before *at*, and nothing was drained."""
+        return [node_id for node_id, since in self.waiting.items() if since < at]
+
+    def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
+        """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
+
+        A partition with more batches goes to the end of the line. Lingering batches are taken along if they fit.
+        """
+        batches: list[Batch] = []
+        ready = self._ready.get(node_id)
+        if not ready:
+            return batches
+        total = 0
+        self.waiting[node_id] = now
+        for _ in range(len(ready)):
+            queue, _none = ready.popitem(False)  # by position: a name costs as much as the call
+            batch = queue.next_batch(now)
+            if isinstance(batch, Batch):
+                total += batch.bytes_to_send()
+                if batches and total > max_bytes:
+                    ready[queue] = None
+                    ready.move_to_end(queue, last=False)
+                    return batches
+                queue.take(batch)
+                batches.append(batch)
+            queue.offered_to = None
+            if queue.batches or queue.retrying:
+                self.offer(queue, now)
+        if batches and self._lingering_for[node_id]:
+            self._take_along(node_id, now, batches, max_bytes - total)
+        if not ready:
+            del self.waiting[node_id]
+        return batches
+
+    def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:
+        """Add lingering batches of other partitions of the node to *batches*, oldest first, up to *room* bytes."""
+        taken, fitting = set(batches), []
+        for batch, queue in self._lingering_for[node_id].items():
+            if queue.leader == node_id and queue.batches[0] is batch and taken.isdisjoint(queue.in_flight):
+                room -= batch.bytes_to_send()
+                if room < 0:
+                    break
+                fitting.append((batch, queue))
+        for batch, queue in fitting:
+            self.forget(batch)
+            batch.mark_due()
+            if queue.next_batch(now) is batch:
+                queue.take(batch)
+                batches.append(batch)
+            if queue.batches or queue.retrying:
+                self.offer(queue, now)

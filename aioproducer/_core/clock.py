@@ -1,0 +1,253 @@
+"""The wall clock, in Kafka's unit; which event loop runs here, its turns, and what wakes a task.
+
+Durations use the event loop's clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop, sleep
+from collections.abc import Callable
+from contextvars import copy_context
+from math import inf
+from threading import get_ident
+from typing import Any, Final
+
+from aioproducer._core.acceleration import fastest
+from aioproducer._core.append_fields import ClockFields
+
+TURN_AFTER_S: Final = 0.01
+"""Longest time that `enqueue` calls may hold the event loop, in seconds."""
+TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
+"""Bytes (after compression) that `enqueue` calls may append before they yield. An idle broker would wait for them."""
+TURN_AFTER_RECORDS: Final = 5_000
+"""Records that `enqueue` calls may append before they yield: 600 KB of values of 100 bytes, which take 2 ms.
+
+Compressed records are multiplied by their compression ratio: an earlier turn costs worker threads more waits for the GIL."""
+ITERATIONS: Final = 3
+"""Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
+
+TIMER_ITERATIONS: Final = 3
+"""Iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
+moment resumes a task, the task starts a second task, and the second task appends a record."""
+
+
+def wall_ms() -> int:
+    """Return the milliseconds since the epoch, as Kafka's CreateTime counts them."""
+    return time.time_ns() // 1_000_000
+
+
+class LoopClock(ClockFields):
+    """Wall clock, read once per iteration of an event loop.
+
+    Reading the clock for every record would cost a tenth of an append. In a long iteration, where a task appends many
+    records without an await, the accumulator calls `forget`.
+    """
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self.known_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Return the time of this iteration."""
+        if not self.known_ms:
+            self._loop.call_soon(
+                self.forget
+            )  # first: otherwise an interrupted call would keep the time forever
+            self.known_ms = wall_ms()
+        return self.known_ms
+
+    def fresh_ms(self) -> int:
+        """Read the clock now. Use it for the first record of a batch, which is usually alone in its iteration."""
+        now = wall_ms()
+        if self.known_ms:
+            self.known_ms = now  # later calls in this iteration return no earlier time
+        return now
+
+    def forget(self) -> None:
+        """Read the clock again at the next call."""
+        self.known_ms = 0
+
+
+class LoopTurns:
+    """Decides when `enqueue` yields to the event loop: after 10 ms, 2 MiB or 5,000 records without a turn of the sender.
+
+    `look` runs once per opened or full batch. Scheduling a callback instead would cost a lone record one more iteration.
+    With a long linger a call may yield without effect.
+    """
+
+    __slots__ = ("_began_at", "_began_with", "due")
+
+    def __init__(self) -> None:
+        self.due: bool = False
+        """True if the next call that may wait has to yield by `take`."""
+        self._began_at: float | None = None
+        """Time of the first batch opened since the sender's last turn (loop clock), or None."""
+        self._began_with: int = 0
+        """Free memory at `_began_at`, in bytes."""
+
+    def look(self, now: float, free: int, rate: float, size: float) -> None:
+        """Update `due` from the time *now*, the *free* memory and the *size* of a record, both in bytes.
+
+        *rate* is the compression ratio of the topic. The result is an estimate: the memory is that of all topics, and memory
+        returned meanwhile is not counted.
+        """
+        if self._began_at is None:
+            self._began_at, self._began_with = now, free
+            return
+        appended = self._began_with - free
+        most = min(TURN_AFTER_BYTES, TURN_AFTER_RECORDS * size)
+        if now - self._began_at >= TURN_AFTER_S or appended * rate >= most:
+            self.due = True
+
+    async def take(self) -> None:
+        """Yield to the event loop. One call at a time yields; other calls append meanwhile."""
+        self.due = False
+        for _ in range(ITERATIONS):
+            await sleep(0)
+
+    def over(self) -> None:
+        """Note that the sender has its turn."""
+        self._began_at, self.due = None, False
+
+
+class Wakeup:
+    """A cheap asyncio.Event with a deadline, for one waiting task. Repeated `ring` calls coalesce.
+
+    An `asyncio.Event` under `asyncio.timeout_at` costs three times as much, for every request. Timers stay from one wait to
+    the next, because later deadlines are usually later than the set timers, so the wake-up may ring too early. A timer for
+    an earlier deadline is set beside the later ones: cancelled timers stay in asyncio's heap and slow down every timer.
+    """
+
+    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_timers", "_waiter", "has_rung", "on_time")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._context = copy_context()  # other tasks set the timers
+        self._held = False
+        self.has_rung: bool = False
+        """True from a ring until its task, or `take`, receives it."""
+        self._timers: list[tuple[float, TimerHandle]] = []
+        """Timers with their times, the earliest last. A uvloop handle that is due immediately has no time."""
+        self._rings_at = inf
+        self._waiter: Future[None] | None = None
+        self.on_time: Callable[[], None] | None = None
+        """Called at the time of `ring_at` in place of `ring`; None for `ring`."""
+
+    def ring(self) -> None:
+        """End the present wait, or the next one before it begins."""
+        self.has_rung = True
+        if not self._held and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def hold(self) -> None:
+        """Defer rings until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Deliver a deferred ring, if there is one."""
+        self._held = False
+        if self.has_rung:
+            self.ring()
+
+    def take(self) -> bool:
+        """Clear a pending ring on behalf of the waiting task, which keeps waiting. Return False if no task waits."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        self.has_rung = False
+        return True
+
+    def ring_at(self, until: float) -> None:
+        """Ring, or call `on_time`, at *until* (loop clock) or at times earlier; never at infinity."""
+        if until < self._rings_at:
+            timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
+            self._timers.append((until, timer))
+            self._rings_at = (
+                until  # last: an exception before this line leaves an extra timer, never a missing one
+            )
+
+    async def wait(self, until: float) -> None:
+        """Wait for a ring, at most until *until* as in `ring_at`."""
+        if not self.has_rung:
+            self.ring_at(until)
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self.has_rung = False
+
+    def forget(self) -> None:
+        """Cancel the timers; the next wait with a deadline sets a new one."""
+        for _, timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._rings_at = inf
+
+    def _time_is_up(self, until: float) -> None:
+        # Of several that are due at once uvloop may take any first.
+        while self._timers and self._timers[-1][0] <= until:
+            self._timers.pop()
+        self._rings_at = self._timers[-1][0] if self._timers else inf
+        self._ring_after(TIMER_ITERATIONS)
+
+    def _ring_after(self, iterations: int) -> None:
+        """Ring, or call `on_time`, after *iterations* of the event loop."""
+        if iterations:
+            self._loop.call_soon(self._ring_after, iterations - 1, context=self._context)
+        else:
+            (self.on_time or self.ring)()
+
+
+def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
+    """Return `get_running_loop`, or a faster function for *loop*, which runs here.
+
+    Before Python 3.12 `get_running_loop` calls getpid each time to detect a forked child. Here a fork hook detects
+    it.
+    """
+    if sys.version_info >= (3, 12):
+        return get_running_loop
+    return running_loop_without_getpid(loop, PROCESS, get_running_loop)
+
+
+def python_running_loop_without_getpid(
+    loop: Any, process: list[object], ask: Callable[[], AbstractEventLoop]
+) -> Callable[[], AbstractEventLoop]:
+    """Return a function that returns *loop* if *loop* runs in this thread, and otherwise calls *ask*.
+
+    A fork replaces the one item of *process*. The twin in C compares the loop that asyncio keeps for the
+    thread, of any kind of event loop.
+    """
+    present = process[0]
+    if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop
+        return ask
+
+    def running_loop() -> AbstractEventLoop:
+        # `BaseEventLoop.run_forever` sets `_thread_id`. Event loops of GUIs override that method and leave None, and greenlets
+        # have thread ids of their own: `ask` decides then.
+        if loop._thread_id == get_ident() and process[0] is present:  # noqa: SLF001
+            return loop  # type: ignore[no-any-return]
+        return ask()
+
+    return running_loop
+
+
+running_loop_without_getpid: Final = fastest(
+    "running_loop_without_getpid", python_running_loop_without_getpid
+)
+
+
+PROCESS: Final[list[object]] = [object()]
+"""List with a token of this process; a fork replaces the token in the child."""
+
+
+def _forked() -> None:
+    PROCESS[0] = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

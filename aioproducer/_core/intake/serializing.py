@@ -1,0 +1,222 @@
+"""The user's serializers, called for a record. Their exceptions become SerializationErrors that name the record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from aioproducer._core.intake.checks import as_bytes, as_headers
+from aioproducer.errors import SerializationError, SerializerTimeout, SerializerUnavailable
+from aioproducer.serializers import AnySerializer, HeaderList, Serialized, Serializer
+from aioproducer.types import Headers
+
+
+class SerializerAwaits(Exception):
+    """Raised instead of a result: a serializer returned an awaitable. `Serialization` continues from here."""
+
+    key: bytes | None = None
+    """The serialized key, if the value's serializer returned the awaitable."""
+    headers: HeaderList | None = None
+    """List that the serializers share; None if they do not see the headers."""
+
+    def __init__(self, field: str, awaitable: Awaitable[Serialized]) -> None:
+        super().__init__(field)
+        self.field = field
+        """"key" or "value"."""
+        self.awaitable = awaitable
+
+    def discard(self) -> None:
+        """Drop the awaitable: close a coroutine, or cancel a Future, that the call does not await."""
+        drop = getattr(self.awaitable, "close", None) or getattr(self.awaitable, "cancel", None)
+        if drop is not None:
+            drop()
+
+
+def serialized(
+    field: str, serializer: Serializer | None, topic: str, data: Any, position: int | None = None
+) -> bytes | None:
+    """Return *data*, the key or value of a record, as the user's serializer makes it bytes.
+
+    *position* is the record's in a `send_many`. Raises: SerializationError; SerializerAwaits.
+    """
+    if serializer is None:
+        return as_bytes(field, data)
+    try:
+        made = serializer(data)
+        if made is None or type(made) is bytes:
+            return made
+        if not inspect.isawaitable(made):
+            return as_bytes(f"what {field}_serializer returned", made)
+    except Exception as error:
+        raise _refused(field, topic, data, position, error) from error
+    raise SerializerAwaits(field, made)
+
+
+class Contents(NamedTuple):
+    """What serializers make of a record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class InContext:
+    """Both serializers of a producer, called with topic and headers where they take them."""
+
+    def __init__(self, key_serializer: AnySerializer | None, value_serializer: AnySerializer | None) -> None:
+        self._key_serializer = _taking_all(key_serializer)
+        self._value_serializer = _taking_all(value_serializer)
+        self.names: dict[str, str] = {
+            field: f"{field}_serializer {_name(each)}"
+            for field, each in (("key", key_serializer), ("value", value_serializer))
+            if each is not None
+        }
+        """Option and name of each serializer, for messages, by field."""
+        self.awaits: str | None = next(
+            (
+                self.names[field]
+                for field, each in (("key", key_serializer), ("value", value_serializer))
+                if is_async(each)
+            ),
+            None,
+        )
+        """Name of a serializer that is a coroutine function; None if neither is one."""
+
+    def __call__(
+        self, topic: str, headers: Headers, key: Any, value: Any, position: int | None = None
+    ) -> Contents:
+        """Return key and value as bytes, and the headers with what was added to them.
+
+        Raises: SerializationError; SerializerAwaits.
+        """
+        shared: HeaderList = list(headers)
+        of_key, of_value = self.of_record(topic, shared)
+        try:
+            key = serialized("key", of_key, topic, key, position)
+            value = serialized("value", of_value, topic, value, position)
+        except SerializerAwaits as waits:
+            waits.key, waits.headers = key, shared
+            raise
+        return Contents(key, value, self.with_headers(topic, headers, shared, position))
+
+    def of_record(self, topic: str, shared: HeaderList) -> tuple[Serializer | None, Serializer | None]:
+        """Return the serializers of key and value for a record of *topic* with the headers *shared*."""
+        of_key, of_value = self._key_serializer, self._value_serializer
+        return (
+            None if of_key is None else partial(of_key, topic, shared),
+            None if of_value is None else partial(of_value, topic, shared),
+        )
+
+    def with_headers(self, topic: str, headers: Headers, shared: HeaderList, position: int | None) -> Headers:
+        """Return *headers*, or the changed headers in *shared*. Raises: SerializationError."""
+        try:
+            if tuple(shared) != headers:
+                return as_headers("what serializers made of the headers", shared)
+        except Exception as error:  # to compare what they have put there may raise anything
+            raise SerializationError(f"{_record(topic, position)}: {error}") from error
+        return headers
+
+
+class Serialization:
+    """The serialization of one record whose serializers may await."""
+
+    def __init__(
+        self,
+        serializers: InContext,
+        record: tuple[str, Headers, Any, Any],
+        position: int | None = None,
+        begun: SerializerAwaits | None = None,
+    ) -> None:
+        """*record* is its topic, headers, key and value. With *begun* a serializer has returned an awaitable before."""
+        self._serializers = serializers
+        self._topic, self._headers, self._key, self._value = record
+        self._position = position
+        self._begun = begun
+        self._field = "key"
+
+    @property
+    def awaited(self) -> Awaitable[Serialized] | None:
+        """Awaitable that a serializer returned before."""
+        return None if self._begun is None else self._begun.awaitable
+
+    async def contents(self) -> Contents:
+        """Call and await the serializers: the key's first, then the value's. Raises: SerializationError."""
+        topic, begun = self._topic, self._begun
+        shared = list(self._headers) if begun is None or begun.headers is None else begun.headers
+        of_key, of_value = self._serializers.of_record(topic, shared)
+        if begun is not None and begun.field == "value":
+            key = begun.key
+        else:
+            key = await self._made("key", of_key, self._key)
+        value = await self._made("value", of_value, self._value)
+        headers = self._serializers.with_headers(topic, self._headers, shared, self._position)
+        return Contents(key, value, headers)
+
+    async def _made(self, field: str, serializer: Serializer | None, data: Any) -> bytes | None:
+        self._field, begun = field, self._begun
+        if begun is None or begun.field != field:
+            try:
+                return serialized(field, serializer, self._topic, data, self._position)
+            except SerializerAwaits as waits:
+                begun = waits
+        try:
+            return as_bytes(f"what {field}_serializer returned", await begun.awaitable)
+        except Exception as error:
+            raise _refused(field, self._topic, data, self._position, error) from error
+
+    def late(self, waited_s: float) -> SerializerTimeout:
+        """Return the error for a serializer that has not returned after *waited_s* seconds."""
+        field, data = self._field, self._value if self._field == "value" else self._key
+        return SerializerTimeout(
+            f"{_subject(field, self._topic, data, self._position)} could not be serialized:"
+            f" {self._serializers.names.get(field, field)} has not returned, and the call has waited {waited_s:.3f} s;"
+            " max_block_ms or the call's timeout_s ran out"
+        )
+
+
+def in_context(
+    key_serializer: AnySerializer | None, value_serializer: AnySerializer | None
+) -> InContext | None:
+    """Return the two as one, if any of them sees topic and headers."""
+    if hasattr(key_serializer, "serialize") or hasattr(value_serializer, "serialize"):
+        return InContext(key_serializer, value_serializer)
+    return None
+
+
+def is_async(serializer: object) -> bool:
+    """Return True if *serializer* is known to return an awaitable before any call."""
+    code = getattr(serializer, "serialize", serializer)
+    return inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None))  # noqa: B004 - an object with an async __call__, not a test for callability
+
+
+def _taking_all(
+    serializer: Any,
+) -> Callable[[str, HeaderList, Any], Serialized | Awaitable[Serialized]] | None:
+    if serializer is None:
+        return None
+    if hasattr(serializer, "serialize"):
+        method: Callable[[str, HeaderList, Any], Serialized | Awaitable[Serialized]] = serializer.serialize
+        return method
+    return lambda _topic, _headers, value: serializer(value)
+
+
+def _name(serializer: object) -> str:
+    code = serializer.func if isinstance(serializer, partial) else serializer
+    return str(getattr(code, "__qualname__", type(code).__qualname__))
+
+
+def _refused(field: str, topic: str, data: Any, position: int | None, error: Exception) -> SerializationError:
+    kind = SerializerUnavailable if isinstance(error, ConnectionError | TimeoutError) else SerializationError
+    return kind(
+        f"{_subject(field, topic, data, position)} could not be serialized: {type(error).__name__}: {error}"
+    )
+
+
+def _subject(field: str, topic: str, data: Any, position: int | None) -> str:
+    return f"the {field} of {_record(topic, position)} ({type(data).__name__})"
+
+
+def _record(topic: str, position: int | None) -> str:
+    return f"a record for {topic!r}" if position is None else f"record {position} for {topic!r}"

@@ -1,0 +1,222 @@
+"""Rate limit for log events that repeat: the first occurrence, one line every 30 s with counts, then the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.steps import Log
+
+REMINDER_S: Final = 30.0
+"""Interval between two lines about an ongoing event, in seconds. An event ends after this time without an occurrence."""
+STEADY_S: Final = 1.0
+"""Minimum duration of a recovery, in seconds, before the next occurrence is logged as new. Doubles with each return of the
+event, up to `REMINDER_S`."""
+MAX_EPISODES: Final = 20
+"""Maximum number of subjects (topics, nodes) per event. Further subjects share one episode."""
+OTHERS: Final = Pairs(subject="others")
+Subject: TypeAlias = Pairs | Literal[""]
+
+
+class LogLimits:
+    """Episodes of repeated log events, by event and subject; one object per producer.
+
+    An episode ends by `over`, or after `REMINDER_S` without an occurrence, so the state is bounded.
+    """
+
+    __slots__ = ("_episodes", "_timed", "_timer")
+
+    def __init__(self, *, timed: bool = True) -> None:
+        """Without *timed*, for use by several threads and event loops, no timer runs and only `over` ends an episode."""
+        self._episodes: dict[str, dict[Subject, _Episode]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed = timed
+
+    def log(
+        self,
+        logger: Log,
+        level: int,
+        subject: Subject,
+        message: str,
+        *args: object,
+        event: str | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Log one occurrence of an event about *subject*: at *level* if new or due as a reminder, else at DEBUG.
+
+        *event* is by default the first word of *message*. A *level* above that of the last line is news. *subject* is
+        shown at the end (`topic=orders`), unless it is empty. The traceback of *error* is logged, if one is given.
+        """
+        if level <= logging.DEBUG:
+            logger.log(level, message, *args, exc_info=error, stacklevel=2)
+            return
+        now, event = _now(), event or message.partition(" ")[0]
+        episodes = self._episodes.setdefault(event, {})
+        if subject not in episodes and len(episodes) >= MAX_EPISODES:
+            subject = OTHERS
+        episode = episodes.get(subject)
+        if episode is None:
+            episodes[subject] = _Episode(logger, now, level)
+            self._look_again()
+        elif not episode.occurs(now, level):
+            level = logging.DEBUG
+        elif episode.times > 1:
+            message, args = f"{message} %s", (*args, episode.counts(now))
+        logger.log(level, message, *args, exc_info=error, stacklevel=2)
+
+    def over(self, event: str, subject: Subject, message: str, *args: object) -> bool:
+        """Record the end of *event* for *subject*; return True if there was an occurrence since the last call.
+
+        The end is logged at INFO, as *message* with counts. The end of a flapping event is logged once it is steady.
+        """
+        episode = self._episodes.get(event, {}).get(subject)
+        if episode is None or episode.over_at is not None:
+            return False
+        line = episode.recovers(_now(), message, args)
+        self._look_again()
+        if line is None:
+            episode.logger.debug(message, *args)
+        else:
+            line.write()
+        return True
+
+    def close(self) -> None:
+        """Log the counts of ongoing episodes, and stop the timer."""
+        self._timed = False
+        if self._timer is not None:
+            self._timer.cancel()
+        lines = [
+            episode.ends(event, subject)
+            for event, episodes in self._episodes.items()
+            for subject, episode in episodes.items()
+            if episode.times > 1 and not episode.is_told
+        ]
+        self._episodes.clear()
+        for line in lines:
+            line.write()
+
+    def _look_again(self) -> None:
+        """Set the timer for the next episode that ends or expires."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = [each.due_at() for episodes in self._episodes.values() for each in episodes.values()]
+        if due and self._timed:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:  # an interceptor chain is also used without a loop
+                return
+            self._timer = loop.call_at(min(due), self._settle)
+
+    def _settle(self) -> None:
+        self._timer = None
+        now, lines = _now(), []
+        for event, episodes in tuple(self._episodes.items()):
+            for subject, episode in tuple(episodes.items()):
+                if episode.due_at() > now:
+                    continue
+                if episode.is_told or episode.over_at is None:
+                    del episodes[subject]
+                if not episode.is_told and episode.times > 1:
+                    lines.append(episode.ends(event, subject))
+            if not episodes:
+                del self._episodes[event]
+        self._look_again()
+        for line in lines:  # at the end: a handler may log one more event
+            line.write()
+
+
+class _Line(NamedTuple):
+    logger: Log
+    message: str
+    args: tuple[object, ...]
+
+    def write(self) -> None:
+        self.logger.info(self.message, *self.args)
+
+
+class _Episode:
+    """One event about one subject, from the first occurrence to the end."""
+
+    __slots__ = (
+        "_end",
+        "_flaps",
+        "_level",
+        "_logged_at",
+        "_steady_s",
+        "began_at",
+        "is_told",
+        "last_at",
+        "logger",
+        "over_at",
+        "times",
+    )
+
+    def __init__(self, logger: Log, now: float, level: int) -> None:
+        self.logger = logger
+        self._steady_s = STEADY_S
+        self._begin(now, level)
+
+    def _begin(self, now: float, level: int) -> None:
+        self.began_at: float = now
+        self.last_at: float = now
+        self.over_at: float | None = None
+        """Time of the recovery; None while the event is ongoing."""
+        self.times: int = 1
+        self.is_told: bool = False
+        """True if the last line is about the end."""
+        self._logged_at = now
+        self._level = level
+        self._end: tuple[str, tuple[object, ...]] = "", ()
+        self._flaps = False
+
+    def occurs(self, now: float, level: int) -> bool:
+        """Count one more occurrence; return True if it must be logged."""
+        if self.over_at is not None and now - self.over_at >= self._steady_s:
+            self._steady_s = min(2 * self._steady_s, REMINDER_S)
+            self._begin(now, level)
+            return True
+        self.over_at, self.last_at, self.is_told = None, now, False
+        self.times += 1
+        if level <= self._level and now - self._logged_at < REMINDER_S:
+            return False
+        self._level, self._logged_at = max(level, self._level), now
+        return True
+
+    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> _Line | None:
+        """Record the recovery; return its line if the line must be logged immediately."""
+        self.over_at, self._end = now, (message, args)
+        if self._flaps:
+            return None
+        self._flaps = True
+        return self.ends("", "")
+
+    def ends(self, event: str, subject: Subject) -> _Line:
+        """Return the final line: the recovery, or `.ended` after a time without occurrences."""
+        self.is_told = True
+        ended_at = self.last_at if self.over_at is None else self.over_at
+        if self.over_at is not None:
+            message, args = self._end
+        else:
+            message, args = (f"{event}.ended %s", (subject,)) if subject else (f"{event}.ended", ())
+        return _Line(self.logger, f"{message} %s", (*args, self.counts(ended_at)))
+
+    def counts(self, at: float) -> Pairs:
+        """Return the last pairs of each line but the first."""
+        return Pairs(times=self.times, for_s=round(at - self.began_at, 1))
+
+    def due_at(self) -> float:
+        """Return the time at which the episode ends or expires."""
+        if self.over_at is None:
+            return self.last_at + REMINDER_S
+        return self.over_at + (REMINDER_S if self.is_told else self._steady_s)
+
+
+def _now() -> float:
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return time.monotonic()

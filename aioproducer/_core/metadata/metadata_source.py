@@ -1,0 +1,459 @@
+"""The source of metadata: any broker that can be reached.
+
+A broker may accept and never answer. So nobody is waited for alone: after a while the next one is asked, too, and
+the first answer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.metadata.refresh_schedule import MetadataSettings
+from aioproducer._core.metadata.snapshot import Broker
+from aioproducer._core.metadata.staggered import Attempt, Refusals, first_success
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.dial import endpoints
+from aioproducer._core.net.dial_failures import again, described, is_failure
+from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
+from aioproducer._core.steps import Log
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProducerError,
+    RebootstrapRequired,
+    broker_error,
+)
+
+log: Final = Log(__name__)
+
+FOREIGN_PATIENCE_S: Final = 5.0
+"""Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
+CONNECT_STAGGER_S: Final = 0.25
+"""How long one address has to connect and answer before the next is tried beside it."""
+MOST_DIALLED: Final = 10
+"""Maximum number of brokers dialled per metadata request. The next request dials other brokers."""
+ANSWER_PATIENCE_S: Final = 1.0
+"""How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
+
+OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
+"""Connects to a bootstrap address, which may be a name with several addresses; counts its refusals."""
+
+
+class ConnectionPool(Protocol):
+    """What is needed of `net.pool.Pool`."""
+
+    def get(self, node_id: int) -> Connection | None:
+        """Return the node's connection if it is usable now."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless that is so already or has just failed."""
+
+    def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
+        """Move nodes to *addresses*, the addresses of all nodes in the newest metadata of the cluster *cluster_id*."""
+
+    def start_over(self, cause: ProducerError) -> None:
+        """Drop all nodes, and fail the calls on all connections with *cause*."""
+
+    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
+        """Take over a connection that was opened here; return False if it is of no use."""
+
+    @property
+    def nodes(self) -> Collection[int]:
+        """The nodes that are connected, or should be."""
+
+    def forget(self, node_id: int) -> None:
+        """Drop the node and its connection."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when the pause after a failure is over."""
+
+    def last_error(self, node_id: int) -> ProducerError | None:
+        """Return why the node is not connected."""
+
+    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
+        """Return the best usable connection; of those that are as good not that to *rather_not*."""
+
+
+class Bootstrapped(NamedTuple):
+    """Metadata from a bootstrap address."""
+
+    address: Address
+    connection: Connection
+    metadata: MetadataResponse
+
+
+class MetadataSource:
+    """Asks one question at a time."""
+
+    def __init__(
+        self,
+        settings: MetadataSettings,
+        pool: ConnectionPool,
+        open_connection: OpenConnection,
+        limits: LogLimits | None = None,
+        on_another_cluster: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        """*on_another_cluster* is called with the ids of the old and the new cluster, before the new one is used."""
+        self._settings = settings
+        self._pool = pool
+        self._open_connection = open_connection
+        self._spare: Connection | None = None  # the bootstrap connection, until there is one to a node
+        self._news = asyncio.Event()
+        self._unanswered_since: float | None = None
+        self._told_to_rebootstrap = False
+        self.told_by: int = -1
+        """Node that gave the last answer; below 0 if unknown. The next request goes to another node, for newer metadata."""
+        self._asked: list[Connection] = []  # for the current request
+        self._limits = limits or LogLimits()
+        self._on_another_cluster = on_another_cluster
+        self._starts_over = False
+        self.is_refused: bool = False
+        """True if the last `bootstrap` failed because each address that was asked refused the login or certificate."""
+        self.cluster_id: str | None = None
+        """Cluster id of the first metadata that had one, or of the cluster adopted since; None without a check."""
+
+    async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
+        """Ask a node that is connected already, if there is one; else, or if that is in vain, do as `bootstrap`.
+
+        Connections that were taken over may be dead without anybody having noticed: then none of them is believed in.
+        """
+        connection = self._pool.least_loaded(self._pool.nodes)
+        if connection is not None:
+            begins_at = max(asyncio.get_running_loop().time(), connection.throttled_until)
+            try:
+                async with asyncio.timeout_at(begins_at + ANSWER_PATIENCE_S):
+                    answer = await self._ask(connection, request)
+            except (ProducerError, TimeoutError):
+                for node_id in self._pool.nodes:
+                    self._pool.forget(node_id)
+            else:
+                self._adopt(answer.cluster_id)
+                return answer
+        return await self.bootstrap(request, deadline)
+
+    async def bootstrap(
+        self, request: MetadataRequest, deadline: float, last_known: Iterable[Address] = ()
+    ) -> MetadataResponse:
+        """Ask all bootstrap addresses, staggered; the first answer counts.
+
+        *last_known* are addresses of brokers, which are asked after the bootstrap addresses, whichever node listens there:
+        brokers may have exchanged their addresses. Their answers count only if they are of the known cluster.
+
+        The connection of that answer goes to the pool if the cluster lists its address as a broker's; else this source
+        keeps the connection for a while.
+
+        A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
+        may refuse, because brokers lock accounts after a few failed logins.
+
+        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*;
+            AuthenticationFailed with the same text if one of them has refused.
+        """
+        opened: list[Connection] = []
+        refusals = Refusals()
+        self.is_refused = False
+        foreign: list[Bootstrapped] = []
+        limit = asyncio.timeout(None)
+
+        async def ask(address: Address) -> Bootstrapped:
+            connection = await self._open_connection(address, refusals)
+            opened.append(connection)
+            answer = Bootstrapped(address, connection, await self._ask(connection, request))
+            error = self._mismatch(connection, answer.metadata)
+            if error is not None:
+                if address not in self._settings.bootstrap:
+                    raise error
+                foreign.append(answer)
+                limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
+                raise error
+            return answer
+
+        # In any order: a thousand clients with the same list shall not all ask the first.
+        addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
+        addresses += [each for each in dict.fromkeys(last_known) if each not in addresses]
+        attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
+        try:
+            try:
+                async with limit:
+                    winner = await first_success(
+                        attempts,
+                        deadline=deadline,
+                        failure="no bootstrap server could be asked for metadata",
+                        refusals=refusals,
+                    )
+            except (ProducerError, TimeoutError):
+                if not foreign:
+                    self.is_refused = refusals.is_final
+                    raise
+                # All servers that answered belong to another cluster, so the servers moved there.
+                winner = foreign[0]
+            self._starts_over = False
+            self._adopt(winner.metadata.cluster_id)
+            opened.remove(winner.connection)
+            if self._spare is not None:
+                opened.append(self._spare)
+            self._spare = None if self._is_of_the_pool(*winner) else winner.connection
+        finally:
+            await close_all(*opened)
+        return winner.metadata
+
+    async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
+        """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
+
+        Brokers that refuse our login can be reached: the bootstrap addresses would say the same, and the pool paces
+        how often they are asked to think it over. After `start_over` the bootstrap addresses come first. Without *brokers*
+        (the producer has not reached the cluster yet) only the bootstrap addresses are asked.
+
+        Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves nothing behind.
+        """
+        if not brokers:
+            return await self.bootstrap(
+                request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+            )
+        if self._starts_over:
+            try:
+                return await self.bootstrap(
+                    request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+                )
+            except ProducerError:  # the remaining known brokers may answer
+                self._starts_over = False
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._settings.request_timeout_s
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        silent_s = now - self._unanswered_since
+        self._asked.clear()
+        if not (self._settings.rebootstrap and silent_s >= self._settings.rebootstrap_trigger_s):
+            try:
+                return await first_success(
+                    self._attempts(request, brokers),
+                    deadline=deadline,
+                    extended=self._after_throttles,
+                    failure="no broker could be asked for metadata",
+                )
+            except ConnectionFailed as error:
+                out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
+                if not (self._settings.rebootstrap and out_of_reach):
+                    raise
+                self._limits.log(
+                    log, logging.WARNING, "", "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error
+                )
+        return await self.bootstrap(
+            request,
+            asyncio.get_running_loop().time() + self._settings.request_timeout_s,
+            [broker.address for broker in brokers.values()],
+        )
+
+    def _is_of_the_pool(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:
+        """Hand *connection*, to *address*, to the pool if a broker is there: to dial that again would lead there, too."""
+        for broker in answer.brokers:
+            if (broker.host, broker.port) == address:
+                return self._pool.adopt(connection, broker.node_id, address)
+        return False
+
+    @property
+    def starts_over(self) -> bool:
+        """True from `start_over` until the bootstrap addresses have been asked."""
+        return self._starts_over
+
+    def start_over(self, error: ProducerError) -> None:
+        """Ask the bootstrap addresses next, because of *error*: a broker is another node or belongs to another cluster."""
+        self._starts_over = True
+        self._limits.log(
+            log, logging.ERROR, "", "cluster.mismatch cluster_id=%s error=%s", self.cluster_id, error
+        )
+
+    def _mismatch(self, connection: Connection, answer: MetadataResponse) -> ConnectionFailed | None:
+        """Return an error if *answer* over *connection* is from another cluster. A null id is not compared."""
+        if self.cluster_id is None or answer.cluster_id in {None, self.cluster_id}:
+            return None
+        return ConnectionFailed(
+            f"{connection} belongs to cluster {answer.cluster_id!r}, not {self.cluster_id!r}", written=False
+        )
+
+    def _adopt(self, cluster_id: str | None) -> None:
+        """Take over the cluster id that a bootstrap address, or the first broker of all, has reported."""
+        if cluster_id is None or not self._settings.checks_cluster:
+            return
+        before, self.cluster_id = self.cluster_id, cluster_id
+        if before not in {None, cluster_id}:
+            self._limits.log(log, logging.WARNING, "", "cluster.changed from=%s to=%s", before, cluster_id)
+            self._on_another_cluster(str(before), cluster_id)
+
+    def connected(self) -> None:
+        """Note that the pool has a connection more."""
+        if self._spare is not None:
+            self._spare.retire()
+        self._wake()
+
+    def disconnected(self) -> None:
+        """Note that the pool has a connection less, or an attempt has failed."""
+        self._wake()
+
+    def abort(self, cause: ProducerError) -> None:
+        """Close what was opened here without waiting for anything."""
+        if self._spare is not None:
+            self._spare.close(cause)
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await close_all(spare)
+
+    def _attempts(
+        self, request: MetadataRequest, brokers: Mapping[int, Broker]
+    ) -> Iterator[Attempt[MetadataResponse]]:
+        """Yield connected brokers first, then unconnected brokers, and throttling brokers last."""
+        rest = set(brokers)
+        while (connection := self._pool.least_loaded(rest, self.told_by)) and not connection.muted:
+            rest.discard(connection.node_id)
+            yield Attempt(str(connection), partial(self._ask_own, connection, request), ANSWER_PATIENCE_S)
+        if self._spare is not None and not self._spare.closed:
+            yield Attempt(str(self._spare), partial(self._ask_own, self._spare, request), ANSWER_PATIENCE_S)
+        in_any_order = random.sample(sorted(rest), len(rest))
+        for node_id in sorted(in_any_order, key=self._lateness)[:MOST_DIALLED]:
+            broker = brokers[node_id]
+            whom = str(broker.address)
+            yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
+
+    def _lateness(self, node_id: int) -> int:
+        """Return the rank of a node without an answer: nodes to dial, then failed nodes, then throttling nodes."""
+        if self._pool.get(node_id) is not None:
+            return 2
+        return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
+
+    async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
+        """Have the pool connect, wait for that, and ask; an address that has just failed is left alone."""
+        while (connection := self._pool.get(broker.node_id)) is None:
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
+                cause = self._pool.last_error(broker.node_id)
+                if isinstance(cause, AuthenticationFailed):
+                    raise again(cause)
+                raise ConnectionFailed(str(cause), written=False) from cause
+            news = self._news
+            self._pool.connect_soon(broker.node_id, broker.address)
+            await news.wait()
+        return await self._ask_own(connection, request)
+
+    async def _ask_own(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        """Ask over *connection*, and close it if the answer is that of another cluster."""
+        answer = await self._ask(connection, request)
+        error = self._mismatch(connection, answer)
+        if error is not None:
+            self.start_over(error)
+            connection.close(error)
+            raise error
+        if self.cluster_id is None:
+            self._adopt(answer.cluster_id)
+        return answer
+
+    def _after_throttles(self) -> float:
+        """Return the deadline of a request to throttling brokers: the request timeout after the last throttle."""
+        throttled_until = max((each.throttled_until for each in self._asked), default=0.0)
+        return throttled_until + self._settings.request_timeout_s if throttled_until else 0.0
+
+    async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        self._asked.append(connection)
+        try:
+            answer = await request_metadata(connection, request)
+        except RebootstrapRequired:
+            self._told_to_rebootstrap = True
+            raise
+        self._unanswered_since = None
+        self._told_to_rebootstrap = False
+        self.told_by = connection.node_id
+        return answer
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+async def request_metadata(connection: Connection, request: MetadataRequest) -> MetadataResponse:
+    """Return the answer to *request* over *connection*, which lists at least one broker.
+
+    A broker lists none while it is starting up, and while the controller has fenced all brokers (KIP-631). Such an answer
+    describes no cluster: its topics are unknown.
+
+    Raises: ConnectionFailed if it lists none; ProducerError.
+    """
+    answer = await connection.request(request)
+    if answer.error_code:
+        error = broker_error(answer.error_code)
+        raise error(f"{connection}: {error.__name__} ({error.code})")
+    if not answer.brokers:
+        raise ConnectionFailed(f"{connection}: the broker lists no brokers, as it is starting up or fenced")
+    return answer
+
+
+async def close_all(*connections: Connection) -> None:
+    """Close *connections*, and wait until they are."""
+    for connection in connections:
+        connection.close()
+    for connection in connections:
+        await connection.wait_closed()
+
+
+async def open_to_any(
+    address: Address,
+    open_connection: Callable[[Address], Awaitable[Connection]],
+    *,
+    deadline: float,
+    refusals: Refusals,
+    resolves: bool = True,
+) -> Connection:
+    """Return the first connection past its handshake to any address that the name in *address* stands for.
+
+    Without *resolves*, *open_connection* receives the name itself, for the option `dial`.
+
+    One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
+
+    Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
+    """
+    if not resolves:
+        return await open_connection(address)
+    looking = asyncio.timeout_at(deadline)
+    try:
+        async with looking:
+            found = await endpoints(address)
+    except BaseException as error:
+        if isinstance(error, TimeoutError) and looking.expired():
+            why = "cannot connect: the name lookup did not finish in time"
+            raise ConnectionFailed(f"{address}: {why}", written=False) from error
+        if not is_failure(error):
+            raise
+        raise ConnectionFailed(f"{address}: cannot connect: {described(error)}", written=False) from error
+    if len(found) == 1:
+        return await open_connection(found[0])
+    opened: list[Connection] = []
+
+    async def open_one(endpoint: Address) -> Connection:
+        opened.append(await open_connection(endpoint))
+        return opened[-1]
+
+    attempts = (Attempt(str(each), partial(open_one, each), CONNECT_STAGGER_S) for each in found)
+    try:
+        winner = await first_success(
+            attempts,
+            deadline=deadline,
+            failure=f"{address} is {len(found)} addresses",
+            refusals=refusals,
+        )
+        opened.remove(winner)
+    finally:
+        for each in opened:
+            each.close()  # before anything is waited for: cancelled meanwhile, nobody gets the winner either
+        try:
+            await close_all(*opened)
+        except BaseException:
+            await close_all(winner)
+            raise
+    return winner

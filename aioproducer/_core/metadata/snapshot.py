@@ -1,0 +1,279 @@
+"""The cluster as last heard of: immutable, and what has not changed is the same object in the next one.
+
+Making the next one takes a look at what was asked for, and a copy of pointers of the rest, however many topics there are.
+
+Answers come from brokers that lag behind each other. So, for the same topic id:
+
+- a partition with an older leader epoch than the known one is not believed (KIP-320), unless the leader that
+  we know says that it is none: then whoever told us was wrong, and its epoch may be one that never comes;
+- partitions never go away; fewer of them than known means that the broker has not heard of the new ones.
+
+A topic that was deleted and made anew has a new id (KIP-516), and everything about it is believed. Brokers that
+know no ids (before Kafka 2.8) are believed, too: to follow an old leader once too often costs a round trip, never
+to follow the right one again would be for ever.
+"""
+
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Final, NamedTuple, Self
+
+from aioproducer._core.net.address import Address
+from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseTopic
+from aioproducer._core.protocol.types import NO_TOPIC_ID
+from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+
+
+class Broker(NamedTuple):
+    """A broker and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where to connect to."""
+        return Address(self.host, self.port)
+
+
+class PartitionInfo(NamedTuple):
+    """Who leads a partition; NO_LEADER if nobody does, or somebody who is not among the brokers."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    """Counts the leaders of this partition; NO_EPOCH from brokers that do not tell."""
+
+
+_new_partition = partial(tuple.__new__, PartitionInfo)  # PartitionInfo._make without its Python frame
+
+
+class LeaderHint(NamedTuple):
+    """What the answer to a produce request says about a partition's leader (KIP-951)."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
+class TopicInfo(NamedTuple):
+    """A topic that was asked for."""
+
+    name: str
+    topic_id: bytes
+    """16 bytes, all zero if the broker knows no ids."""
+    partitions: tuple[PartitionInfo, ...]
+    """By number. Empty if the topic does not exist, or nothing is known of it yet."""
+    error: type[BrokerError] | None = None
+    """Why the last answer said nothing, or not everything, about the topic."""
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The node id of each partition's leader, or NO_LEADER."""
+        return tuple([each.leader for each in self.partitions])  # a generator costs twice as much
+
+    @property
+    def leaderless(self) -> bool:
+        """Whether there are partitions without a leader."""
+        return any(each.leader == NO_LEADER for each in self.partitions)
+
+
+class MetadataSnapshot(NamedTuple):
+    """Brokers and topics at one moment."""
+
+    version: int = 0
+    """Counts the snapshots that differ from the one before."""
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: Mapping[int, Broker] = MappingProxyType({})
+    topics: Mapping[str, TopicInfo] = MappingProxyType({})
+    """Those in use, also those of which the last answer said that they do not exist."""
+    fetched_at: float = float("-inf")
+    """When the last complete answer came, in loop time."""
+    changed: frozenset[str] = frozenset()
+    """The topics that are new, gone, or differ from the snapshot that it was made of."""
+    leaderless: frozenset[str] = frozenset()
+    """The topics with partitions that nobody leads."""
+
+    def knows(self, topic: str) -> bool:
+        """Whether the topic's partitions are known."""
+        info = self.topics.get(topic)
+        return info is not None and bool(info.partitions)
+
+    def leader(self, topic: str, partition: int) -> Broker | None:
+        """Return the leader of a partition, or None if it, or the partition, or the topic is not known."""
+        info = self.topics.get(topic)
+        if info is None or not 0 <= partition < len(info.partitions):
+            return None
+        return self.brokers.get(info.partitions[partition].leader)
+
+    def in_rack(self, rack: str) -> frozenset[int]:
+        """Return the brokers in *rack*."""
+        return frozenset(node_id for node_id, broker in self.brokers.items() if broker.rack == rack)
+
+    def led_by(self, node_id: int) -> list[str]:
+        """Return the topics that the node leads partitions of."""
+        return [
+            name
+            for name, info in self.topics.items()
+            if any(each.leader == node_id for each in info.partitions)
+        ]
+
+    def with_answer(
+        self, answer: MetadataResponse, *, asked: Collection[str], complete: bool, now: float
+    ) -> Self:
+        """Return what is known after *answer* to a request for the topics *asked*.
+
+        If it was *complete*, topics not asked for are not in use any more and are left out; else they stay.
+        """
+        told_brokers = {
+            each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers
+        }
+        brokers = self.brokers if told_brokers == self.brokers else told_brokers
+        told_topics = {each.name: each for each in answer.topics}
+        topics: dict[str, TopicInfo] = {} if complete else dict(self.topics)
+        looked_at: Collection[str] = asked
+        if complete:
+            looked_at = self.topics.keys() | asked
+        elif self.brokers.keys() - brokers.keys():
+            topics.update((name, _believe_only(info, brokers)) for name, info in self.topics.items())
+            looked_at = self.topics.keys() | asked
+        for name in asked:
+            known, told = self.topics.get(name), told_topics.get(name)
+            if told is not None:
+                topics[name] = _merge(name, known, told, brokers)
+            elif known is not None:
+                topics[name] = _believe_only(known, brokers)
+        after = self._with_topics(topics, looked_at)
+        is_news = (
+            brokers is not self.brokers or after.changed or answer.cluster_id not in {None, self.cluster_id}
+        )
+        return after._replace(
+            version=self.version + 1 if is_news else self.version,
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            brokers=brokers,
+            fetched_at=now if complete else self.fetched_at,
+        )
+
+    def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Self:
+        """Return what is known after the answer to a produce request; *self* if that is nothing new."""
+        brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
+        topics = dict(self.topics)
+        hinted = []
+        for name, of_topic in groupby(sorted(hints), key=attrgetter("topic")):
+            if name in topics:
+                topics[name] = _follow(topics[name], of_topic, brokers)
+                hinted.append(name)
+        after = self._with_topics(topics, hinted)
+        return after._replace(version=self.version + 1, brokers=brokers) if after.changed else self
+
+    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Self:
+        """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
+
+        The version stays: who leads what is the same, but for what will be believed.
+        """
+        info = self.topics.get(topic)
+        if info is None:
+            return self
+        partitions = list(info.partitions)
+        for partition in doubted:
+            if 0 <= partition < len(partitions) and partitions[partition].leader == node_id:
+                partitions[partition] = partitions[partition]._replace(leader_epoch=NO_EPOCH)
+        if tuple(partitions) == info.partitions:
+            return self
+        topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
+        return self._replace(topics=topics)
+
+    def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> Self:
+        """Return a snapshot with *topics*, all of which are those of this one but for some of those *looked_at*."""
+        changed = frozenset(name for name in looked_at if self.topics.get(name) is not topics.get(name))
+        leaderless = (name for name in changed if name in topics and topics[name].leaderless)
+        leaderless_now = self.leaderless.difference(changed).union(leaderless)
+        return self._replace(topics=topics, changed=changed, leaderless=leaderless_now)
+
+
+def _merge(
+    name: str, known: TopicInfo | None, told: MetadataResponseTopic, brokers: Mapping[int, Broker]
+) -> TopicInfo:
+    """Return what is to be believed of a topic; *known* itself if that is nothing new."""
+    error = broker_error(told.error_code) if told.error_code else None
+    if error is UnknownTopicOrPartition:
+        merged = TopicInfo(name, NO_TOPIC_ID, (), error)
+    elif known is not None and _says_the_same(told, known, error):  # as nearly always: that has to be fast
+        return _believe_only(known, brokers)
+    elif partitions := _partitions(told, brokers):
+        if known is not None and known.topic_id == told.topic_id != NO_TOPIC_ID:
+            partitions = _newest(known.partitions, partitions, brokers)
+        merged = TopicInfo(name, told.topic_id, partitions, error)
+    elif known is not None:  # an error says nothing against what we know
+        merged = _believe_only(known, brokers)._replace(error=error or LeaderNotAvailable)
+    else:
+        merged = TopicInfo(name, told.topic_id, (), error or LeaderNotAvailable)
+    return known if known is not None and merged == known else merged
+
+
+def _says_the_same(told: MetadataResponseTopic, known: TopicInfo, error: type[BrokerError] | None) -> bool:
+    return (told.topic_id, error) == (known.topic_id, known.error) and known.partitions == tuple(
+        [(each.partition_index, each.leader_id, each.leader_epoch) for each in told.partitions]
+    )
+
+
+def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
+    """Return the partitions of an answer by index; none if there are gaps: a topic being created, or nonsense."""
+    in_order = sorted(told.partitions, key=attrgetter("partition_index"))
+    if [each.partition_index for each in in_order] != list(range(len(in_order))):
+        return ()
+    fields = (
+        (each.partition_index, each.leader_id if each.leader_id in brokers else NO_LEADER, each.leader_epoch)
+        for each in in_order
+    )
+    return tuple(map(_new_partition, fields))
+
+
+def _newest(
+    known: tuple[PartitionInfo, ...], told: tuple[PartitionInfo, ...], brokers: Mapping[int, Broker]
+) -> tuple[PartitionInfo, ...]:
+    """Return per partition what is newer, the known or the told; for two answers about the same topic id."""
+    newest = [
+        _led_by(old, brokers) if NO_EPOCH < new.leader_epoch < old.leader_epoch else new
+        for old, new in zip(known, told, strict=False)
+    ]
+    rest = told[len(known) :] or [_led_by(old, brokers) for old in known[len(told) :]]
+    return (*newest, *rest)
+
+
+def _believe_only(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
+    """Return *info* without leaders that are not among *brokers*; itself if there are none."""
+    if all(each.leader in brokers or each.leader == NO_LEADER for each in info.partitions):
+        return info
+    return info._replace(partitions=tuple(_led_by(each, brokers) for each in info.partitions))
+
+
+def _led_by(partition: PartitionInfo, brokers: Mapping[int, Broker]) -> PartitionInfo:
+    return partition if partition.leader in brokers else partition._replace(leader=NO_LEADER)
+
+
+def _follow(info: TopicInfo, hints: Iterable[LeaderHint], brokers: Mapping[int, Broker]) -> TopicInfo:
+    """Return *info* with those of *hints* that are news."""
+    partitions = list(info.partitions)
+    for hint in hints:
+        if hint.leader not in brokers or not 0 <= hint.partition < len(partitions):
+            continue
+        known = partitions[hint.partition]
+        newer = hint.leader_epoch > known.leader_epoch
+        found = hint.leader_epoch == known.leader_epoch and known.leader == NO_LEADER
+        if newer or found:
+            partitions[hint.partition] = PartitionInfo(hint.partition, hint.leader, hint.leader_epoch)
+    merged = info._replace(partitions=tuple(partitions))
+    return info if merged == info else merged

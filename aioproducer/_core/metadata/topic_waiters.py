@@ -1,0 +1,172 @@
+"""Calls that wait for the metadata of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, KeysView
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer._core.metadata.snapshot import MetadataSnapshot, TopicInfo
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    InvalidTopicException,
+    ProducerError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+
+FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""Errors that no later response changes, so no call waits longer."""
+
+Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
+"""Future whose result may be an error: asyncio would log an exception that a cancelled call never retrieves."""
+
+
+MOST_DENIALS: Final = 3
+"""Number of denials that suffice even if one broker gave all of them, because the others may not answer."""
+
+
+class Answer(NamedTuple):
+    """The origin of a snapshot."""
+
+    request: int = 0
+    """Number of the request, counted from 1."""
+    node_id: int = -1
+    """Node that answered; below 0 if unknown."""
+    is_only_broker: bool = False
+    """True if the cluster has one broker."""
+
+
+ANY_ANSWER: Final = Answer()
+
+
+class NewAnswer:
+    """Condition of a waiter: an answer to a request that is sent after the call. The waiter needs a reply as of now.
+
+    With a *partition*, the topic has that partition, or two brokers deny it. One broker is no proof, because metadata of
+    brokers lags behind (the Java client waits for `max.block.ms` instead).
+    """
+
+    __slots__ = ("_denials", "_first_node", "_partition", "_requests")
+
+    def __init__(self, requests: int, partition: int | None = None) -> None:
+        """*requests* is the number of requests that were sent before the call."""
+        self._requests = requests
+        self._partition = partition
+        self._denials = 0
+        self._first_node = -1
+
+    def is_met(self, info: TopicInfo, answer: Answer) -> bool:
+        """Add *answer*, which led to *info*; return True if the wait is over."""
+        if self._partition is not None and self._partition < len(info.partitions):
+            return True
+        if answer.request <= self._requests:
+            return False
+        if self._partition is None or answer.is_only_broker:
+            return True
+        self._denials += 1
+        if self._first_node < 0:
+            self._first_node = answer.node_id
+        return 0 <= self._first_node != answer.node_id >= 0 or self._denials == MOST_DENIALS
+
+
+class Denials:
+    """Counter of metadata answers that deny a topic, to requests sent after a call.
+
+    One answer is no proof, because a new topic reaches brokers late. Proof is two answers of the only broker, two
+    answers of different brokers, or `MOST_DENIALS` answers.
+    """
+
+    __slots__ = ("_count", "_first_node", "_requests")
+
+    def __init__(self, requests: int) -> None:
+        """*requests* is the number of requests that were sent before the call."""
+        self._requests = requests
+        self._count = 0
+        self._first_node = -1
+
+    def suffice(self, answer: Answer) -> bool:
+        """Add *answer*, which denies the topic; return True if the topic does not exist."""
+        if answer.request <= self._requests:
+            return False
+        self._count += 1
+        if self._count == 1:
+            self._first_node = answer.node_id
+            return False
+        is_other = 0 <= self._first_node != answer.node_id >= 0
+        return is_other or answer.is_only_broker or self._count >= MOST_DENIALS
+
+
+class TopicWaiters:
+    """Waiters by topic, woken in the order of their calls."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, dict[Waiter, NewAnswer | None]] = {}
+        self._denials: dict[Waiter, Denials] = {}
+
+    @property
+    def topics(self) -> KeysView[str]:
+        """Topics with waiting calls."""
+        return self._waiters.keys()
+
+    def enter(self, topic: str, condition: NewAnswer | None = None, denials: Denials | None = None) -> Waiter:
+        """Return a Future for *topic*; without *condition* any answer with partitions completes the Future.
+
+        With *denials* the wait fails once the topic is proved not to exist; without, brokers may create the topic.
+        """
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        if denials is not None:
+            self._denials[waiter] = denials
+        self._waiters.setdefault(topic, {})[waiter] = condition
+        return waiter
+
+    def leave(self, topic: str, waiter: Waiter) -> None:
+        """Remove *waiter*, if it is still there."""
+        waiters = self._waiters.get(topic, {})
+        waiters.pop(waiter, None)
+        self._denials.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(topic, None)
+
+    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str], answer: Answer = ANY_ANSWER) -> None:
+        """Wake waiters of *topics* whose condition is met by *answer*, or whose topic is refused for good."""
+        for topic in self.topics & set(topics):
+            info = snapshot.topics.get(topic)
+            if info is None:
+                continue
+            for waiter, condition in tuple(self._waiters[topic].items()):
+                if info.partitions:
+                    if condition is None or condition.is_met(info, answer):
+                        self.wake(topic, waiter, info)
+                elif info.error is not None and info.error in FINAL_ERRORS:
+                    self.wake(topic, waiter, topic_error(topic, info.error))
+                elif info.error is UnknownTopicOrPartition:
+                    denials = self._denials.get(waiter)
+                    if denials is not None and denials.suffice(answer):
+                        self.wake(topic, waiter, no_topic(topic))
+
+    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
+        """Wake *waiter* with *outcome*; its call raises an error."""
+        self.leave(topic, waiter)
+        if not waiter.done():  # else its call was cancelled and has not run since
+            waiter.set_result(outcome)
+
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        """Wake all waiters, each with its own instance from *error*."""
+        for topic, waiters in tuple(self._waiters.items()):
+            for waiter in tuple(waiters):
+                self.wake(topic, waiter, error())
+
+
+def no_topic(topic: str) -> UnknownTopicOrPartition:
+    """Return the error for *topic*, which does not exist and must not be created."""
+    return UnknownTopicOrPartition(
+        f"topic {topic!r}: the brokers do not have it, and allow_auto_create_topics is False; create it, or correct"
+        " its name"
+    )
+
+
+def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
+    """Return an error of *kind* for *topic*."""
+    return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")

@@ -1,0 +1,45 @@
+"""Where a broker listens, and under which name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from aioproducer._core.escaping import LONGEST_HOST, escaped
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        """The host as it was given: the name that a certificate has to be for."""
+        return self.host
+
+    def __str__(self) -> str:
+        """Return `host:port`, escaped, with IPv6 addresses in brackets."""
+        host = escaped(self.host, LONGEST_HOST)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+class ResolvedAddress(Address):
+    """One of the addresses in digits that a name stands for. The same place as without the name, so equal to it."""
+
+    _name: str
+
+    def __new__(cls, host: str, port: int, name: str) -> Self:
+        """Return the address *host*, found by looking up *name*."""
+        resolved = super().__new__(cls, host, port)
+        resolved._name = name
+        return resolved
+
+    @property
+    def name(self) -> str:
+        """The name that was looked up."""
+        return self._name
+
+    def __str__(self) -> str:
+        """Return `name/host:port`, as Java does."""
+        return f"{escaped(self._name, LONGEST_HOST)}/{super().__str__()}"

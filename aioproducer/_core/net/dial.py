@@ -1,0 +1,198 @@
+"""From a host and port to a transport."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+from aioproducer._core.net.address import Address, ResolvedAddress
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.worker_threads import LOOKUP_THREADS, NoThread
+
+HAPPY_EYEBALLS_DELAY_S: Final = 0.25
+"""How long one address of a host gets before the next is tried beside it (RFC 8305)."""
+
+KEEPALIVE: Final = {
+    # macOS names the idle time differently.
+    "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE": 60,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 6,
+}
+"""Idle time before the first probe, interval of the probes (seconds), and the number of probes without an answer that ends
+the connection. NAT gateways and load balancers drop idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
+after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throttling brokers, which read nothing."""
+
+_AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
+"""As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
+
+_Name: TypeAlias = tuple[int, str, int]
+_Lookup: TypeAlias = Future[Sequence[_AddressInfo]]
+
+AnyProtocol: TypeAlias = asyncio.Protocol | asyncio.BufferedProtocol
+MakeProtocol: TypeAlias = Callable[[], AnyProtocol]
+
+
+class Dial(Protocol):
+    """Connects what *make_protocol* returns to a host and port; `dial` is the one that users get."""
+
+    def __call__(self, host: str, port: int, make_protocol: MakeProtocol, /) -> Awaitable[asyncio.Transport]:
+        """Return the transport; the protocol has heard of it. Raises: OSError, ValueError."""
+
+
+routes: Final[dict[tuple[str, int], Dial]] = {}
+"""Hosts and ports that are no TCP endpoints but something in this process: whatever is registered here is asked."""
+
+
+async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+    """Connect what *make_protocol* returns to *host*, trying every address that its name resolves to.
+
+    Raises: OSError if none accepts; ValueError for what cannot be a host or port.
+    Cancelling leaves no socket behind.
+    """
+    route = routes.get((host, port))
+    if route is not None:
+        return await route(host, port, make_protocol)
+    if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
+        raise ValueError(f"there is no port {port}")
+    candidates = await _resolve(host, port)
+    # In any order: one that accepts and then says nothing shall not be the one that is tried every time.
+    sock = await _connect_to_any(random.sample(candidates, len(candidates)))
+    try:
+        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return transport
+
+
+async def endpoints(address: Address) -> list[Address]:
+    """Return the addresses in digits that the name in *address* stands for, each with the name; itself, if it is but one.
+
+    Raises: OSError if it stands for none; ValueError for what cannot be a host.
+    """
+    if address in routes:
+        return [address]
+    found: list[Address] = [
+        ResolvedAddress(to[0], address.port, address.host)
+        for *_, to in await _resolve(address.host, address.port)
+    ]
+    return list(dict.fromkeys(found)) if len(found) > 1 else [address]
+
+
+async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
+    if "\0" in host:  # in bytes, getaddrinfo would resolve the part before the NUL
+        raise ValueError(f"there is no host {host!r}")
+    try:  # an address in digits needs no thread to wait in; as bytes, not the tables of international names either
+        return socket.getaddrinfo(
+            host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    except (socket.gaierror, UnicodeEncodeError):
+        pass
+    try:
+        return await asyncio.wrap_future(_looked_up(host, port))
+    except NoThread:
+        return _look_up(host, port)
+
+
+def _looked_up(host: str, port: int) -> _Lookup:
+    """Return the outcome of the one lookup of *host* and *port* in this process.
+
+    Repeated dials join a running lookup, so each name uses at most one thread.
+    """
+    name = (os.getpid(), host, port)
+    lookup = _lookups.get(name)
+    if lookup is None:
+        lookup = _lookups[name] = Future()
+        lookup.set_running_or_notify_cancel()  # a cancelled dial leaves the lookup to other dials
+        LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_tell, name, lookup))
+    return lookup
+
+
+_lookups: Final[dict[_Name, _Lookup]] = {}
+
+
+def _look_up(host: str, port: int) -> Sequence[_AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _tell(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
+    _lookups.pop(name, None)
+    error = done.exception()
+    if error is None:
+        lookup.set_result(done.result())
+    else:
+        lookup.set_exception(error)
+
+
+async def _connect_to_any(candidates: Sequence[_AddressInfo]) -> socket.socket:
+    """Try the next address when the one before has failed, or beside it after a while (RFC 8305).
+
+    asyncio's own happy eyeballs lose a connected socket when they are cancelled in the wrong moment.
+    """
+    untried = deque(candidates)
+    attempts: list[asyncio.Task[socket.socket]] = []
+    running: set[asyncio.Task[socket.socket]] = set()
+    winner = None
+    try:
+        while winner is None and (untried or running):
+            if untried:
+                attempts.append(asyncio.create_task(_connect(untried.popleft())))
+                running.add(attempts[-1])
+            delay_s = HAPPY_EYEBALLS_DELAY_S if untried else None
+            done, running = await asyncio.wait(running, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
+            winner = next((each for each in done if each.exception() is None), None)
+    finally:
+        for each in attempts:
+            if each is not winner:
+                each.cancel()
+                each.add_done_callback(_close_result)
+    if winner is None:
+        raise OSError("; ".join(str(each.exception()) for each in attempts))
+    return winner.result()
+
+
+async def _connect(candidate: _AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = candidate
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, NotImplementedError):
+            loop = type(asyncio.get_running_loop()).__name__
+            text = (
+                f"{loop} implements no sockets; use asyncio's event loop, or ThreadedProducer beside this one"
+            )
+            raise OSError(text) from error
+        raise
+    return sock
+
+
+def _close_result(attempt: asyncio.Task[socket.socket]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
+
+
+def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSettings) -> None:
+    """Set the options of the socket behind *transport*, if there is one. TCP_NODELAY is asyncio's default."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            with suppress(OSError):  # a Unix socket of a custom dial, or an old Windows
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    if settings.send_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+    if settings.receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)

@@ -1,0 +1,103 @@
+"""The exchanges that a connection has with the broker for itself: so far one, about versions (KIP-35, KIP-511); no I/O.
+
+An exchange is a generator: it yields what to ask, is sent the answer, and returns what came of it. One that has to
+follow another is a `yield from` behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from aioproducer._core.net.in_flight import Decode
+from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.schema import ApiVersionTable, Request, decode_response
+from aioproducer._core.wire.primitives import read_int16
+from aioproducer.errors import ProtocolError, RebootstrapRequired, UnsupportedVersion, broker_error
+from aioproducer.version import __version__
+
+SOFTWARE_NAME: Final = "aioproducer"
+NODE_CHECK: Final = 5
+"""Version of ApiVersions with the cluster id and node id (KIP-1242)."""
+
+T = TypeVar("T")
+
+
+class Ask(NamedTuple):
+    """A request of an exchange, and how to read its answer."""
+
+    request: Request[Any]
+    version: int
+    decode: Decode = decode_response
+
+
+Exchange: TypeAlias = Generator[Ask, Any, T]
+"""Raises a ProducerError if the connection is of no use."""
+
+
+class ExpectedNode(NamedTuple):
+    """The node that an address should belong to."""
+
+    cluster_id: str
+    node_id: int
+
+
+def handshake(
+    version_caps: Mapping[int, int], expected: ExpectedNode | None = None
+) -> Exchange[ApiVersionTable]:
+    """Ask the broker for its versions. *version_caps* are the highest to use, by API key.
+
+    A broker that lacks the version of the request answers error 35, most with the versions that it has (KIP-511). Then
+    the request is repeated in the highest of those, or in version 0, which every broker since 0.10 has. The first
+    request has version 5 only with *expected*, because version 5 costs one more round trip with brokers before 4.4.
+
+    Raises: RebootstrapRequired if the broker is not the *expected* node; BrokerError for any other refusal.
+    """
+    newest = NODE_CHECK - 1 if expected is None else NODE_CHECK
+    version = min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
+    answer: ApiVersionsResponse = yield _api_versions(version, expected)
+    while answer.error_code == UnsupportedVersion.code and version:
+        highest = _offered_highest(answer)
+        version = highest if highest < version else 0
+        answer = yield _api_versions(version, expected)
+    if answer.error_code:
+        refused = broker_error(answer.error_code)
+        if refused is RebootstrapRequired and expected is not None:
+            raise refused(f"not node {expected.node_id} of cluster {expected.cluster_id!r}")
+        raise refused(f"ApiVersions was refused: {refused.__name__} ({refused.code})")
+    offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    return ApiVersionTable(
+        offered,
+        version_caps,
+        finalized_features={each.name: each.max_version_level for each in answer.finalized_features},
+        finalized_features_epoch=answer.finalized_features_epoch,
+        is_node_checked=expected is not None and version >= NODE_CHECK,
+    )
+
+
+def _offered_highest(answer: ApiVersionsResponse) -> int:
+    """Return the highest version of ApiVersions in *answer*; 0 if *answer* has none."""
+    offered = (each.max_version for each in answer.api_keys if each.api_key == ApiVersionsRequest.API_KEY)
+    return max(0, *offered, 0)
+
+
+def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+    if expected is not None:
+        request.cluster_id, request.node_id = expected
+    return Ask(request, version, _decode)
+
+
+def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
+    """Decode a response to ApiVersions. After error 35 the list of versions counts only if it decodes as version 0.
+
+    Brokers answer an unknown version in version 0, and some in shapes of their own.
+    """
+    error_code, _ = read_int16(payload, 4)  # after the correlation id, all there is to this response's header
+    if error_code == UnsupportedVersion.code:
+        try:
+            answer, surplus = decode_response(response, 0, payload)
+        except ProtocolError:
+            return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
+        return (ApiVersionsResponse(error_code=error_code, api_keys=[]) if surplus else answer), 0
+    return decode_response(response, version, payload)

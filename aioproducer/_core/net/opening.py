@@ -1,0 +1,155 @@
+"""From an address to a connection that takes requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection_protocol import ConnectionSettings
+from aioproducer._core.net.dial import Dial, MakeProtocol, dial as dial_any
+from aioproducer._core.net.dial_failures import described, is_failure
+from aioproducer._core.net.dial_hook import hooked
+from aioproducer._core.net.handshake import ExpectedNode
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.steps import Log
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, RebootstrapRequired, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from aioproducer._core.net.connection_security import ConnectionSecurity
+
+log: Final = Log(__name__)
+
+SILENT_S: Final = 2.0
+"""After so long without a word from a bootstrap address its user may want to know: it may be the wrong port."""
+
+
+async def open_connection(
+    address: Address,
+    settings: ConnectionSettings,
+    *,
+    dial: Dial = dial_any,
+    security: ConnectionSecurity | None = None,
+    node_id: int = -1,
+    tally: NodeTally | None = None,
+    limits: LogLimits | None = None,
+    deadline: float | None = None,
+    cluster_id: str | None = None,
+    checks_node: bool = False,
+) -> Connection:
+    """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
+
+    A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
+
+    With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to have
+    ApiVersions v5, and compare both (KIP-1242). Otherwise a Metadata request gets the cluster id, which costs one
+    round trip.
+
+    Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
+        AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError
+        if the broker refuses the handshake; ConnectionFailed, caused by RebootstrapRequired, if it is another node or
+        belongs to another cluster. Nothing is left open then, nor after a cancellation.
+    """
+    loop = asyncio.get_running_loop()
+    if deadline is None:
+        deadline = loop.time() + settings.setup_timeout_s
+    expected = ExpectedNode(cluster_id, node_id) if cluster_id is not None and checks_node else None
+    connection = Connection(address, settings, node_id, loop, security, expected)
+    connection.tally, connection.limits = tally or connection.tally, limits or connection.limits
+    silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
+    try:
+        await _open(
+            connection, dial if settings.dial is None else hooked(settings.dial), deadline, cluster_id
+        )
+    except RebootstrapRequired as error:  # without a cause it would fail the next request for good
+        raise ConnectionFailed(f"{connection}: {error}", written=False) from error
+    except BaseException as error:
+        if security is not None and not isinstance(error, AuthenticationFailed):
+            security.failed(address)
+        raise
+    finally:
+        if silent is not None:
+            silent.cancel()
+    return connection
+
+
+async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id: str | None) -> None:
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    waiting = asyncio.timeout_at(deadline)
+    has_dialled = False
+
+    async def noted(host: str, port: int, make_protocol: MakeProtocol) -> asyncio.Transport:
+        nonlocal has_dialled
+        transport = await dial(host, port, make_protocol)
+        has_dialled = True
+        return transport
+
+    try:
+        async with waiting:
+            await connection.reach(noted)
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        if waiting.expired() and has_dialled:
+            why = _unfinished("the TLS handshake", loop.time() - began_at)
+        else:
+            why = f"cannot connect: {'nothing answered in time' if waiting.expired() else described(error)}"
+        raise ConnectionFailed(f"{connection}: {why}", written=False) from error
+    try:
+        async with asyncio.timeout_at(deadline):
+            await connection.shake_hands()
+            await _check_cluster(connection, cluster_id)
+    except BaseException as error:
+        connection.close()
+        await connection.wait_closed()
+        if isinstance(error, TimeoutError):
+            why = _unfinished(connection.waits_for, loop.time() - began_at)
+            raise ConnectionFailed(f"{connection}: {why}") from error
+        if isinstance(error, ConnectionFailed) and connection.error is not None:
+            raise connection.error from connection.error.__cause__  # which may say more: that we are not accepted
+        if is_failure(error):
+            raise ConnectionFailed(
+                f"{connection}: {connection.waits_for} ended with {described(error)}"
+            ) from error
+        raise
+    if connection.error is not None:
+        await connection.wait_closed()
+        raise connection.error
+
+
+async def _check_cluster(connection: Connection, cluster_id: str | None) -> None:
+    """Compare the cluster id of a new connection with *cluster_id*, unless the broker compared it in the handshake.
+
+    Raises: RebootstrapRequired if the ids differ; a null id is not compared.
+    """
+    if cluster_id is None or connection.versions.is_node_checked or connection.closed:
+        return
+    try:
+        answer = await connection.request(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    except UnsupportedVersion:
+        return
+    if answer.error_code == RebootstrapRequired.code or answer.cluster_id not in {None, cluster_id}:
+        raise RebootstrapRequired(f"it belongs to cluster {answer.cluster_id!r}, not {cluster_id!r}")
+
+
+def _tell_silence(connection: Connection) -> None:
+    connection.limits.log(
+        log,
+        logging.WARNING,
+        Pairs(broker=connection),
+        "connection.silent broker=%s for_s=%g hint=%r",
+        connection,
+        SILENT_S,
+        "is it a broker's address, does its port speak Kafka's protocol, with or without TLS as security_protocol says,"
+        " and is no firewall in between?",
+    )
+
+
+def _unfinished(what: str, after_s: float) -> str:
+    return f"connected, but {what} did not finish within {after_s:.3g} s"

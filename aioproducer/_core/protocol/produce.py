@@ -1,0 +1,331 @@
+"""Produce: record batches for the partitions that one broker leads.
+
+KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: which records were refused), KIP-482 (v9:
+flexible), KIP-951 (v10: who leads now), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13:
+topics by id, not by name).
+
+Every record waits for one of these requests and its answer, so at the end of this file requests in flexible versions
+are written by hand, and answers that only acknowledge are read by hand, in a fraction of what the declarations take; and
+in a fraction of that where the accelerator is built (`_produce.c`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from typing import Final, NamedTuple
+
+from aioproducer._core.acceleration import fastest
+from aioproducer._core.protocol.fields import field, struct
+from aioproducer._core.protocol.schema import (
+    Message,
+    Request,
+    check_address,
+    check_range,
+    checked_by,
+    message,
+    written_by_hand,
+)
+from aioproducer._core.protocol.types import (
+    INT16,
+    INT32,
+    INT64,
+    NO_TOPIC_ID,
+    NULLABLE_STRING,
+    NULLABLE_TEXT,
+    RECORDS,
+    STRING,
+    UUID,
+    array_of,
+    struct_of,
+)
+from aioproducer._core.wire.primitives import (
+    BytesLike,
+    Writer,
+    append_compact_string,
+    append_unsigned_varint,
+    read_unsigned_varint,
+)
+from aioproducer.errors import ProtocolError
+
+
+@struct
+class BatchIndexAndErrorMessage:
+    """A record for which its whole batch was refused; *batch_index* counts from 0 within the batch."""
+
+    batch_index: int = field(INT32)
+    batch_index_error_message: str | None = field(NULLABLE_TEXT, default=None)
+
+
+@struct
+class LeaderIdAndEpoch:
+    """Who leads the partition now; -1 is unknown."""
+
+    leader_id: int = field(INT32, default=-1)
+    leader_epoch: int = field(INT32, default=-1)
+
+
+@struct
+class PartitionProduceResponse:
+    """What became of one partition's batch. *log_append_time_ms* is -1 unless the topic uses LogAppendTime."""
+
+    index: int = field(INT32)
+    error_code: int = field(INT16)
+    base_offset: int = field(INT64)
+    log_append_time_ms: int = field(INT64, ignorable=True, default=-1)
+    log_start_offset: int = field(INT64, since=5, ignorable=True, default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = field(
+        array_of(BatchIndexAndErrorMessage), since=8, ignorable=True, factory=list
+    )
+    error_message: str | None = field(NULLABLE_TEXT, since=8, ignorable=True, default=None)
+    current_leader: LeaderIdAndEpoch = field(
+        struct_of(LeaderIdAndEpoch), since=10, tag=0, factory=LeaderIdAndEpoch
+    )
+
+
+@struct
+class TopicProduceResponse:
+    """The partitions of one topic."""
+
+    name: str = field(STRING, until=12, ignorable=True, default="")
+    topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
+    partition_responses: list[PartitionProduceResponse] = field(array_of(PartitionProduceResponse))
+
+
+@struct
+class NodeEndpoint:
+    """Where a broker named as current leader is found."""
+
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(NULLABLE_STRING, default=None)
+
+
+HIGHEST_BASE_OFFSET: Final = 2**63 - 2**31
+"""Highest base offset for which the offsets of all records of a batch fit into an int64."""
+BY_NAME: Final = 12
+"""The last version in which topics are named; the next ones want their ids (KIP-516)."""
+
+
+@message(api_key=0, versions=(3, 13), flexible_from=9, client_pauses_from=6)
+class ProduceResponse(Message):
+    """The outcome per partition; not sent at all if the request's acks were 0."""
+
+    responses: list[TopicProduceResponse] = field(array_of(TopicProduceResponse))
+    throttle_time_ms: int = field(INT32, ignorable=True, default=0)
+    node_endpoints: list[NodeEndpoint] = field(array_of(NodeEndpoint), since=10, tag=0, factory=list)
+
+
+@checked_by(ProduceResponse)
+def _check(answer: ProduceResponse) -> None:
+    check_range("throttle_time_ms", answer.throttle_time_ms, 0)
+    for topic in answer.responses:
+        for each in topic.partition_responses:
+            check_range("index", each.index, 0)
+            check_range("base_offset", each.base_offset, -1, HIGHEST_BASE_OFFSET)
+            check_range("log_append_time_ms", each.log_append_time_ms, -1)
+            check_range("log_start_offset", each.log_start_offset, -1)
+            check_range("leader_id", each.current_leader.leader_id, -1)
+            check_range("leader_epoch", each.current_leader.leader_epoch, -1)
+            for record in each.record_errors:
+                check_range("batch_index", record.batch_index, 0)
+    for node in answer.node_endpoints:
+        check_address(node.node_id, node.port)
+
+
+@struct
+class PartitionProduceData:
+    """One partition's records: one batch of message format 2."""
+
+    index: int = field(INT32)
+    records: BytesLike | None = field(RECORDS)
+
+
+@struct
+class TopicProduceData:
+    """The partitions of one topic."""
+
+    name: str = field(STRING, until=12, ignorable=True, default="")
+    topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
+    partition_data: list[PartitionProduceData] = field(array_of(PartitionProduceData))
+
+
+class PartitionBatch(NamedTuple):
+    """Fields of a PartitionProduceData, without an `__init__`: every batch that is sent gets one."""
+
+    index: int  # type: ignore[assignment]  # of the protocol, in place of the method of tuples
+    records: BytesLike | None
+
+
+class TopicBatches(NamedTuple):
+    """Fields of a TopicProduceData, without an `__init__`: every request gets one per topic."""
+
+    name: str
+    topic_id: bytes
+    partition_data: list[PartitionBatch]
+
+
+@message(api_key=0, versions=(3, 13), flexible_from=9)
+class ProduceRequest(Request[ProduceResponse]):
+    """Append these batches. *acks*: -1 all in-sync replicas, 1 the leader, 0 nobody."""
+
+    transactional_id: str | None = field(NULLABLE_STRING, default=None)
+    acks: int = field(INT16)
+    timeout_ms: int = field(INT32)
+    topic_data: list[TopicProduceData] = field(array_of(TopicProduceData))
+
+    def count_records(self) -> int:
+        """Return the number of records in all batches."""
+        batches = (each.records for topic in self.topic_data for each in topic.partition_data)
+        return sum(_INDEX.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches if batch)
+
+
+# By hand.
+
+FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
+DOES_NOT_FIT: Final = (StructError, TypeError, ValueError, OverflowError)
+"""What is raised for a request that cannot be written."""
+_NO_TRANSACTION_ACKS_TIMEOUT: Final = Struct(">Bhi")
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_INDEX: Final = Struct(">i")
+_RECORD_COUNT_AT: Final = 57
+"""Position of the number of records in a batch."""
+_CORRELATION_ID_AND_TAGS: Final = Struct(">iB")
+_PARTITION: Final = Struct(">ihqqqBBB")
+"""Index, error code, base offset, log append time, log start offset; then the counts, each of a byte, …"""
+_THROTTLE_AND_TAGS: Final = Struct(">iB")
+_NOTHING_ELSE: Final = [1, 0, 0]
+"""… if there are no record errors, no message and no tags."""
+
+
+@written_by_hand(ProduceRequest, since=FLEXIBLE)
+def _request_writer(compiled: Writer, version: int) -> Writer:
+    write_usual = produce_writer(version <= BY_NAME)
+
+    def write(buf: bytearray, request: ProduceRequest) -> None:
+        start = len(buf)
+        try:
+            write_usual(buf, request)
+        except DOES_NOT_FIT:
+            del buf[start:]
+            compiled(buf, request)  # says what it is
+
+    return write
+
+
+def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twin in C
+    """Return what writes a ProduceRequest in a flexible version: with its topics' names, or with their ids."""
+    append_topic = _append_name if by_name else _append_id
+
+    def write(buf: bytearray, request: ProduceRequest) -> None:
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
+        else:
+            append_compact_string(buf, transactional_id)
+            buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
+        append_unsigned_varint(buf, len(request.topic_data) + 1)
+        for topic in request.topic_data:
+            append_topic(buf, topic)
+            append_unsigned_varint(buf, len(topic.partition_data) + 1)
+            for partition in topic.partition_data:
+                buf += _INDEX.pack(partition.index)
+                records = partition.records
+                if records is None:
+                    buf.append(0)
+                else:
+                    append_unsigned_varint(buf, len(records) + 1)
+                    buf += records
+                buf.append(0)  # no tagged fields, here and below
+            buf.append(0)
+        buf.append(0)
+
+    return write
+
+
+produce_writer: Final = fastest("produce_writer", python_produce_writer)
+
+
+def _append_name(buf: bytearray, topic: TopicProduceData) -> None:
+    append_compact_string(buf, topic.name)
+
+
+def _append_id(buf: bytearray, topic: TopicProduceData) -> None:
+    buf += topic.topic_id
+
+
+class BaseOffsets(NamedTuple):
+    """The base offsets in a ProduceResponse that has no error, and nothing else to tell."""
+
+    throttle_time_ms: int
+    offsets: dict[tuple[str, int], tuple[int, int]]
+    """By topic and partition: the base offset, and the time of appending in ms; either is -1 where it is not told.
+
+    The dict is for whoever gets the answer to take out what is settled."""
+
+
+class _MoreToTell(Exception):
+    """The answer has an error, more fields, or a value out of range."""
+
+
+def python_read_base_offsets(
+    kind: type[BaseOffsets], payload: bytes, names: dict[bytes, str] | None
+) -> tuple[BaseOffsets, int] | None:
+    """Return the offsets in *payload*, the answer to a request in a flexible version, and how many bytes are left over.
+
+    *kind* is `BaseOffsets`. *names* are those of the topics by their ids, or None where the answer has names. Returns None
+    where there is an error or more to tell, or anything wrong: `decode_response` says what.
+    """
+    try:
+        return _read_base_offsets(kind, payload, names)
+    except (_MoreToTell, StructError, LookupError, UnicodeDecodeError, ProtocolError):
+        return None
+
+
+read_base_offsets: Final = fastest("read_base_offsets", python_read_base_offsets)
+
+
+def _read_length(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the length at *pos*, and the position behind the length. Raises: LookupError, _MoreToTell."""
+    length, pos = read_unsigned_varint(data, pos)
+    if not length:  # null
+        raise _MoreToTell
+    return length - 1, pos
+
+
+def _read_base_offsets(
+    kind: type[BaseOffsets], data: bytes, names: dict[bytes, str] | None
+) -> tuple[BaseOffsets, int]:
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
+    _, tags = _CORRELATION_ID_AND_TAGS.unpack_from(data)
+    if tags:
+        raise _MoreToTell
+    pos = _CORRELATION_ID_AND_TAGS.size
+    topic_count, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
+    for _ in range(topic_count):
+        if names is None:
+            size, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
+            topic_end = pos + size
+            name = data[pos:topic_end].decode()
+        else:
+            topic_end = pos + len(NO_TOPIC_ID)
+            name = names[data[pos:topic_end]]
+        byte = data[topic_end]
+        partition_count, pos = (
+            (byte - 1, topic_end + 1) if 0 < byte <= 0x7F else _read_length(data, topic_end)
+        )
+        for _ in range(partition_count):
+            index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
+            if error_code or others != _NOTHING_ELSE or index < 0:
+                raise _MoreToTell
+            if not -1 <= base_offset <= HIGHEST_BASE_OFFSET or appended_ms < -1 or first < -1:
+                raise _MoreToTell
+            offsets[name, index] = base_offset, appended_ms
+            pos += _PARTITION.size
+        if data[pos]:
+            raise _MoreToTell
+        pos += 1
+    throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
+    if tags or throttle_time_ms < 0:
+        raise _MoreToTell
+    return kind(throttle_time_ms, offsets), len(data) - pos - _THROTTLE_AND_TAGS.size

@@ -1,0 +1,388 @@
+"""Messages: what a request or response class declares, how it becomes bytes, in which version and in what frame.
+
+    @message(api_key=22, versions=(0, 4), flexible_from=2)
+    class InitProducerIdRequest(Request[InitProducerIdResponse]):
+        transactional_id: str | None = field(NULLABLE_STRING)
+
+A frame is a length, a header and a message. Request headers are version 1, or 2 with tagged fields for flexible
+messages; in both the client id keeps its classic int16 length. Response headers are version 0, or 1 with tagged fields;
+those of ApiVersions are always version 0, so that a client can read the answer of a broker that does not know the
+version it asked in. A payload is a frame without its length.
+
+Sources: RequestHeader.json, ResponseHeader.json, KIP-482, KIP-511.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from types import MappingProxyType
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
+
+from aioproducer._core.protocol.codec import struct_reader, struct_writer
+from aioproducer._core.protocol.fields import field, struct
+from aioproducer._core.wire.primitives import (
+    BytesLike,
+    Reader,
+    Writer,
+    append_nullable_string,
+    past_the_end,
+    read_int16,
+    read_int32,
+    read_nullable_string,
+    read_tags,
+)
+from aioproducer.errors import ProtocolError, UnsupportedVersion
+
+NEVER: Final = 0x8000
+"""Above any version: they are int16 on the wire."""
+
+
+class Message:
+    """What requests and responses have in common."""
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int]
+    VERSIONS: ClassVar[tuple[int, int]]
+    """The lowest and the highest version, both included, that we can write and read."""
+    FLEXIBLE_FROM: ClassVar[int]
+    """The first version with compact lengths and tagged fields (KIP-482)."""
+    CLIENT_PAUSES_FROM: ClassVar[int]
+    """Of responses: the first version that brokers send before they throttle, so that the client has to pause for
+    `throttle_time_ms`. Older ones they hold back for so long (KIP-219)."""
+    LARGE: ClassVar[bool]
+    """True for responses whose size grows with the cluster, up to many megabytes."""
+
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+class Request(Message, Generic[R]):
+    """A request that is answered by an *R*."""
+
+    __slots__ = ()
+
+    RESPONSE: ClassVar[type[Message]]
+    count_records: ClassVar[Callable[..., int] | None] = None
+    """Method that returns the number of records in the request; None for a request without records."""
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(
+    *,
+    api_key: int,
+    versions: tuple[int, int],
+    flexible_from: int,
+    client_pauses_from: int = NEVER,
+    large: bool = False,
+) -> Callable[[type[M]], type[M]]:
+    """Make a class a message; its fields are declared as those of a struct."""
+
+    def decorate(cls: type[M]) -> type[M]:
+        cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
+        cls.CLIENT_PAUSES_FROM, cls.LARGE = client_pauses_from, large
+        if issubclass(cls, Request):
+            (cls.RESPONSE,) = get_args(cls.__dict__["__orig_bases__"][0])
+        return struct(cls)
+
+    return decorate
+
+
+# Bytes of a message. Only versions that an `ApiVersionTable` picked, or a server checked against `VERSIONS`, come here.
+
+
+def encode(message: Message, version: int) -> bytearray:
+    """Return *message* as *version* has it on the wire.
+
+    Raises: ValueError if a field is set that *version* lacks, or does not fit; TypeError for None where
+    *version* has no null. Either is a bug of the caller.
+    """
+    buf = bytearray()
+    _writer(type(message), version)(buf, message)
+    return buf
+
+
+def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
+    """Read a *cls* of *version* that takes all of *data* from *offset* on; ProtocolError if it does not."""
+    value, surplus = decode_start(cls, version, data, offset)
+    if surplus:
+        raise ProtocolError(f"{cls.__name__} v{version}: {surplus} bytes are left over")
+    return value
+
+
+def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
+    """Read a *cls* of *version* from *offset* on; return it, and how many bytes are left over behind it."""
+    data = bytes(data)
+    read = _readers.get((cls, version)) or _reader(cls, version)
+    try:
+        value, end = read(data, offset)
+    except ProtocolError as error:
+        raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
+    return value, len(data) - end
+
+
+MakeWriter: TypeAlias = Callable[[Writer, int], Writer]
+_hand_written: dict[type[Message], tuple[int, MakeWriter | None]] = {}
+
+
+def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
+    """Let *cls* be written, from version *since* on, by what the function below makes of a version's compiled writer.
+
+    It is for the few messages that every batch takes. What it does not want to write, it leaves to the compiled one.
+    """
+
+    def register(make: MakeWriter) -> MakeWriter:
+        _hand_written[cls] = since, make
+        return make
+
+    return register
+
+
+Check: TypeAlias = Callable[[Any], None]
+_checks: dict[type[Message], Check] = {}
+
+
+def checked_by(cls: type[M]) -> Callable[[Callable[[M], None]], Callable[[M], None]]:
+    """Check each response *cls* with the decorated function, which raises ProtocolError for an invalid value.
+
+    Clients check a response before they use any of it. Servers and tests may still encode such a value.
+    """
+
+    def register(check: Callable[[M], None]) -> Callable[[M], None]:
+        _checks[cls] = check
+        return check
+
+    return register
+
+
+def check_range(name: str, value: int, lowest: int, highest: int = 2**63 - 1) -> None:
+    """Raise ProtocolError unless the *value* of the field *name* is within *lowest* to *highest*."""
+    if not lowest <= value <= highest:
+        raise ProtocolError(f"{name}={value} is out of range, {lowest} to {highest}")
+
+
+def check_address(node_id: int, port: int, lowest_id: int = 0) -> None:
+    """Raise ProtocolError for a node id below *lowest_id*, or for an invalid port."""
+    check_range("node_id", node_id, lowest_id)
+    check_range("port", port, lowest_id, 0xFFFF)
+
+
+_writers: dict[tuple[type[Message], int], Writer] = {}
+_readers: dict[tuple[type[Message], int], Reader] = {}
+"""Compiled at the first use of a version, since most are never used."""
+
+
+def _writer(cls: type[Message], version: int) -> Writer:
+    writer = _writers.get((cls, version))
+    if writer is None:
+        writer = struct_writer(cls, version, flexible=_is_flexible(cls, version))
+        since, make = _hand_written.get(cls, (NEVER, None))
+        writer = _writers[cls, version] = writer if make is None or version < since else make(writer, version)
+    return writer
+
+
+def _reader(cls: type[Message], version: int) -> Reader:
+    reader = _readers.get((cls, version))
+    if reader is None:
+        reader = _readers[cls, version] = struct_reader(cls, version, flexible=_is_flexible(cls, version))
+    return reader
+
+
+def _is_flexible(cls: type[Message], version: int) -> bool:
+    lowest, highest = cls.VERSIONS
+    if not lowest <= version <= highest:
+        raise ValueError(f"{cls.__name__} has versions {lowest} to {highest}, not {version}")
+    return version >= cls.FLEXIBLE_FROM
+
+
+# Frames, in both directions, for clients and for servers.
+
+_API_VERSIONS: Final = 18
+_LENGTH: Final = Struct(">i")
+_LENGTH_BYTES: Final = _LENGTH.size
+_REQUEST_START: Final = Struct(">ihhi")
+_RESPONSE_START: Final = Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what, in which version, and under which number the answer is expected."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(
+    request: Request[Any], version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """Return the frame, length included."""
+    api_key, header, write = _request_parts(type(request), version, client_id)  # type: ignore[arg-type]  # a class is hashable
+    frame = bytearray(header)
+    write(frame, request)
+    _REQUEST_START.pack_into(frame, 0, len(frame) - _LENGTH_BYTES, api_key, version, correlation_id)
+    return frame
+
+
+@lru_cache(maxsize=256)
+def _request_parts(cls: type[Request[Any]], version: int, client_id: str | None) -> tuple[int, bytes, Writer]:
+    """Return the API key, the header with its length, and the writer of a request. Fields that vary per request are zero."""
+    header = bytearray(_REQUEST_START.size)
+    append_nullable_string(header, client_id)
+    return cls.API_KEY, bytes(header) + b"\0" * (version >= cls.FLEXIBLE_FROM), _writer(cls, version)
+
+
+def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
+    """Return the frame, length included."""
+    frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
+    if _has_tags(type(response), version):
+        frame.append(0)
+    _writer(type(response), version)(frame, response)
+    _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH_BYTES)
+    return frame
+
+
+def _has_tags(response_cls: type[Message], version: int) -> bool:
+    return version >= response_cls.FLEXIBLE_FROM and response_cls.API_KEY != _API_VERSIONS
+
+
+def read_correlation_id(payload: BytesLike) -> int:
+    """Return which request the response in *payload* answers; ProtocolError if it is too short to say."""
+    try:
+        (correlation_id,) = _LENGTH.unpack_from(payload)
+    except StructError:
+        raise past_the_end(_LENGTH_BYTES, bytes(payload), 0) from None
+    return int(correlation_id)
+
+
+def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
+    """Return the message, and the number of bytes behind it.
+
+    Surplus bytes do no harm: the position of the next frame is known. Some brokers send them, since Kafka's own client
+    ignores them.
+
+    Raises: ProtocolError if the message is incomplete, or has a value no broker may send (`checked_by`).
+    """
+    body = response_body(response_cls, version, payload)
+    answer, surplus = decode_start(response_cls, version, payload, body)
+    check = _checks.get(response_cls)
+    if check is not None:
+        try:
+            check(answer)
+        except ProtocolError as error:
+            raise ProtocolError(f"{response_cls.__name__} v{version}: {error}") from error
+    return answer, surplus
+
+
+def response_body(response_cls: type[Message], version: int, payload: BytesLike) -> int:
+    """Return where the message of the response in *payload* begins."""
+    pos = _RESPONSE_START.size - _LENGTH_BYTES
+    if not _has_tags(response_cls, version):
+        return pos
+    return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(bytes(payload), pos, {}, None)
+
+
+def decode_request(
+    payload: BytesLike, requests: Mapping[int, type[Request[Any]]]
+) -> tuple[RequestHeader, int]:
+    """Return the header and where the body begins: `decode(requests[header.api_key], …, payload, pos)`.
+
+    Where *requests* has no such API, or not in this version, only the header can be relied on.
+    """
+    data = bytes(payload)
+    api_key, pos = read_int16(data, 0)
+    api_version, pos = read_int16(data, pos)
+    correlation_id, pos = read_int32(data, pos)
+    client_id, pos = read_nullable_string(data, pos)
+    header = RequestHeader(api_key, api_version, correlation_id, client_id)
+    request_cls = requests.get(api_key)
+    if request_cls is not None and request_cls.FLEXIBLE_FROM <= api_version <= request_cls.VERSIONS[1]:
+        pos = read_tags(data, pos, {}, None)
+    return header, pos
+
+
+# The version that a request is sent in: the highest that both sides know.
+
+_OLDEST_KAFKA: Final = "0.11"
+"""The first release with the lowest version of every message here."""
+
+
+class ApiVersionTable:
+    """What one broker offers: API number to the lowest and highest version, both included.
+
+    *caps* hold versions down below what both sides could do: a test that is to see each one, for instance.
+
+    *finalized_features* are those in force in the whole cluster, by name (KIP-584), as of an epoch that only grows:
+    of what two brokers say, the one with the higher *finalized_features_epoch* is newer; -1 says nothing.
+
+    *is_node_checked*: the broker has compared its cluster id and node id with the ids that the client expects
+    (KIP-1242).
+    """
+
+    def __init__(
+        self,
+        offered: Mapping[int, tuple[int, int]],
+        caps: Mapping[int, int] = MappingProxyType({}),
+        *,
+        finalized_features: Mapping[str, int] = MappingProxyType({}),
+        finalized_features_epoch: int = -1,
+        is_node_checked: bool = False,
+    ) -> None:
+        self.offered: Final = dict(offered)
+        self.finalized_features: Final = dict(finalized_features)
+        self.finalized_features_epoch: Final = finalized_features_epoch
+        self.is_node_checked: Final = is_node_checked
+        self._caps = dict(caps)
+        self._picked: dict[type[Request[Any]], int] = {}
+
+    def pick(self, request_cls: type[Request[Any]], at_most: int | None = None) -> int:
+        """Return the version to send, or raise UnsupportedVersion, which says who is too old.
+
+        With *at_most* it is no later one: some must not be used while the cluster lacks a feature, though it offers them.
+        """
+        try:
+            version = self._picked[request_cls]
+        except KeyError:
+            version = self._picked[request_cls] = self._highest_common(request_cls)
+        if at_most is None or version <= at_most:
+            return version
+        if at_most < max(request_cls.VERSIONS[0], self.offered[request_cls.API_KEY][0]):
+            raise self._too_far_apart(request_cls)
+        return at_most
+
+    def _highest_common(self, request_cls: type[Request[Any]]) -> int:
+        lowest, highest = request_cls.VERSIONS
+        try:
+            offered_lowest, offered_highest = self.offered[request_cls.API_KEY]
+        except KeyError:
+            raise _unsupported(request_cls, "the broker does not offer it") from None
+        version = min(highest, offered_highest, self._caps.get(request_cls.API_KEY, highest))
+        if version < max(lowest, offered_lowest):
+            raise self._too_far_apart(request_cls)
+        return version
+
+    def _too_far_apart(self, request_cls: type[Request[Any]]) -> UnsupportedVersion:
+        lowest, highest = self.offered[request_cls.API_KEY]
+        return _unsupported(request_cls, f"the broker offers versions {lowest} to {highest}")
+
+
+def _unsupported(request_cls: type[Request[Any]], offer: str) -> UnsupportedVersion:
+    api = request_cls.__name__.removesuffix("Request")
+    lowest, highest = request_cls.VERSIONS
+    return UnsupportedVersion(
+        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of {lowest} to {highest}; "
+        f"it works with Kafka {_OLDEST_KAFKA} and later"
+    )

@@ -1,0 +1,313 @@
+"""The types of fields: Kafka's primitive types, arrays, and structs as tagged fields.
+
+Values: UUID is its 16 bytes (a topic id is only ever compared), RECORDS is read as bytes and written from
+anything bytes-like. Arrays of structs or strings are lists; arrays of fixed width are read as tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from typing import Any, Final, TypeVar, cast, overload
+
+from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.protocol.codec import struct_reader, struct_writer
+from aioproducer._core.protocol.fields import WireType
+from aioproducer._core.wire.primitives import (
+    BytesLike,
+    Reader,
+    Writer,
+    append_bytes,
+    append_compact_bytes,
+    append_compact_length,
+    append_compact_nullable_bytes,
+    append_compact_nullable_string,
+    append_compact_string,
+    append_length,
+    append_nullable_bytes,
+    append_nullable_string,
+    append_string,
+    past_the_end,
+    read_bytes,
+    read_compact_bytes,
+    read_compact_length,
+    read_compact_nullable_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_length,
+    read_nullable_bytes,
+    read_nullable_string,
+    read_string,
+)
+from aioproducer.errors import ProtocolError
+
+T = TypeVar("T")
+
+NO_TOPIC_ID: Final = bytes(16)
+"""Stands for the id of a topic where it is not known."""
+
+_USUAL_COUNTS = 8
+"""Up to here arrays take a short cut: few partitions have as many replicas, and there are many partitions."""
+
+
+class _Fixed(WireType[T]):
+    """Numbers, booleans, UUIDs: whatever one format of `struct` packs."""
+
+    __slots__ = ("zero",)
+
+    def __init__(self, name: str, code: str, zero: T) -> None:
+        super().__init__(name, code=code)
+        self.zero: T = zero
+
+    def default(self) -> T:
+        return self.zero
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        pack = Struct(">" + self.code).pack
+
+        def write(buf: bytearray, value: Any) -> None:
+            buf += pack(value)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        fixed = Struct(">" + self.code)
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            end = pos + fixed.size
+            if end > len(data):
+                raise past_the_end(fixed.size, data, pos)
+            return fixed.unpack_from(data, pos)[0], end
+
+        return read
+
+
+class _Sized(WireType[T]):
+    """Strings and bytes: a classic and a compact form, either of which can say null."""
+
+    __slots__ = ("empty", "readers", "writers")
+
+    def __init__(
+        self,
+        name: str,
+        empty: T,
+        writers: Mapping[tuple[bool, bool], Writer],
+        readers: Mapping[tuple[bool, bool], Reader],
+        *,
+        nullable: bool,
+    ) -> None:
+        """Writers and readers are those by whether flexible and whether nullable."""
+        super().__init__(name, nullable=nullable)
+        self.empty: T = empty
+        self.writers: Mapping[tuple[bool, bool], Writer] = writers
+        self.readers: Mapping[tuple[bool, bool], Reader] = readers
+
+    def default(self) -> T:
+        return self.empty
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        return self.writers[flexible, nullable]
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        return self.readers[flexible, nullable]
+
+
+class _Array(WireType[T]):
+    """An array of structs or strings, which may be null; Kafka has no arrays of arrays."""
+
+    __slots__ = ("item", "most")
+
+    def __init__(self, item: WireType[Any], *, nullable: bool = False, most: int | None = None) -> None:
+        """*most* is the maximum number of items that is read; None leaves it to the size of the message."""
+        super().__init__(f"[]{item.name}", nullable=nullable)
+        self.item = item
+        self.most = most
+
+    def default(self) -> T:
+        """Return an empty array: Kafka's default for nullable ones, too."""
+        return cast("T", [])
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        append_count = append_compact_length if flexible else append_length
+        write_item = self.item.writer(version, flexible=flexible, nullable=False)
+
+        def write(buf: bytearray, value: Any) -> None:
+            if value is None and nullable:
+                append_count(buf, -1)
+                return
+            append_count(buf, len(value))
+            for item in value:
+                write_item(buf, item)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        read_count = read_compact_length if flexible else read_length
+        read_item = self.item.reader(version, flexible=flexible, nullable=False)
+        most = self.most
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            count, pos = read_count(data, pos)
+            if count < 0:
+                if nullable:
+                    return None, pos
+                raise _null(self.name, pos)
+            if most is not None and count > most:
+                raise ProtocolError(f"{count} items in {self.name} before byte {pos}; {most} are possible")
+            items = []  # grows as items are read: a count that is a lie allocates nothing
+            for _ in range(count):
+                item, pos = read_item(data, pos)
+                items.append(item)
+            return items, pos
+
+        return read
+
+
+class _FixedArray(WireType[Sequence[T]]):
+    """An array of items of fixed width, read and written at once."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: _Fixed[T]) -> None:
+        super().__init__(f"[]{item.name}")
+        self.item = item
+
+    def default(self) -> Sequence[T]:
+        return ()
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        append_count = append_compact_length if flexible else append_length
+
+        def write(buf: bytearray, value: Any) -> None:
+            append_count(buf, len(value))
+            buf += self._format(len(value)).pack(*value)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        read_count = read_compact_length if flexible else read_length
+        usual = [self._format(count) for count in range(_USUAL_COUNTS)]
+        by_first_byte = {count + 1: (items.unpack_from, 1 + items.size) for count, items in enumerate(usual)}
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            count, pos = read_count(data, pos)
+            if count < 0:
+                raise _null(self.name, pos)
+            items = usual[count] if count < _USUAL_COUNTS else self._format(count)
+            try:
+                return items.unpack_from(data, pos), pos + items.size
+            except StructError:
+                raise past_the_end(items.size, data, pos) from None
+
+        def read_compact(data: bytes, pos: int) -> tuple[Any, int]:
+            try:
+                unpack, size = by_first_byte[data[pos]]
+                return unpack(data, pos + 1), pos + size
+            except (IndexError, KeyError, StructError):
+                return read(data, pos)  # many items, or an error to name
+
+        return read_compact if flexible else read
+
+    def _format(self, count: int) -> Struct:
+        return Struct(f">{count}{self.item.code}")
+
+
+def _null(name: str, pos: int) -> ProtocolError:
+    return ProtocolError(f"a null {name} before byte {pos}, where the protocol has none")
+
+
+class _Struct(WireType[T]):
+    """A struct as an array's item or a tagged field. No API of ours has a nullable one."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type[T]) -> None:
+        super().__init__(cls.__name__)
+        self.cls = cls
+
+    def default(self) -> T:
+        return self.cls()
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        return struct_writer(self.cls, version, flexible=flexible)
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        return struct_reader(self.cls, version, flexible=flexible)
+
+
+BOOL: Final[_Fixed[bool]] = _Fixed("bool", "?", zero=False)
+INT8: Final[_Fixed[int]] = _Fixed("int8", "b", zero=0)
+INT16: Final[_Fixed[int]] = _Fixed("int16", "h", zero=0)
+INT32: Final[_Fixed[int]] = _Fixed("int32", "i", zero=0)
+INT64: Final[_Fixed[int]] = _Fixed("int64", "q", zero=0)
+UUID: Final[_Fixed[bytes]] = _Fixed("uuid", "16s", zero=NO_TOPIC_ID)
+
+_STRING_WRITERS: Final[Mapping[tuple[bool, bool], Writer]] = {
+    (False, False): append_string,
+    (False, True): append_nullable_string,
+    (True, False): append_compact_string,
+    (True, True): append_compact_nullable_string,
+}
+_STRING_READERS: Final[Mapping[tuple[bool, bool], Reader]] = {
+    (False, False): read_string,
+    (False, True): read_nullable_string,
+    (True, False): read_compact_string,
+    (True, True): read_compact_nullable_string,
+}
+STRING: Final[_Sized[str]] = _Sized("string", "", _STRING_WRITERS, _STRING_READERS, nullable=False)
+NULLABLE_STRING: Final[_Sized[str | None]] = _Sized(
+    "string", "", _STRING_WRITERS, _STRING_READERS, nullable=True
+)
+
+
+def _escaping(read: Reader) -> Reader:
+    def read_escaped(data: bytes, pos: int) -> tuple[Any, int]:
+        text, pos = read(data, pos)
+        return (text and escaped(text, LONGEST_TEXT)), pos
+
+    return read_escaped
+
+
+NULLABLE_TEXT: Final[_Sized[str | None]] = _Sized(
+    "string",
+    "",
+    _STRING_WRITERS,
+    {form: _escaping(read) for form, read in _STRING_READERS.items()},
+    nullable=True,
+)
+"""A broker's text for people, such as an error message: read escaped, and cut at `LONGEST_TEXT`."""
+BYTES: Final[_Sized[bytes]] = _Sized(
+    "bytes",
+    b"",
+    writers={(False, False): append_bytes, (True, False): append_compact_bytes},
+    readers={(False, False): read_bytes, (True, False): read_compact_bytes},
+    nullable=False,
+)
+RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
+    "records",
+    None,
+    writers={(False, True): append_nullable_bytes, (True, True): append_compact_nullable_bytes},
+    readers={(False, True): read_nullable_bytes, (True, True): read_compact_nullable_bytes},
+    nullable=True,
+)
+
+
+@overload
+def array_of(item: _Fixed[T]) -> WireType[Sequence[T]]: ...
+@overload
+def array_of(item: _Sized[T] | type[T], *, most: int | None = None) -> WireType[list[T]]: ...
+def array_of(item: WireType[Any] | type[Any], *, most: int | None = None) -> WireType[Any]:
+    """Return the type of arrays of *item*, a struct or one of the types here, with at most *most* items when read."""
+    if isinstance(item, _Fixed):
+        return _FixedArray(item)
+    return _Array(item if isinstance(item, WireType) else struct_of(item), most=most)
+
+
+def nullable_array_of(item: _Sized[T] | type[T]) -> WireType[list[T] | None]:
+    """Return the type of arrays of *item*, a struct or one of the types here, that may be null."""
+    return _Array(item if isinstance(item, WireType) else struct_of(item), nullable=True)
+
+
+def struct_of(cls: type[T]) -> WireType[T]:
+    """Return the type of a single struct."""
+    return _Struct(cls)

@@ -1,0 +1,240 @@
+"""Compression of a batch's records: gzip, snappy, lz4 and zstd, as Kafka understands them.
+
+A codec's package is imported when the codec is first asked for: who does not compress loads none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from aioproducer._core.extras import needs
+from aioproducer.errors import ConfigError, ProtocolError
+
+Compress: TypeAlias = Callable[[bytes | bytearray | memoryview], bytes]
+
+
+class Codec(IntEnum):
+    """A compression type; the value is the one in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    def __str__(self) -> str:
+        """Return the name as `compression.type` spells it."""
+        return self.name.lower()
+
+
+LEVELS = {
+    Codec.GZIP: range(1, 10),
+    Codec.LZ4: range(1, 18),
+    Codec.ZSTD: range(-131_072, 23),
+}
+"""The levels that Kafka's configuration takes (KIP-390); for gzip also -1, zlib's default."""
+
+_LZ4_DEFAULT = 9
+_ZSTD_DEFAULT = 3
+_ZSTD_BLOCK_BYTES = 128 * 1024
+"""Largest block of a zstd frame. Tables for this input size stay in the L2 cache of most CPUs."""
+_ISAL_LEVELS = (1, 2)
+"""Gzip levels that isal compresses if installed: faster than zlib, and no larger on the measured data."""
+_GZIP_FORMAT = 31  # zlib's number for its largest window within gzip's header and trailer
+_CHUNK_BYTES = 1 << 20
+
+
+def codec(name: str) -> Codec:
+    """Return the codec that `compression.type` calls *name*. Raises: ConfigError."""
+    for candidate in Codec:
+        if str(candidate) == name:
+            return candidate
+    known = ", ".join(map(str, Codec))
+    raise ConfigError(f"compression type {name!r} is unknown; known types are: {known}")
+
+
+def compressor(codec: Codec, level: int | None, *, small_records: bool = False) -> Compress:
+    """Return a function that compresses; it may be called from several threads at once.
+
+    A *level* of None is the codec's default. Levels mean what they mean to the JVM producer: for lz4, the default
+    of 9 is the fast mode, and all others are of the slower high-compression mode. With *small_records*, zstd up to its
+    default level finds repetitions in the last 128 KiB only.
+
+    Raises: ConfigError if there is no such level, or the codec's package is not installed.
+    """
+    _check_level(codec, level)
+    if codec is Codec.GZIP:
+        return _gzip_compressor(-1 if level is None else level)
+    if codec is Codec.SNAPPY:
+        compress: Compress = _package(codec).compress
+        return compress
+    if codec is Codec.LZ4:
+        return _lz4_compressor(_LZ4_DEFAULT if level is None else level)
+    if codec is Codec.ZSTD:
+        return _ZstdCompressor(_ZSTD_DEFAULT if level is None else level, small_records=small_records)
+    return bytes
+
+
+def decompress(codec: Codec, data: bytes, *, limit: int) -> bytes:
+    """Return what *data* holds; at no time more memory than *limit* bytes and a chunk of 1 MiB is taken for it.
+
+    Raises: ProtocolError if it holds more than *limit* bytes, is cut, is followed by anything, or is not of that
+    codec at all; ConfigError if the codec's package is not installed.
+    """
+    if codec is Codec.GZIP:
+        return _gunzip(data, limit)
+    if codec is Codec.SNAPPY:
+        plain: bytes = _package(codec).decompress(data, limit=limit)
+        return plain
+    if codec is Codec.LZ4:
+        return _lz4_decompress(data, limit)
+    if codec is Codec.ZSTD:
+        return _zstd_decompress(data, limit)
+    _check_size(codec, len(data), limit)
+    return data
+
+
+def _check_level(codec: Codec, level: int | None) -> None:
+    if level is None or (codec is Codec.GZIP and level == -1):
+        return
+    levels = LEVELS.get(codec)
+    if levels is None:
+        raise ConfigError(f"compression type {codec} has no levels")
+    if level not in levels:
+        raise ConfigError(
+            f"compression level {level} is out of range for {codec}: {levels[0]} to {levels[-1]}"
+        )
+
+
+def _package(codec: Codec) -> Any:
+    """Return the module that knows *codec*."""
+    what = f"compression type {codec}"
+    module, missing = {
+        Codec.GZIP: ("zlib", f"{what} needs a Python that was built with zlib"),
+        Codec.SNAPPY: ("aioproducer._core.records.snappy", needs(what, "snappy")),
+        Codec.LZ4: ("lz4.frame", f"{what} needs a package: pip install lz4"),
+        Codec.ZSTD: ("zstandard", f"{what} needs a package: pip install zstandard"),
+    }[codec]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(missing) from error
+
+
+def _check_size(codec: Codec, size: int, limit: int) -> None:
+    if size > limit:
+        raise ProtocolError(f"{codec}: the records are larger than the limit of {limit} bytes")
+
+
+def _check_end(codec: Codec, *, complete: bool, rest: bytes | None) -> None:
+    if not complete:
+        raise ProtocolError(f"{codec}: the data is truncated")
+    if rest:
+        raise ProtocolError(f"{codec}: {len(rest)} bytes follow the data")
+
+
+def _gzip_compressor(level: int) -> Compress:
+    """Return a compressor by zlib, or by isal if isal is installed and covers *level*. Any gzip reader reads both."""
+    package = _package(Codec.GZIP)
+    if level in _ISAL_LEVELS:
+        with suppress(ImportError):
+            package = import_module("isal.isal_zlib")
+    return partial(package.compress, level=level, wbits=_GZIP_FORMAT)
+
+
+def _gunzip(data: bytes, limit: int) -> bytes:
+    zlib = _package(Codec.GZIP)
+    inflater = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        plain: bytes = inflater.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ProtocolError(f"not gzip: {error}") from error
+    _check_size(Codec.GZIP, len(plain), limit)
+    _check_end(Codec.GZIP, complete=inflater.eof, rest=inflater.unused_data)
+    return plain
+
+
+def _lz4_compressor(level: int) -> Compress:
+    """Return a compressor to frames that a broker reads: independent blocks of 64 KiB, no checksum of the content.
+
+    Source: KIP-57. Kafka's default level asks for the fast mode; of liblz4's levels, 3 is the first that is not.
+    """
+    frame = _package(Codec.LZ4)
+    return partial(
+        frame.compress,
+        compression_level=0 if level == _LZ4_DEFAULT else max(level, frame.COMPRESSIONLEVEL_MINHC),
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        store_size=False,
+    )
+
+
+def _lz4_decompress(data: bytes, limit: int) -> bytes:
+    frame = _package(Codec.LZ4).LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while not parts or not (frame.eof or frame.needs_input):
+            parts.append(frame.decompress(b"" if parts else data, max_length=_CHUNK_BYTES))
+            size += len(parts[-1])
+            _check_size(Codec.LZ4, size, limit)
+    except RuntimeError as error:
+        raise ProtocolError(f"not lz4: {error}") from error
+    _check_end(Codec.LZ4, complete=frame.eof, rest=frame.unused_data)
+    return b"".join(parts)
+
+
+class _ZstdCompressor:
+    """Zstandard compressor with one context per thread.
+
+    A context serves one thread at a time. Without reuse, compressing 16 KiB takes 1.5 times as long. JSON of 1 KiB in batches
+    of 1 MiB needs 16 % less CPU with parameters for 128 KiB. A repeated document of 200 KiB would be five times larger.
+    """
+
+    __slots__ = ("_local", "_options", "_zstandard")
+
+    def __init__(self, level: int, *, small_records: bool) -> None:
+        self._zstandard = _package(Codec.ZSTD)
+        self._options: dict[str, Any] = {"level": level}
+        if small_records and level <= _ZSTD_DEFAULT:
+            parameters = self._zstandard.ZstdCompressionParameters
+            self._options = {
+                "compression_params": parameters.from_level(level, source_size=_ZSTD_BLOCK_BYTES)
+            }
+        self._local = threading.local()
+
+    def __call__(self, data: bytes | bytearray | memoryview) -> bytes:
+        try:
+            context = self._local.context
+        except AttributeError:
+            context = self._local.context = self._zstandard.ZstdCompressor(**self._options)
+        compressed: bytes = context.compress(data)
+        return compressed
+
+
+def _zstd_decompress(data: bytes, limit: int) -> bytes:
+    zstandard = _package(Codec.ZSTD)
+    context = zstandard.ZstdDecompressor()
+    try:
+        stated = zstandard.frame_content_size(data)  # -1: the frame does not say
+        _check_size(Codec.ZSTD, stated, limit)
+        # Without a stated size the package takes all the room it is given at once: give it more only as needed.
+        room = min(limit, max(_CHUNK_BYTES, 16 * len(data)))
+        while True:
+            try:
+                plain: bytes = context.decompress(data, max_output_size=room, allow_extra_data=False)
+            except zstandard.ZstdError:
+                if room >= limit or stated >= 0:
+                    raise
+                room = min(limit, room * 16)
+            else:
+                return plain
+    except zstandard.ZstdError as error:
+        raise ProtocolError(f"not zstd of at most {limit} bytes: {error}") from error

@@ -1,0 +1,141 @@
+"""The messages of one SASL authentication, without I/O: whoever has the connection carries them.
+
+`start()` gives the first message for SaslAuthenticate, and `answer()` the next one for each answer, until it is None.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.security.mechanism import Broker, Mechanism, Refused
+from aioproducer._core.security.oauthbearer import OAuthBearer
+from aioproducer._core.security.secret import SecretBytes, redacted, without_frames
+from aioproducer._core.worker_threads import NoThread
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    broker_error,
+)
+
+MOST_ROUNDS: Final = 16
+"""A broker that has still more to ask than this does not want an end. SCRAM takes two, Kerberos three."""
+LONGEST_MESSAGE: Final = 1024 * 1024
+
+_WHAT_TO_DO: Final = {
+    "PLAIN": "check user name and password, and whether the listener knows this user",
+    "SCRAM-SHA-256": "check user name and password, and that the user was made for SCRAM-SHA-256",
+    "SCRAM-SHA-512": "check user name and password, and that the user was made for SCRAM-SHA-512",
+    "OAUTHBEARER": "check the token's expiry, audience, issuer and scope against what the listener expects",
+    "GSSAPI": "check the ticket or keytab, the clocks, and sasl_kerberos_service_name",
+    "AWS_MSK_IAM": "check the AWS credentials, the region, the clock, and the IAM policy (kafka-cluster:Connect)",
+}
+
+
+class Exchange:
+    """Drives one mechanism with one broker; everything that goes wrong is AuthenticationFailed, with both names."""
+
+    def __init__(self, mechanism: Mechanism, broker: Broker) -> None:
+        self.mechanism: Mechanism = mechanism
+        self.broker: Broker = broker
+        self._rounds = 0
+
+    async def start(self) -> SecretBytes:
+        """Return the first message.
+
+        Raises: AuthenticationFailed.
+        """
+        return await self._asked(lambda: self.mechanism.start(self.broker))
+
+    async def answer(self, challenge: bytes) -> SecretBytes | None:
+        """Return the message that *challenge* is to be answered with; None: the login is done.
+
+        Raises: AuthenticationFailed.
+        """
+        self._rounds += 1
+        if self._rounds > MOST_ROUNDS:
+            raise self._failed(f"the broker has asked {self._rounds} times and still wants more")
+        if len(challenge) > LONGEST_MESSAGE:
+            raise self._failed(f"the broker has sent a challenge of {len(challenge):,} bytes")
+        if not hasattr(self.mechanism, "complete"):
+            return (
+                (await self._asked(lambda: self.mechanism.respond(challenge)) or None) if challenge else None
+            )
+        message = await self._asked(lambda: self.mechanism.respond(challenge))
+        return None if self.mechanism.complete and not message else message
+
+    @property
+    def proof(self) -> object:
+        """Credentials of this login, for comparison with later credentials; None if unknown."""
+        return getattr(self.mechanism, "proof", None)
+
+    @property
+    def is_refused(self) -> bool:
+        """True once the broker has sent its reason for a refusal. The refusal itself follows."""
+        return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)
+
+    def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
+        """Return the error for an answer with an error *code*, in the broker's own words."""
+        name = self.mechanism.name
+        message = self._cleaned(message or "")
+        said = f": {message}" if message else ""
+        kind = broker_error(code)
+        if kind is SaslAuthenticationFailed:
+            if isinstance(self.mechanism, OAuthBearer):
+                self.mechanism.refused()
+            hint = _WHAT_TO_DO.get(name, "check the credentials")
+            detail = escaped(str(getattr(self.mechanism, "detail", "")), LONGEST_TEXT)
+            said += f" ({detail})" if detail and detail not in said else ""
+            text = f"{self.broker} refused the login by {name}{said}; {hint}"
+            return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
+        if kind is UnsupportedSaslMechanism:
+            has = f"it has {self._cleaned(', '.join(offered))}" if offered else "it does not say which it has"
+            text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
+        elif kind is IllegalSaslState:
+            text = f"{self.broker} has no use for a login here{said}; is this a listener without SASL?"
+        else:
+            text = f"{self.broker} answered the login by {name} with {kind.__name__}{said}"
+        failed = AuthenticationFailed(text, broker=str(self.broker), mechanism=name)
+        failed.__cause__ = kind(message)
+        return failed
+
+    async def _asked(self, call: Callable[[], bytes | Awaitable[bytes]]) -> SecretBytes:
+        try:
+            message: object = call()
+            if inspect.isawaitable(message):
+                message = await message
+        except AuthenticationFailed as error:
+            without_frames(error)
+            raise self._failed(str(error)) from (error.__cause__ or error)
+        except Refused as error:
+            without_frames(error)
+            raise self._failed(str(error)) from error.__cause__
+        except NoThread as error:  # temporary: the credentials were not refused
+            without_frames(error)
+            name = self.mechanism.name
+            raise ConnectionFailed(f"no login by {name} at {self.broker}: {error}", written=False) from error
+        except Exception as error:
+            # The text of a user's mechanism or callable may contain a secret, so only the type is shown.
+            without_frames(error)
+            raise self._failed(f"it raised {type(error).__name__}, which is the cause") from error
+        if not isinstance(message, bytes):
+            kind = type(message).__name__
+            del message  # this frame goes into the traceback
+            raise self._failed(f"the mechanism returned {kind}; it has to return bytes")
+        return SecretBytes(message)
+
+    def _cleaned(self, text: str) -> str:
+        """Return the broker's *text* with secrets hidden, escaped and cut."""
+        return escaped(redacted(text, *getattr(self.mechanism, "secrets", ())), LONGEST_TEXT)
+
+    def _failed(self, why: str) -> AuthenticationFailed:
+        name = self.mechanism.name
+        why = redacted(why, *getattr(self.mechanism, "secrets", ()))
+        return AuthenticationFailed(
+            f"no login by {name} at {self.broker}: {why}", broker=str(self.broker), mechanism=name
+        )

@@ -1,0 +1,177 @@
+"""Key stores and trust stores: PEM as file or text, PKCS12 by `cryptography`; of JKS, how to convert it."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from aioproducer._core.extras import needs
+from aioproducer._core.security.regular_files import open_regular
+from aioproducer._core.security.secret import Secret, revealed
+
+_BLOCK = re.compile(
+    r"-----BEGIN (?P<label>[A-Z0-9 ]{1,64})-----(?P<body>(?:[^-]++|-(?!----))*+)(?P<end>-----END (?P=label)-----)?"
+)
+"""Pattern of a PEM block. It takes linear time, because no body contains the dashes of another block."""
+_CERTIFICATES: Final = ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE")
+_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_DER_SEQUENCE: Final = 0x30
+LARGEST_BYTES: Final = 16 * 1024 * 1024
+
+
+class StoreError(ValueError):
+    """A store cannot be used; the text says which and why, and has nothing of what is in it."""
+
+
+class Pem(NamedTuple):
+    """What a store has."""
+
+    certificates: str
+    """PEM, the leaf first as it stood there; "" if there is none."""
+    key: Secret | None
+    encrypted: bool
+    """Whether the key needs a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where PEM comes from: a file's name, or the text itself. It knows which option it was given as."""
+
+    option: str
+    value: str | Secret
+
+    @property
+    def path(self) -> str | None:
+        """The file; None if the value is the text."""
+        value = revealed(self.value)
+        return None if "-----BEGIN" in value else value
+
+    def content(self) -> bytes:
+        """Return what is there now.
+
+        Raises: StoreError.
+        """
+        path = self.path
+        if path is None:
+            return revealed(self.value).encode()
+        try:
+            with open_regular(path) as file:
+                content = file.read(LARGEST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not a name that a file can have"
+            also = ", and it is no PEM" if isinstance(self.value, Secret) else ""
+            raise StoreError(f"{self}: {reason}{also}") from None
+        if len(content) > LARGEST_BYTES:
+            raise StoreError(f"{self} has more than {LARGEST_BYTES:,} bytes, which no store has")
+        return content
+
+    def __str__(self) -> str:
+        """Return what to call it; what was given as a secret is not taken for a harmless path."""
+        path = self.path
+        return self.option if path is None or isinstance(self.value, Secret) else f"{self.option} = {path!r}"
+
+
+def read_store(
+    source: Source,
+    *,
+    store_type: str | None = None,
+    password: Secret | None = None,
+    load: Callable[[str], Any] = importlib.import_module,
+) -> Pem:
+    """Read a store; its content tells what it is, unless *store_type* (PEM, PKCS12, JKS) does.
+
+    Raises: StoreError.
+    """
+    content = source.content()
+    kind = store_type or kind_of(content)
+    if {kind, kind_of(content)} == {"JKS", "PKCS12"}:
+        kind = kind_of(content)  # Java reads both under either name (keystore.type.compat)
+    if kind == "JKS":
+        raise StoreError(
+            f"{source} is a Java key store (JKS), which only Java reads. Convert it: keytool -importkeystore"
+            f" -srckeystore {source.path or 'store.jks'} -destkeystore store.p12 -deststoretype PKCS12, and give"
+            " that file and its password"
+        )
+    if kind == "PKCS12":
+        return _from_pkcs12(source, content, password, load)
+    try:
+        return parse_pem(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise StoreError(f"{source} is no PEM: it is not text") from None
+    except StoreError as error:
+        raise StoreError(f"{source}: {error}") from None
+
+
+def kind_of(content: bytes) -> str:
+    """Return PEM, PKCS12 or JKS: what *content* looks like."""
+    if content.startswith(_JKS):
+        return "JKS"
+    if content[:1] == bytes([_DER_SEQUENCE]) and b"-----BEGIN" not in content:
+        return "PKCS12"
+    return "PEM"
+
+
+def parse_pem(text: str) -> Pem:
+    """Return the certificates and the key in *text*, in any order; line breaks may be missing.
+
+    Raises: StoreError.
+    """
+    certificates: list[str] = []
+    keys: list[tuple[str, str]] = []
+    cut_off = ""
+    for block in _BLOCK.finditer(text):
+        label = block["label"]
+        if (label in _CERTIFICATES or label.endswith("PRIVATE KEY")) and block["end"] is None:
+            cut_off = label
+        elif label in _CERTIFICATES:
+            certificates.append(_normal(label, block["body"]))
+        elif label.endswith("PRIVATE KEY"):
+            keys.append((label, _normal(label, block["body"])))
+    if len(keys) > 1:
+        raise StoreError(f"it has {len(keys)} private keys, and which one is meant nobody can tell")
+    if not certificates and not keys:
+        raise StoreError("it has neither a certificate nor a private key in PEM")
+    if cut_off:
+        raise StoreError(f"a block of it ({cut_off}) has no end: cut off, say")
+    if not keys:
+        return Pem("".join(certificates), None, encrypted=False)
+    ((label, key),) = keys
+    encrypted = label.startswith("ENCRYPTED") or "Proc-Type:" in key
+    return Pem("".join(certificates), Secret(key), encrypted)
+
+
+def _normal(label: str, body: str) -> str:
+    """Return a block with lines as OpenSSL wants them; one with headers is left as it is."""
+    if ":" not in body:
+        packed = "".join(body.split())
+        try:
+            base64.b64decode(packed, validate=True)
+        except ValueError:
+            raise StoreError(f"a block of it ({label}) is no base64: cut off, say") from None
+        if not packed:
+            raise StoreError(f"a block of it ({label}) is empty")
+        body = "\n".join(packed[start : start + 64] for start in range(0, len(packed), 64))
+    return f"-----BEGIN {label}-----\n{body.strip()}\n-----END {label}-----\n"
+
+
+def _from_pkcs12(source: Source, content: bytes, password: Secret | None, load: Callable[[str], Any]) -> Pem:
+    try:
+        pkcs12 = load("cryptography.hazmat.primitives.serialization.pkcs12")
+        serialization = load("cryptography.hazmat.primitives.serialization")
+    except ImportError:
+        raise StoreError(needs(f"{source} is PKCS12, which", "pkcs12")) from None
+    try:
+        store = pkcs12.load_pkcs12(content, password.reveal().encode() if password else None)
+    except Exception as error:
+        why = "the password is wrong" if password else "it needs a password"
+        raise StoreError(f"{source} cannot be opened as PKCS12: {why}, or it is damaged") from error
+    pem, each = serialization.Encoding.PEM, [store.cert, *store.additional_certs]
+    certificates = "".join(one.certificate.public_bytes(pem).decode() for one in each if one is not None)
+    if store.key is None:
+        return Pem(certificates, None, encrypted=False)
+    key = store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Pem(certificates, Secret(key.decode()), encrypted=False)

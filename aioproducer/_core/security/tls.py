@@ -1,0 +1,260 @@
+"""An `ssl.SSLContext` for each new connection: built once, and anew when what it was built from has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.security.ciphers import restrict
+from aioproducer._core.security.credentials import called
+from aioproducer._core.security.secret import Secret, without_frames
+from aioproducer._core.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
+from aioproducer._core.security.stores import Pem, Source, StoreError, read_store
+from aioproducer._core.steps import Log
+from aioproducer._core.worker_threads import WORK_THREADS, NoThread
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed
+
+log: Final = Log(__name__)
+
+
+def server_name(host: str) -> str:
+    """Return the name to ask for and to check: never empty, as Python checks nothing then; no dot at its end.
+
+    Raises: ValueError.
+    """
+    name = host.rstrip(".")
+    if not name:
+        raise ValueError("a broker without a host name cannot be told from any other")
+    return name.partition("%")[0] if ":" in name else name  # the zone of fe80::1%eth0 is in no certificate
+
+
+def build_context(settings: TlsSettings, *, system_trust: bool = True) -> ssl.SSLContext:
+    """Return a new context; it reads files, and with the system's authorities takes some 40 ms.
+
+    Without *system_trust* it does not load those: enough to see whether everything else will do.
+
+    Raises: StoreError, with the option that will not do.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Java, whatever is in the truststore is trusted, be it an authority in the middle or the broker itself.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = settings.check_hostname
+    # As in Java, the common name counts if a certificate has no subjectAltName. ConnectionSecurity logs a WARNING.
+    context.hostname_checks_common_name = True
+    versions = sorted(VERSIONS[name] for name in settings.versions)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    mistakes: list[StoreError] = []
+    for load in (_restrict, _trust, _identify):
+        try:
+            load(context, settings)
+        except StoreError as error:
+            mistakes.append(error)
+    if len(mistakes) > 1:
+        raise StoreError("\n".join(map(str, mistakes)))
+    if mistakes:
+        raise mistakes[0]
+    if settings.truststore is None and system_trust:
+        context.load_default_certs()
+    return context
+
+
+def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    try:
+        restrict(context, settings.cipher_suites)
+    except ValueError as error:
+        raise StoreError(f"ssl_cipher_suites: {error}") from None
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    source = settings.truststore
+    if source is None:
+        return
+    store = read_store(source, store_type=settings.truststore_type, password=settings.truststore_password)
+    if not store.certificates:
+        raise StoreError(f"{source} has no certificate to trust")
+    try:
+        context.load_verify_locations(cadata=store.certificates)
+    except (ssl.SSLError, ValueError) as error:
+        raise StoreError(f"{source} has a certificate that makes no sense") from error
+
+
+def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if not settings.has_identity:
+        return
+    pem = _identity(settings)
+    where = settings.keystore or settings.key
+    assert pem.key is not None, "checked by _identity"
+    password = settings.key_password or settings.keystore_password
+    if pem.encrypted and not password:
+        raise StoreError(f"the key in {where} is encrypted: give ssl_key_password")
+    try:
+        with _as_file(pem.certificates + pem.key.reveal()) as path:
+            context.load_cert_chain(path, password=_password_of(password, where))
+    except ssl.SSLError as error:
+        why = (
+            "the certificate does not belong to the key"
+            if error.reason == "KEY_VALUES_MISMATCH"
+            else "ssl_key_password is wrong, or the key is damaged"
+            if pem.encrypted
+            else "certificate or key make no sense"
+        )
+        raise StoreError(f"{where}: {why}") from error
+    except ValueError as error:
+        raise StoreError(f"{where}: the password is longer than OpenSSL takes") from error
+
+
+def _identity(settings: TlsSettings) -> Pem:
+    """Return certificate and key, from one store or from two."""
+    if settings.keystore is not None:
+        pem = read_store(
+            settings.keystore, store_type=settings.keystore_type, password=settings.keystore_password
+        )
+        where: object = settings.keystore
+    else:
+        assert settings.key is not None, "checked by has_identity"
+        pem = read_store(settings.key)
+        where = settings.key
+        if settings.certificate_chain is not None:
+            chain = read_store(settings.certificate_chain)
+            pem = Pem(chain.certificates, pem.key, pem.encrypted)
+            where = settings.certificate_chain
+    if not pem.certificates:
+        raise StoreError(f"{where} has no certificate")
+    if pem.key is None:
+        raise StoreError(f"{settings.keystore or settings.key} has no private key")
+    return pem
+
+
+def _password_of(password: Secret | None, where: Source | None) -> Callable[[], str]:
+    """Return what OpenSSL asks for the password: without one it would ask whoever sits at the terminal."""
+
+    def missing() -> NoReturn:
+        raise StoreError(f"the key in {where} is encrypted: give ssl_key_password")
+
+    return password.reveal if password else missing
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """Give *text* a name for as long as OpenSSL reads it: in memory where there is that, else readable by us alone."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("aioproducer", os.MFD_CLOEXEC)
+        try:
+            os.write(file, text.encode())
+            yield f"/proc/self/fd/{file}"
+        finally:
+            os.close(file)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pem")  # noqa: PTH118 - pathlib would be imported for this alone
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+        yield path
+
+
+class TlsContexts:
+    """The context for the next connection.
+
+    What changed on disk is read into a fresh context, in a thread. If that fails, or the user's callable raises, the
+    last good context stays in use, and loading is retried after a growing pause.
+    """
+
+    def __init__(self, settings: TlsSettings, *, backoff: Backoff, limits: LogLimits | None = None) -> None:
+        self.settings: TlsSettings = settings
+        self._backoff = backoff
+        self._context: ssl.SSLContext | None = None
+        self._tried: tuple[object, ...] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._lock = asyncio.Lock()
+        self._warned: set[str] = set()
+        self._limits = limits or LogLimits()
+
+    async def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection.
+
+        Raises: AuthenticationFailed if there is none, and none from before.
+        """
+        given = self.settings.context
+        if isinstance(given, ssl.SSLContext):
+            return given
+        async with self._lock:
+            seen = self._signature() if given is None else None
+            if self._context is not None and self._stays(seen):
+                return self._context
+            self._tried = seen
+            try:
+                if given is None:
+                    context = await WORK_THREADS.run_anyway(build_context, self.settings)
+                else:
+                    context = _checked(await called(given))
+                    self._warn(context)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the last good context may do
+                return self._kept(error)
+            self._context, self._failures = context, 0
+            self._limits.over("security.tls.kept", "", "security.tls.recovered")
+            return context
+
+    def _warn(self, context: ssl.SSLContext) -> None:
+        """Log a WARNING for each weak setting of the user's context that was not logged before."""
+        for setting, risk in weaknesses_of_context(context):
+            if setting not in self._warned:
+                self._warned.add(setting)
+                log.warning("security.weak setting=%s risk=%r", setting, risk)
+
+    def _stays(self, seen: tuple[object, ...] | None) -> bool:
+        """Whether the last good context is to be used without another try."""
+        if self._failures:
+            return seen == self._tried and self._now() < self._not_before
+        return seen is not None and seen == self._tried
+
+    def _kept(self, error: Exception) -> ssl.SSLContext:
+        """Return the last good context, or raise for want of one."""
+        without_frames(error)  # a frame has the private key as a local variable
+        ours = isinstance(error, StoreError)
+        why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
+        if self._context is None:
+            if isinstance(error, NoThread):  # temporary: ssl_context was not called
+                raise ConnectionFailed(f"no TLS: {error}", written=False) from error
+            raise AuthenticationFailed(f"no TLS: {why}") from (error.__cause__ if ours else error)
+        shown = why if ours else type(error).__name__
+        self._limits.log(log, logging.WARNING, "", "security.tls.kept error=%s", shown)
+        self._not_before = self._now() + self._backoff.delay_s(self._failures)
+        self._failures += 1
+        return self._context
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _signature(self) -> tuple[object, ...]:
+        """Return what changes when a file does; a look at each, and no reading."""
+        return tuple(_looked_at(source.path) for source in self.settings.sources)
+
+
+def _looked_at(path: str | None) -> object:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as above
+    except (OSError, ValueError) as error:
+        return type(error)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _checked(context: object) -> ssl.SSLContext:
+    if not isinstance(context, ssl.SSLContext):
+        raise StoreError(
+            f"ssl_context has to return an ssl.SSLContext, and returned {type(context).__name__}"
+        )
+    return context

@@ -1,0 +1,341 @@
+"""Tokens from an OAuth token endpoint, as the JVM client asks for them (KIP-768, KIP-1139), from a file, or unsigned."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from aioproducer._core.escaping import escaped
+from aioproducer._core.security.assertion import assertion
+from aioproducer._core.security.mechanism import Refused
+from aioproducer._core.security.numbers import finite
+from aioproducer._core.security.secret import Secret, redacted, without_frames
+from aioproducer._core.security.security_settings import (
+    AssertionSettings,
+    EndpointSettings,
+    UnsecuredSettings,
+    file_of,
+)
+from aioproducer._core.security.tokens import Token
+from aioproducer._core.worker_threads import CALL_THREADS, WORK_THREADS
+from aioproducer.errors import AuthenticationFailed
+
+LARGEST_BYTES: Final = 1024 * 1024
+LONGEST_ERROR: Final = 300
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+class _TryAgain(Exception):
+    """The endpoint failed in a way that may pass."""
+
+
+class TokenEndpoint:
+    """Asks for tokens; urllib in a worker thread, so that proxies and authorities are the system's."""
+
+    def __init__(
+        self, settings: EndpointSettings, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
+    ) -> None:
+        """*extensions* come along with each token."""
+        self._settings = settings
+        self._extensions = dict(extensions)
+        self._wall = wall
+
+    async def fetch(self) -> Token:
+        """Return a new token. What is refused (4xx) is told at once, what fails is tried again for a while.
+
+        Raises: AuthenticationFailed. Its text has no secret.
+        """
+        settings, loop = self._settings, asyncio.get_running_loop()
+        limit_s = settings.connect_timeout_s + settings.read_timeout_s
+        give_up_at = loop.time() + settings.backoff.max_s
+        attempt = 0
+        while True:
+            line = _Line()
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await CALL_THREADS.run(self._ask, line)
+            except Refused as error:
+                without_frames(error)
+                raise self._failed(str(error)) from error.__cause__
+            except (_TryAgain, TimeoutError) as error:
+                without_frames(error)
+                why = str(error) or f"it did not finish its answer within {limit_s:g} s"
+                pause_s = settings.backoff.delay_s(attempt)
+                if loop.time() + pause_s > give_up_at:
+                    raise self._failed(f"{why}, after {attempt + 1} tries") from error.__cause__
+            finally:
+                line.cut()
+            attempt += 1
+            await asyncio.sleep(pause_s)
+
+    def _failed(self, why: str) -> AuthenticationFailed:
+        return AuthenticationFailed(
+            f"no token from {shown(self._settings.url)}: {why}", mechanism="OAUTHBEARER"
+        )
+
+    def _ask(self, line: _Line) -> Token:
+        settings = self._settings
+        form, headers, secrets = self._request()
+        request = urllib.request.Request(settings.url, urlencode(form).encode(), headers)  # noqa: S310 - checked by the configuration
+        try:
+            with _opener(settings, line).open(request, timeout=settings.connect_timeout_s) as response:
+                body = response.read(LARGEST_BYTES)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = _said(_body(error), secrets)
+            text = f"it answers {error.code} {_cleaned(error.reason, secrets)}{said}"
+            if error.code >= 500 or error.code in {408, 429}:
+                raise _TryAgain(text) from None
+            raise Refused(text) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            verify = getattr(reason, "verify_message", None)
+            if verify:
+                raise Refused(f"its certificate does not verify: {verify}") from None
+            strerror = getattr(reason, "strerror", None)
+            said = strerror if strerror and "_ssl.c" not in strerror else type(reason).__name__
+            raise _TryAgain(f"it cannot be reached: {said}") from None
+        except ValueError:  # raised by urllib and http.client for a malformed Location or chunk size
+            raise Refused("its answer is malformed") from None
+        return self._token(body)
+
+    def _request(self) -> tuple[dict[str, str], dict[str, str], list[Secret | str]]:
+        """Return the form, the headers, and what may not be seen of either."""
+        settings = self._settings
+        headers = {"Accept": "application/json", "Cache-Control": "no-cache"}
+        form: dict[str, str] = {}
+        secrets: list[Secret | str] = []
+        if settings.assertion is not None:
+            proof = assertion(settings.assertion, self._wall())
+            secrets.append(proof)
+            if settings.jwt_bearer:
+                form = {"grant_type": _JWT_BEARER, "assertion": proof.reveal()}
+            else:
+                form = {
+                    "grant_type": "client_credentials",
+                    "client_assertion_type": _ASSERTION_TYPE,
+                    "client_assertion": proof.reveal(),
+                }
+                if settings.client_id:
+                    form["client_id"] = settings.client_id
+        else:
+            form["grant_type"] = "client_credentials"
+            user, password = settings.client_id or "", (settings.client_secret or Secret("")).reveal()
+            if settings.urlencode:
+                user, password = quote_plus(user), quote_plus(password)
+            basic = base64.b64encode(f"{user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {basic}"
+            secrets += [settings.client_secret or "", password, basic]
+        if settings.scope:
+            form["scope"] = settings.scope
+        return form, headers, secrets
+
+    def _token(self, body: bytes) -> Token:
+        try:
+            answer = json.loads(body)
+            value = answer.get("access_token") or answer.get("id_token")
+            expires_in = answer.get("expires_in")
+        except (ValueError, AttributeError, RecursionError):
+            raise Refused("its answer is no JSON object") from None
+        if not isinstance(value, str) or not value:
+            raise Refused("its answer has no access_token")
+        expires_at = expiry(value)
+        if expires_at is None:
+            try:
+                lives_s = finite(float(expires_in) if isinstance(expires_in, str) else expires_in)
+            except ValueError:
+                lives_s = None
+            expires_at = None if lives_s is None else self._wall() + lives_s
+        return Token(Secret(value), expires_at, self._extensions)
+
+
+def from_file(
+    url: str, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
+) -> Callable[[], Awaitable[Token]]:
+    """Return what reads a token from the file that a `file:` *url* names, anew each time."""
+    path = file_of(url)
+    assert path is not None, "checked by the configuration"
+
+    def read() -> Token:
+        value = assertion(AssertionSettings(file=path), wall())
+        return Token(value, expiry(value.reveal()), dict(extensions))
+
+    async def fetch() -> Token:
+        return await WORK_THREADS.run_anyway(read)
+
+    return fetch
+
+
+def unsecured(
+    settings: UnsecuredSettings, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
+) -> Callable[[], Awaitable[Token]]:
+    """Return what makes tokens that nobody has signed (KIP-255), for brokers of one's own. Never in production."""
+
+    async def fetch() -> Token:
+        now = wall()
+        claims = {"iat": now, "exp": now + settings.lives_s, **settings.claims}
+        value = f"{_part({'alg': 'none'})}.{_part(claims)}."
+        return Token(Secret(value), now + settings.lives_s, dict(extensions))
+
+    return fetch
+
+
+def _part(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def expiry(token: str) -> float | None:
+    """Return when a JWT expires, unverified, in seconds since the epoch; None if it does not say, or is none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        expires = claims.get("exp")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return finite(expires)
+
+
+def shown(url: str) -> str:
+    """Return *url* without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _body(error: urllib.error.HTTPError) -> bytes:
+    """Return the body of an error response, or no bytes if the body is truncated or malformed."""
+    try:
+        return error.read(LARGEST_BYTES)
+    except (OSError, http.client.HTTPException, ValueError):
+        return b""
+
+
+def _said(body: bytes, secrets: list[Secret | str]) -> str:
+    """Return what the endpoint says of its error, by RFC 6749, without what we have sent."""
+    try:
+        answer = json.loads(body)
+        parts = [answer[name] for name in ("error", "error_description") if isinstance(answer.get(name), str)]
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    text = _cleaned(": ".join(parts), secrets)
+    return f" ({text})" if text else ""
+
+
+def _cleaned(text: str, secrets: list[Secret | str]) -> str:
+    """Return a text of the endpoint without *secrets*, escaped, cut at `LONGEST_ERROR`."""
+    return escaped(redacted(text, *secrets), LONGEST_ERROR)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Secrets go where the configuration says, and nowhere else."""
+
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+class _Line:
+    """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._twin: socket.socket | None = None
+        self._is_cut = False
+
+    def connect(self, *args: Any, **options: Any) -> socket.socket:
+        """Connect as `socket.create_connection`, and keep a duplicate, because TLS takes over the socket itself."""
+        connected = socket.create_connection(*args, **options)
+        with self._lock:
+            if self._is_cut:
+                connected.close()
+                raise TimeoutError("too late")
+            self._twin = connected.dup()
+        return connected
+
+    def cut(self) -> None:
+        """Shut the connection down if there is one, and refuse later connections."""
+        with self._lock:
+            twin, self._twin, self._is_cut = self._twin, None, True
+        if twin is not None:
+            with twin, suppress(OSError):
+                twin.shutdown(socket.SHUT_RDWR)
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    """Waits longer, or shorter, for an answer than for being made."""
+
+    read_timeout_s: float = 0.0
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout_s)
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    """Likewise."""
+
+    read_timeout_s: float = 0.0
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout_s)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, read_timeout_s: float, line: _Line) -> None:
+        super().__init__()
+        self._make: Any = partial(_made, _HttpConnection, read_timeout_s, line)
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._make, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, read_timeout_s: float, line: _Line) -> None:
+        super().__init__()
+        self._make: Any = partial(_made, _HttpsConnection, read_timeout_s, line)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._make, req)
+
+
+def _made(
+    kind: type[_HttpConnection | _HttpsConnection],
+    read_timeout_s: float,
+    line: _Line,
+    host: str,
+    **options: Any,
+) -> _HttpConnection | _HttpsConnection:
+    connection = kind(host, **options)
+    connection.read_timeout_s = read_timeout_s
+    vars(connection)["_create_connection"] = line.connect  # http.client calls this attribute
+    return connection
+
+
+def _opener(settings: EndpointSettings, line: _Line) -> urllib.request.OpenerDirector:
+    opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _NoRedirects(),
+        _Http(settings.read_timeout_s, line),
+        _Https(settings.read_timeout_s, line),
+    ):
+        opener.add_handler(handler)
+    return opener

@@ -1,0 +1,471 @@
+"""The sender: one task that takes due batches to the brokers, and applies what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Final
+
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.schedule import Pace
+from aioproducer._core.batching.waiters import TaskWaker
+from aioproducer._core.clock import Wakeup
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.sender.answers import (
+    AnswerHandler,
+    failure_at,
+    failure_of_encoding,
+    failure_of_login,
+    failure_without_producer_id,
+)
+from aioproducer._core.sender.obstacles import Obstacles
+from aioproducer._core.sender.producer_id import ProducerIdRequester
+from aioproducer._core.sender.requests import (
+    Encoder,
+    OpenTransaction,
+    ProduceAnswer,
+    SenderSettings,
+    Unencodable,
+    decoder_for,
+    largest_request,
+    still_in_flight,
+    version_for,
+)
+from aioproducer._core.steps import Log, step_here
+from aioproducer.errors import (
+    ProducerError,
+    TimeoutReason,
+    UnsupportedCompressionType,
+    UnsupportedVersion,
+)
+
+log: Final = Log(__name__)
+
+_CONNECTING, _THROTTLED = TimeoutReason.CONNECTING, TimeoutReason.THROTTLED
+_IN_FLIGHT_LIMIT = TimeoutReason.IN_FLIGHT_LIMIT
+UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
+
+
+class Sender:
+    """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
+
+    Everything but encoding off the loop and waiting happens without an await, so `_run_once` sees a
+    state that nobody else changes.
+    """
+
+    def __init__(
+        self,
+        settings: SenderSettings,
+        *,
+        accumulator: Accumulator,
+        completion: BatchCompletion,
+        pool: Pool,
+        updater: MetadataUpdater,
+        wakeup: Wakeup,
+        waker: TaskWaker,
+        metrics: Metrics,
+        transaction: OpenTransaction | None = None,
+    ) -> None:
+        self._settings = settings
+        self._transaction = transaction
+        self._accumulator = accumulator
+        self._schedule = accumulator.schedule
+        self._completion = completion
+        self._pool = pool
+        self._updater = updater
+        self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
+        self._encoder = Encoder(settings)
+        # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
+        self._acks, self._codec = settings.acks, settings.codec
+        self._asks_for_identity = transaction is None and settings.idempotent
+        self._marks_busy = accumulator.settings.linger_is_adaptive
+        self._compresses = settings.codec is not Codec.NONE
+        self._most_in_flight = settings.in_flight_limit
+        self._first_bytes = largest_request(accumulator.settings, settings, 0, 0)
+        """Maximum size of a request to a node without requests in flight, in bytes."""
+        self._answers = AnswerHandler(settings, completion, updater)
+        self._loop = asyncio.get_running_loop()
+        self._step = step_here()
+        self._bug: BaseException | None = None
+        """What went wrong beside `run`: in a task or a callback of ours."""
+        self._in_flight: dict[Connection, int] = {}
+        """Our requests without an answer, those included that are prepared. Others use the connections, too: theirs hold up
+        nothing, since the end of those would ring nobody."""
+        self._preparing: dict[int, list[asyncio.Task[None]]] = {}
+        """By node, requests that are encoded off the loop, wait for those before them, or for the socket: requests leave
+        in the order of the drain."""
+        self._producer_id = ProducerIdRequester(
+            accumulator.identities,
+            settings.retry_backoff,
+            on_identity=self.identity_changed,
+            on_refused=self._identity_refused,
+            wake=wakeup.ring,
+            limits=completion.limits,
+        )
+        self.obstacles: Final = Obstacles(
+            accumulator=accumulator,
+            pool=pool,
+            brokers=lambda: updater.snapshot.brokers,
+            in_flight=self._in_flight,
+            most_in_flight=self._most_in_flight,
+            identity_error=lambda: self._producer_id.last_error,
+        )
+
+    def connected(self, node_id: int) -> None:
+        """Note that there is a connection to a node: the pauses that only its absence was the reason for are over.
+
+        What was lost with a connection goes after the first and shortest pause, not at once: a broker may accept
+        and hang up again.
+        """
+        self._schedule.connected(node_id, self._loop.time() + self._settings.retry_backoff.delay_s(0))
+        self._producer_id.connected()
+        self._wakeup.ring()
+
+    def finish(self) -> None:
+        """Let `run` end once everything has its outcome that was appended, or is on its way."""
+        self._accumulator.finish()
+
+    async def run(self) -> None:
+        """Send until `finish` was called and nothing is left.
+
+        Cancelling it leaves the batches where they are; whoever does so fails them.
+
+        Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
+        """
+        self._wakeup.on_time = self._have_turn
+        try:
+            while not (self._accumulator.finishing and self._accumulator.idle):
+                await self._wakeup.wait(self._run_once())
+                if self._bug is not None:
+                    raise self._bug
+        finally:
+            self._wakeup.forget()
+            self._wakeup.on_time = None
+            preparing = [task for tasks in self._preparing.values() for task in tasks]
+            for task in preparing:
+                task.cancel()
+            self._encoder.close()
+            await asyncio.gather(*preparing, return_exceptions=True)
+
+    def _run_once(self) -> float:
+        """Do all that can be done now; return when to look again if nothing happens before, infinity if there is no such time.
+
+        So do those below that return a time.
+        """
+        look_at = self._step.run(self._take_turn, self._loop.time())
+        if self._preparing:
+            self._encoder.yield_gil()
+        return look_at
+
+    def _take_turn(self, now: float) -> float:  # noqa: C901 - calls only the methods that have work: a lone record waits for each
+        accumulator, schedule = self._accumulator, self._schedule
+        accumulator.turns.over()
+        look_at = accumulator.deadlines.next_due()
+        if look_at <= now:
+            look_at = self._completion.expire(
+                now, self.obstacles.failure
+            )  # no earlier deadline is set after this
+        if self._transaction is not None:
+            self._transaction.look()
+        if schedule.lingering or schedule.backing_off:
+            schedule.collect(now, hurry=accumulator.hurries())
+        # Comparisons in place of min(), here and below: a call costs as much as ten of them.
+        windows = accumulator.windows
+        if windows.look_at <= now:
+            windows.seal_old(now)
+        if windows.look_at < look_at:  # noqa: PLR1730
+            look_at = windows.look_at
+        if schedule.leaderless_news:  # the updater repeats its request until a response has the leaders
+            self._updater.request_refresh(schedule.take_leaderless_news())
+        for node_id in list(schedule.waiting):
+            serve_at = self._serve(node_id, now)
+            if serve_at < look_at:  # noqa: PLR1730
+                look_at = serve_at
+        # Behind what was drained: that may have needed an epoch after the last one.
+        if self._asks_for_identity and accumulator.identities.current is None:
+            look_at = min(look_at, self._ask_for_identity(now))
+            for node_id in schedule.leaders_without_identity():
+                if self._pool.get(node_id) is None:  # a leader that refuses logins assigns no producer id
+                    look_at = min(look_at, self._reach(node_id, now))
+        if schedule.lingering or schedule.backing_off:
+            return min(look_at, schedule.next_due())
+        return look_at
+
+    def _ask_for_identity(self, now: float) -> float:
+        """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
+        requester = self._producer_id
+        if requester.patient_until > now:
+            return requester.patient_until
+        others = self._updater.snapshot.brokers.keys() - requester.asked
+        connection = self._pool.least_loaded(others)
+        if connection is not None and connection.throttled_until <= now:
+            requester.ask(connection)
+            return requester.patient_until
+        unconnected = {each for each in others if self._pool.get(each) is None}
+        if unconnected and requester.dial_next_at <= now:
+            self._connect(requester.next_to_dial(unconnected))
+        dial_next_at = requester.dial_next_at if unconnected else inf
+        return dial_next_at if connection is None else min(dial_next_at, connection.throttled_until)
+
+    def _connect(self, node_id: int) -> float:
+        """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
+        broker = self._updater.snapshot.brokers.get(node_id)
+        if broker is None:  # gone from the cluster since: the next metadata will name another leader
+            self._updater.request_refresh()
+            return inf
+        self._pool.connect_soon(node_id, broker.address)
+        at = self._pool.next_attempt_at(node_id)
+        return inf if at is None else at
+
+    def _serve(self, node_id: int, now: float) -> float:
+        """Send what is ready for *node_id*, as far as it goes; return when to look again."""
+        connection = self._pool.get(node_id)
+        if connection is None:
+            log.debug("node.waiting node_id=%d reason=%s", node_id, _CONNECTING)
+            return self._reach(node_id, now)
+        if (until := connection.throttled_until) > now:
+            log.debug("node.waiting node_id=%d reason=%s for_s=%.3f", node_id, _THROTTLED, until - now)
+            return until
+        while (in_flight := self._in_flight.get(connection, 0)) < self._most_in_flight:
+            preparing = self._preparing.get(node_id, ())
+            max_bytes = self._first_bytes
+            if in_flight:
+                written, batching = in_flight - len(preparing), self._accumulator.settings
+                max_bytes = largest_request(batching, self._settings, in_flight, written)
+            batches = self._schedule.drain(node_id, now, max_bytes)
+            if not batches:  # what was ready is so no more
+                break
+            leaves_loop = self._compresses and self._encoder.leaves_loop(batches)
+            if preparing or self._acks == 0 or leaves_loop:
+                self._prepare(connection, batches, preparing[-1] if preparing else None)
+            else:
+                if failed := self._encoder.encode_all(batches):
+                    self._fail_unencodable(failed)
+                    batches = still_in_flight(batches)
+                self._write(connection, node_id, batches, now)
+            if node_id not in self._schedule.waiting or connection.closed:  # as the write may have shown
+                break
+        else:
+            log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
+        return inf
+
+    def _reach(self, node_id: int, now: float) -> float:
+        """Request a connection, and fail batches for a node that keeps refusing the login. Return the time of the next check.
+
+        A new batch waits for the current attempt, because the fault may have been fixed in the meantime.
+        """
+        look_at = self._connect(node_id)
+        refused = self._pool.refused_logins(node_id)
+        if refused is None:
+            return look_at
+        patient_until = refused.since + REFUSAL_PATIENCE_S
+        if now < patient_until:
+            return min(look_at, patient_until)
+        is_trying = self._pool.next_attempt_at(node_id) is None
+        for batch in tuple(self._accumulator.unresolved):
+            if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
+                if is_trying and now < batch.created_at + REFUSAL_PATIENCE_S:
+                    look_at = min(look_at, batch.created_at + REFUSAL_PATIENCE_S)
+                else:
+                    self._completion.fail(batch, failure_of_login(batch, refused.error))
+        return look_at
+
+    def _prepare(
+        self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
+    ) -> None:
+        """Send *batches* once they are encoded, and the request *before* has left."""
+        self._sent(connection, connection.node_id)
+        task = self._loop.create_task(self._prepare_and_write(connection, batches, before))
+        self._preparing.setdefault(connection.node_id, []).append(task)
+        task.add_done_callback(partial(self._prepared, connection))
+
+    async def _prepare_and_write(
+        self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
+    ) -> None:
+        """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
+        unencodable = await self._encoder.encode_off_loop(batches)
+        if before is not None:
+            await asyncio.wait([before])
+        self._step.run(self._fail_unencodable, unencodable)
+        if self._acks == 0:
+            # A login may have begun: what would wait for that in vain is not written.
+            with suppress(ProducerError):
+                await connection.drain()
+        self._step.run(partial(self._write_or_give_back, connection), batches)
+        if self._acks == 0:
+            with suppress(ProducerError):  # the pool tells of lost connections
+                await connection.drain()
+
+    def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        self._give_back(connection, batches)
+        self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
+
+    def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        """Give back those of *batches* that would not be drained for *connection* any more."""
+        may_write = (
+            not connection.closed
+            and connection.throttled_until <= self._loop.time()
+            and (self._transaction is None or self._transaction.goes_on)
+        )
+        for batch in batches:
+            stays = may_write and self._accumulator.leader(batch) == connection.node_id
+            if not stays and batch.state is BatchState.IN_FLIGHT:
+                self._completion.give_back(batch)
+
+    def _fail_unencodable(self, failed: Unencodable) -> None:
+        for batch, error in failed:
+            if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
+                self._completion.fail(batch, failure_of_encoding(batch, error))
+
+    def _prepared(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        preparing = self._preparing[connection.node_id]
+        preparing.remove(task)
+        if not preparing:
+            del self._preparing[connection.node_id]
+        # The request no longer counts as prepared: it is written or given back.
+        self._received(connection, connection.node_id, self._loop.time())
+        if not task.cancelled():
+            self._bug = self._bug or task.exception()
+        self._wakeup.ring()
+
+    def _write(self, connection: Connection, node_id: int, batches: Sequence[Batch], now: float) -> None:
+        """Write one request for *batches*, which are all in flight, on the *connection* to a node."""
+        if not batches:
+            return
+        request = self._encoder.request(batches, self._accumulator.topics)
+        at_most = None if self._transaction is None else self._transaction.write(batches)
+        for batch in batches:
+            batch.persistence.written()
+        try:
+            version = version_for(request, connection.versions, at_most, self._codec)
+            if self._acks == 0:
+                connection.write_only(request, version=version)
+            else:
+                pace = self._accumulator.paces[node_id]
+                answered = partial(self._answered, connection, node_id, pace, batches, now)
+                decode = decoder_for(request, version)
+                connection.call(request, answered, version, decode, now)
+                self._sent(connection, node_id)
+                pace.sent(now)
+        except (UnsupportedVersion, UnsupportedCompressionType) as error:
+            for batch in batches:
+                batch.persistence.not_written()
+                self._completion.fail(batch, failure_at(batch, connection, error))
+        except ProducerError as error:
+            self._answers.lost(connection, batches, error)
+        else:
+            self._count(batches, now)
+            if self._acks == 0:
+                for batch in batches:
+                    self._completion.complete(batch, -1)
+
+    def _sent(self, connection: Connection, node_id: int) -> None:
+        """Count one more request in flight on the *connection* to a node."""
+        self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
+        if self._marks_busy:
+            self._schedule.busy.add(node_id)
+
+    def _received(self, connection: Connection, node_id: int, now: float) -> None:
+        """Count one request less in flight on the *connection* to a node."""
+        left = self._in_flight[connection] = self._in_flight[connection] - 1
+        if not left:
+            del self._in_flight[connection]
+            if self._marks_busy:
+                self._schedule.mark_idle(node_id, now)
+
+    def _count(self, batches: Sequence[Batch], now: float) -> None:
+        """Count what was written in one request, and learn from it how small the codec makes a topic's batches."""
+        share = 1 / len(batches)
+        for batch in batches:
+            name, sent = batch.topic_partition[0], len(batch.encoded or b"")
+            # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
+            uncompressed = batch.size if self._compresses else sent
+            if self._compresses and batch.attempts == 1:
+                self._accumulator.topics[name].limits.compressed(batch)
+            tally = self._metrics.topic(name)
+            tally.written(len(batch.columns), sent, uncompressed, now - batch.created_at, share, now)
+
+    def _answered(
+        self,
+        connection: Connection,
+        node_id: int,
+        pace: Pace,
+        batches: Sequence[Batch],
+        sent_at: float,
+        answer: ProduceAnswer | ProducerError,
+    ) -> None:
+        """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
+        if connection.is_reading:
+            now = connection.read_at
+            connection.after_read = self._go_on
+            self._waker.hold()
+            self._wakeup.hold()
+        else:  # *answer* is the error of a closed connection
+            now = self._loop.time()
+        self._received(connection, node_id, now)
+        pace.answered(now)
+        if not isinstance(answer, ProducerError):
+            connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
+            if self._transaction is not None:
+                self._transaction.answered(now - sent_at)
+        try:
+            self._answers.take(connection, batches, answer, now)
+        except BaseException as bug:
+            for batch in batches:
+                batch.persistence.answer_not_understood()
+            self._bug = self._bug or _as_bug(bug)
+            raise
+        finally:
+            if not connection.is_reading or self._accumulator.finishing or self._bug:
+                self._wakeup.ring()
+
+    def _go_on(self) -> None:
+        """Let tasks go on with what was read, and send what they send now, all in this iteration of the event loop.
+
+        Where none does, `run` is woken: whoever awaits a Future goes on before it does.
+        """
+        try:
+            if not self._waker.release():
+                self._wakeup.ring()
+            elif self._wakeup.has_rung or self._transaction or self._schedule.waiting:
+                self._have_turn()
+        finally:
+            self._wakeup.release()
+
+    def _have_turn(self) -> None:
+        """Do the work of `run` in this callback: its task would be an iteration later. It is woken where it may have to end."""
+        wakeup = self._wakeup
+        try:
+            if self._accumulator.finishing or self._bug or not wakeup.take():
+                wakeup.ring()
+            else:
+                wakeup.ring_at(self._run_once())
+        except BaseException as bug:  # `run` raises it
+            self._bug = _as_bug(bug)
+            wakeup.ring()
+            if not isinstance(bug, Exception):  # the event loop raises it; the program may go on
+                raise
+
+    def identity_changed(self) -> None:
+        """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""
+        self._schedule.identity_changed(self._loop.time())
+
+    def _identity_refused(self, error: ProducerError) -> None:
+        for batch in tuple(self._accumulator.unresolved):
+            if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
+                self._completion.fail(batch, failure_without_producer_id(batch, error))
+
+
+def _as_bug(error: BaseException) -> BaseException:
+    """Return the exception that `run` raises for *error*. KeyboardInterrupt in a task would interrupt the event loop again."""
+    return error if isinstance(error, Exception) else RuntimeError(f"interrupted by {error!r}")

@@ -1,0 +1,128 @@
+"""Getting a producer id from the cluster (InitProducerId, KIP-98)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Set as AbstractSet
+from functools import partial
+from typing import Final
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.steps import Log
+from aioproducer.errors import BrokerError, ProducerError, broker_error
+
+log: Final = Log(__name__)
+
+_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # what the JVM client sends without a transactional id
+
+PATIENT_FAILURES: Final = 5
+"""So many failures in a row that may pass are no cause for a warning."""
+
+
+class ProducerIdRequester:
+    """Asks any broker for a producer id, and another one if that is silent; the first answer counts."""
+
+    def __init__(
+        self,
+        identities: IdentityKeeper,
+        backoff: Backoff,
+        *,
+        on_identity: Callable[[], None],
+        on_refused: Callable[[ProducerError], None],
+        wake: Callable[[], None],
+        limits: LogLimits | None = None,
+    ) -> None:
+        self._identities = identities
+        self._backoff = backoff
+        self._on_identity = on_identity
+        self._on_refused = on_refused
+        self._wake = wake
+        self._limits = limits or LogLimits()
+        self._loop = asyncio.get_running_loop()
+        self._failures = 0
+        self.last_error: ProducerError | None = None
+        """Failure of the last request; None once an id is assigned."""
+        self._lost = False  # whether the last failure was that of a connection
+        self.asked: set[int] = set()
+        """The nodes that have not answered yet."""
+        self.patient_until: float = 0.0
+        """Nobody is to be asked before this, in loop time: an answer may be on its way, or was a failure."""
+        self.dial_next_at: float = 0.0
+        """Nobody else is to be dialled before this: the last one may be about to accept."""
+        self._dialled: set[int] = set()
+
+    def ask(self, connection: Connection) -> None:
+        """Ask over *connection*, to a node that is not in `asked`."""
+        node_id = connection.node_id
+        self.asked.add(node_id)
+        self.patient_until = self._loop.time() + ANSWER_PATIENCE_S
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
+        )
+        try:
+            connection.call(request, partial(self._answered, node_id))
+        except ProducerError as error:
+            self._answered(node_id, error)
+
+    def connected(self) -> None:
+        """Note that there is one more node to ask: the pause after a lost connection is over."""
+        if self._lost and not self.asked:
+            self.patient_until = min(self.patient_until, self._loop.time() + self._backoff.delay_s(0))
+
+    def next_to_dial(self, nodes: AbstractSet[int]) -> int:
+        """Return one of *nodes*, and not the same again before all others: a node may accept and say nothing."""
+        if not nodes - self._dialled:
+            self._dialled.clear()
+        node_id = random.choice(tuple(nodes - self._dialled))
+        self._dialled.add(node_id)
+        self.dial_next_at = self._loop.time() + CONNECT_STAGGER_S
+        return node_id
+
+    def _answered(self, node_id: int, answer: InitProducerIdResponse | ProducerError) -> None:
+        self.asked.discard(node_id)
+        if self._identities.current is not None:  # somebody else was faster
+            return
+        if isinstance(answer, ProducerError):
+            self._failed(answer)
+        elif answer.error_code:
+            self._failed(broker_error(answer.error_code)("the cluster gave no producer id"))
+        else:
+            self._failures, self.last_error = 0, None
+            self.patient_until = 0.0
+            self._identities.assign(answer.producer_id, answer.producer_epoch)
+            identity = answer.producer_id, answer.producer_epoch
+            if not self._limits.over(
+                "producer_id.failed", "", "producer_id.assigned id=%d epoch=%d", *identity
+            ):
+                log.debug("producer_id.assigned id=%d epoch=%d", *identity)
+            self._on_identity()
+        self._wake()
+
+    def _failed(self, error: ProducerError) -> None:
+        self._lost, self.last_error = not isinstance(error, BrokerError), error
+        delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
+        self.patient_until = self._loop.time() + delay_s
+        self._failures += 1
+        # A cluster that has just been started has none to give for a moment.
+        level = logging.INFO if error.retriable and self._failures <= PATIENT_FAILURES else logging.WARNING
+        self._limits.log(
+            log,
+            level,
+            "",
+            "producer_id.failed attempt=%d retry_in_s=%.3f error=%s: %s",
+            self._failures,
+            delay_s,
+            type(error).__name__,
+            error,
+        )
+        if not error.retriable:
+            # Lost authorization may come back: whoever sends now fails, whoever sends later asks again.
+            self._on_refused(error)

@@ -1,0 +1,380 @@
+"""Transactions seen from outside: ended, described, listed, fenced, without a producer (KIP-98, KIP-664, KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.metadata.metadata_source import request_metadata
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.pool import Pool
+from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.schema import Message, Request
+from aioproducer._core.protocol.transactions import EndTxnRequest
+from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE, Api
+from aioproducer._core.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT
+from aioproducer.errors import (
+    ConnectionFailed,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerError,
+    ProducerFenced,
+    TransactionalIdNotFound,
+    TransactionLost,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+    TransactionTimeout,
+    broker_error,
+)
+from aioproducer.types import TopicPartition
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+PIPELINED: Final = 64
+"""How many requests a coordinator has to answer at a time: it works them off one by one, and must not take too long."""
+FROM_EPOCH_BUMPS: Final = BEFORE_EPOCH_BUMPS + 1
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+NEVER_USED: Final = "Empty"
+
+
+class TransactionDescription(NamedTuple):
+    """What the coordinator of a transactional id knows of it."""
+
+    transactional_id: str
+    state: str
+    """Kafka's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, …"""
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    began_at_ms: int | None
+    """When the open one began, or the last one, by the clock of the coordinator; None if there was none."""
+    partitions: frozenset[TopicPartition]
+    """What is in the open transaction; a consumer group is there as a partition of `__consumer_offsets`."""
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id, in short."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class Administration:
+    """What `TransactionAdmin` does. Each call asks until it is answered, for at most *limit_s*."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        updater: MetadataUpdater,
+        backoff: Backoff,
+        *,
+        limit_s: float,
+        timeout_ms: int,
+        limits: LogLimits | None = None,
+    ) -> None:
+        self._pool = pool
+        self._updater = updater
+        self._backoff = backoff
+        self._limits = limits or LogLimits()
+        self._limit_s = limit_s
+        self._timeout_ms = timeout_ms
+        self._asking: dict[Coordinators, asyncio.Timeout] = {}
+        self._is_closed = False
+        self._finding = asyncio.Semaphore(PIPELINED)
+        self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PIPELINED))
+
+    def connections_changed(self) -> None:
+        """Note that a node is connected, or could not be, or is so no more."""
+        for each in tuple(self._asking):
+            each.connections_changed()
+
+    def close(self) -> None:
+        """Let what is still being asked fail."""
+        self._is_closed = True
+        for scope in self._asking.values():
+            scope.reschedule(asyncio.get_running_loop().time())
+
+    async def end(self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None) -> None:
+        """End *prepared*, in the version that it began with: a retry in another one would be misunderstood."""
+        what = f"{'commit' if commit else 'abort'} the transaction of {prepared.transactional_id!r}"
+        asked = False
+
+        def written() -> None:
+            nonlocal asked
+            asked = True
+
+        try:
+            async with self._in_time(what, timeout_s) as coordinators:
+                await self._end(coordinators, prepared, commit=commit, on_written=written)
+        except TransactionTimeout as late:
+            if not asked:
+                raise
+            unknown = TransactionOutcomeUnknown(f"{late}; it may be done, and to ask again tells")
+            raise unknown from late.__cause__
+
+    async def end_many(
+        self, prepared: Iterable[PreparedTransaction], *, commit: bool
+    ) -> dict[PreparedTransaction, ProducerError | None]:
+        """End many, and return what came of each."""
+
+        async def end(each: PreparedTransaction) -> ProducerError | None:
+            try:
+                await self.end(each, commit=commit, timeout_s=None)
+            except ProducerError as error:
+                return error
+            return None
+
+        return await _each(end, prepared)
+
+    async def describe(self, ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
+        """Ask the coordinator of each id; None: it does not know it."""
+
+        async def describe(name: str) -> TransactionDescription | None:
+            async with self._in_time(f"describe {name!r}", None) as coordinators:
+                return await self._describe(coordinators, name)
+
+        return await _each(describe, ids)
+
+    async def list(
+        self, pattern: str | None, states: Sequence[str], longer_than_ms: int | None
+    ) -> list[TransactionListing]:
+        """Ask every broker for those that it coordinates; sorted by id."""
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            duration_filter=-1 if longer_than_ms is None else longer_than_ms,
+            transactional_id_pattern=pattern,
+        )
+        attempt = 0
+        async with self._in_time("list transactions", None) as coordinators:
+            while True:
+                try:
+                    found = await self._list(coordinators, request)
+                except ProducerError as error:
+                    if not error.retriable:
+                        raise
+                    coordinators.last_error = error
+                else:
+                    return sorted(found)
+                await asyncio.sleep(self._backoff.delay_s(attempt))
+                attempt += 1
+
+    async def fence(self, ids: Iterable[str]) -> None:
+        """Take the id from whoever has it; what it has open is aborted."""
+
+        async def fence(name: str) -> ProducerError | None:
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=self._timeout_ms)
+            try:
+                async with self._in_time(f"fence {name!r}", None) as coordinators:
+                    await self._ask(
+                        coordinators, Api.INIT_PRODUCER_ID, name, request,
+                        lambda answer: [(answer.error_code, "")],
+                        at_most=TWO_PHASE_COMMIT - 1,
+                    )  # fmt: skip
+            except ProducerError as error:
+                return error
+            return None
+
+        for error in (await _each(fence, ids)).values():
+            if error is not None:
+                raise error
+
+    async def _end(
+        self,
+        coordinators: Coordinators,
+        prepared: PreparedTransaction,
+        *,
+        commit: bool,
+        on_written: Callable[[], None],
+    ) -> None:
+        version = prepared.transaction_version
+        bumps = version >= ADDED_BY_PRODUCE
+        request = EndTxnRequest(
+            transactional_id=prepared.transactional_id,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.epoch,
+            committed=commit,
+        )
+        try:
+            await self._ask(
+                coordinators, Api.COMMIT if commit else Api.ABORT, prepared.transactional_id, request,
+                lambda answer: [(answer.error_code, "")],
+                version=version,
+                at_least=FROM_EPOCH_BUMPS if bumps else 0,
+                at_most=None if bumps else BEFORE_EPOCH_BUMPS,
+                on_written=on_written,
+            )  # fmt: skip
+        except InvalidTxnState as refused:
+            if not await self._was_empty(coordinators, prepared):
+                raise _refused(prepared, refused, commit=commit) from refused
+        except (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced) as refused:
+            raise _untold(prepared, refused) from refused
+
+    async def _was_empty(self, coordinators: Coordinators, prepared: PreparedTransaction) -> bool:
+        """Whether nothing was ever written in *prepared*: then there is nothing to end, and it is done either way."""
+        found = await self._describe(coordinators, prepared.transactional_id)
+        if found is None or (found.producer_id, found.epoch) != (prepared.producer_id, prepared.epoch):
+            return False
+        if prepared.transaction_version < ADDED_BY_PRODUCE:
+            return found.state == NEVER_USED  # else it may be the end of this one, or of an earlier one
+        return found.state not in OPEN_STATES  # every end brings a new epoch, that by its timeout, too
+
+    async def _describe(self, coordinators: Coordinators, name: str) -> TransactionDescription | None:
+        try:
+            answer = await self._ask(
+                coordinators, Api.DESCRIBE, name, DescribeTransactionsRequest(transactional_ids=[name]),
+                lambda answer: [(each.error_code, "") for each in answer.transaction_states],
+            )  # fmt: skip
+        except TransactionalIdNotFound:
+            return None
+        for each in answer.transaction_states:
+            if each.transactional_id == name:
+                return TransactionDescription(
+                    name,
+                    each.transaction_state,
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.transaction_timeout_ms,
+                    each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+                    frozenset(
+                        TopicPartition(topic.topic, partition)
+                        for topic in each.topics
+                        for partition in topic.partitions
+                    ),
+                )
+        return None
+
+    async def _list(
+        self, coordinators: Coordinators, request: ListTransactionsRequest
+    ) -> set[TransactionListing]:
+        anybody = await coordinators.anybody(set())
+        cluster = await request_metadata(anybody, MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        nodes = [Node(each.node_id, Address(each.host, each.port)) for each in cluster.brokers]
+        told = await _each(lambda node: self._list_at(coordinators, node, request), nodes)
+        return set().union(*told.values())
+
+    async def _list_at(
+        self, coordinators: Coordinators, node: Node, request: ListTransactionsRequest
+    ) -> set[TransactionListing]:
+        while (connection := self._pool.get(node.node_id)) is None:
+            error = await coordinators.dial(node)
+            if error is not None:
+                raise ConnectionFailed(str(error)) from error
+        answer = await connection.request(request)
+        if answer.error_code:
+            kind = broker_error(answer.error_code)
+            raise kind(f"{connection}: {kind.__doc__ or kind.__name__}")
+        if answer.unknown_state_filters:
+            raise ValueError(
+                f"states: {connection} knows no {', '.join(answer.unknown_state_filters)}; expected Kafka's names,"
+                " such as Ongoing, PrepareCommit, CompleteCommit"
+            )
+        return {
+            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+            for each in answer.transaction_states
+        }
+
+    async def _ask(
+        self,
+        coordinators: Coordinators,
+        api: Api,
+        name: str,
+        request: Request[R],
+        refusals: Callable[[R], Refusals],
+        *,
+        version: int = ADDED_BY_PRODUCE,
+        at_least: int = 0,
+        at_most: int | None = None,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> R:
+        """Ask the coordinator of *name*; others may ask meanwhile, each a coordinator of its own or in its pipeline."""
+        key = Key(KeyType.TRANSACTION, name)
+        async with self._finding:
+            node = await coordinators.find(key, version=version)
+        async with self._slots[node.node_id]:
+            return await coordinators.request(
+                api, key, request, refusals,
+                version=version, at_least=at_least, at_most=at_most, on_written=on_written,
+            )  # fmt: skip
+
+    @asynccontextmanager
+    async def _in_time(self, what: str, timeout_s: float | None) -> AsyncIterator[Coordinators]:
+        """Give what asks one request after the other; raise TransactionTimeout when the time is up."""
+        limit_s = self._limit_s if timeout_s is None else timeout_s
+        coordinators = Coordinators(self._pool, self._updater, self._backoff, self._limits)
+        scope = self._asking[coordinators] = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                yield coordinators
+        except ProducerError as error:
+            error.abortable = error.fatal = False  # there is no producer that could abort, or be at its end
+            raise
+        except TimeoutError:
+            last = coordinators.last_error
+            so_far = f"; last error: {type(last).__name__}: {last}" if last is not None else ""
+            within = f" within {limit_s:g} s (timeout_s, or max_block_ms without)"
+            late = TransactionTimeout(
+                f"cannot {what}{': the admin was closed' if self._is_closed else within}{so_far}"
+            )
+            late.abortable = False
+            raise late from last
+        finally:
+            del self._asking[coordinators]
+
+
+def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit: bool) -> ProducerError:
+    """Return what INVALID_TXN_STATE says: version 2 tells what has become of it, version 1 does not."""
+    whose = f"the transaction of {prepared.transactional_id!r}"
+    if prepared.transaction_version < ADDED_BY_PRODUCE:
+        return _untold(prepared, refused)
+    if commit:
+        return TransactionLost(
+            f"{whose} is not committed, and cannot be any more: its time ran out, or it was aborted; its records are"
+            " gone"
+        )
+    return TransactionStateError(f"{whose} cannot be aborted: it is committed")
+
+
+def _untold(prepared: PreparedTransaction, refused: ProducerError) -> TransactionOutcomeUnknown:
+    return TransactionOutcomeUnknown(
+        f"nobody can tell what has become of the transaction of {prepared.transactional_id!r}: {type(refused).__name__},"
+        " the id was used, fenced or forgotten since, before or after it ended"
+    )
+
+
+K = TypeVar("K")
+
+
+async def _each(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> dict[K, T]:
+    """Return what *work* makes of each item, all at a time; the first error ends the others."""
+
+    async def run(item: K) -> T:
+        return await work(item)
+
+    tasks = {item: asyncio.create_task(run(item)) for item in dict.fromkeys(items)}
+    if not tasks:
+        return {}
+    try:
+        done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return {item: task.result() for item, task in tasks.items()}
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.wait(tasks.values())
+        for task in tasks.values():
+            _ = task.cancelled() or task.exception()  # told by the first one

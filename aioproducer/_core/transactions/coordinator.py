@@ -1,0 +1,490 @@
+"""Requests to the coordinators of a transactional id and of consumer groups: found, reached, asked until they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from asyncio import Future
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import IntEnum
+from math import inf
+from typing import Any, Final, NamedTuple, TypeVar
+
+from aioproducer._core.backoff import MARKERS_BACKOFF, Backoff
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.metadata.last_connection import LEAST_GAP_S
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.dial_failures import again
+from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer._core.protocol.find_coordinator import Coordinator as Found, FindCoordinatorRequest
+from aioproducer._core.protocol.schema import Message, Request
+from aioproducer._core.steps import Log
+from aioproducer._core.transactions.reactions import Api, Reaction, react
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    ConnectionFailed,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerError,
+    ProducerFenced,
+    ProtocolError,
+    RebootstrapRequired,
+    UnsupportedVersion,
+    broker_error,
+)
+
+log: Final = Log(__name__)
+
+R = TypeVar("R", bound=Message)
+
+PATIENCE_S: Final = 2.0
+"""A coordinator that is silent for so long may be frozen, and somebody else in its place: that is asked for again."""
+FIND_PATIENCE_S: Final = 0.5
+"""A broker that is silent for so long is not waited for to name a coordinator."""
+DOUBT_S: Final = 1.0
+"""So long others are asked whether it still is the coordinator, before what it refuses is believed."""
+FRESH_S: Final = 1.0
+"""Maximum age of a check's answer, in seconds. Grows by this amount with each repeated check, for slow networks."""
+
+MANY_KEYS: Final = 4
+"""From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
+TRANSACTION_VERSION: Final = "transaction.version"
+
+NOT_ATTEMPTED: Final = 55
+"""OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
+
+OF_WHO_WAS_REPLACED: Final = (InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced)
+"""What a broker may say that does not know yet that another one is the coordinator."""
+
+Refusals = Sequence[tuple[int, str]]
+"""Error codes in an answer, and what each is about."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class Step(NamedTuple):
+    """Request and the interpretation of its response."""
+
+    api: Api
+    request: Request[Any]
+    refusals: Callable[[Any], Refusals]
+    """Returns the error codes in the answer, and the subject of each."""
+    at_least: int = 0
+    """Lowest version of the request."""
+    at_most: int | None = None
+    """Highest version of the request; None for the newest."""
+    on_written: Callable[[], None] = _nothing
+    on_uncertain: Callable[[], None] = _nothing
+
+
+class KeyType(IntEnum):
+    """What a coordinator is of."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Key(NamedTuple):
+    """Whose coordinator."""
+
+    type: KeyType
+    name: str
+
+    def __str__(self) -> str:
+        what = "transactional id" if self.type is KeyType.TRANSACTION else "group"
+        return f"{what} {self.name!r}"
+
+
+class Node(NamedTuple):
+    """A broker, as FindCoordinator names it."""
+
+    node_id: int
+    address: Address
+
+
+class Coordinators:
+    """Asks one request after the other, each until it has an answer that counts. Who asks bounds the time."""
+
+    def __init__(
+        self, pool: Pool, updater: MetadataUpdater, backoff: Backoff, limits: LogLimits | None = None
+    ) -> None:
+        self._pool = pool
+        self._updater = updater
+        self._backoff = backoff
+        self._limits = limits or LogLimits()
+        self._nodes: dict[Key, Node] = {}
+        self._turn = asyncio.Lock()
+        self._listeners: set[Future[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.last_error: ProducerError | None = None
+        """Why the present request has no answer yet."""
+        self.transaction_version: int = 0
+        """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
+        self._features_epoch = -1
+        self._fails_refused: Api | None = None
+        self._dial_not_before = 0.0
+        self._clusters = 0
+        self._left: ProducerError | None = None
+
+    def leave_cluster(self, error: ProducerError) -> None:
+        """Fail all requests with *error*, because their transactions belong to the old cluster."""
+        self._nodes.clear()
+        self._features_epoch = -1
+        self._clusters += 1
+        self._left = error
+
+    def left_cluster(self) -> RebootstrapRequired | None:
+        """Return the error for transactions of the old cluster; None if the cluster never changed."""
+        if self._left is None:
+            return None
+        error = RebootstrapRequired(f"the transaction has failed: {self._left}")
+        error.__cause__, error.abortable = self._left, True
+        return error
+
+    def connected(self, node_id: int) -> None:
+        """Note that there is a connection to a node: it knows which features are in force."""
+        connection = self._pool.get(node_id)
+        if connection is not None and connection.versions.finalized_features_epoch >= self._features_epoch:
+            self._features_epoch = connection.versions.finalized_features_epoch
+            self.transaction_version = connection.versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        self.connections_changed()
+
+    def connections_changed(self) -> None:
+        """Note that a node is connected, or could not be, or is so no more."""
+        for each in self._listeners:
+            if not each.done():
+                each.set_result(None)
+
+    async def request(
+        self,
+        api: Api,
+        key: Key,
+        request: Request[R],
+        refusals: Callable[[R], Refusals],
+        *,
+        version: int,
+        at_least: int = 0,
+        at_most: int | None = None,
+        on_written: Callable[[], None] = _nothing,
+        on_uncertain: Callable[[], None] = _nothing,
+        fails_refused: bool = False,
+        check: Step | None = None,
+    ) -> R:
+        """Return the answer to *request* that says it is done; in the order of the calls.
+
+        *check* is sent directly before each attempt, and a refusal in its answer counts as one of *request*. Brokers
+        without the API of *check* receive *request* alone.
+
+        *version* is the transaction's, *at_least* and *at_most* (None: the newest) those of the request that go with it.
+        *on_written* is called when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be
+        obeyed, once it is asked again or cancelled. If *fails_refused*, it fails once logins have been refused for
+        `REFUSAL_PATIENCE_S`, in place of waiting for a broker that accepts one.
+
+        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`.
+        """
+        wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
+        clusters = self._clusters
+        async with self._turn:
+            self.last_error = None
+            self._fails_refused = api if fails_refused else None
+            attempt, checks, checked_at = 0, 0, -inf
+            refused_by: set[int] = set()
+            while True:
+                connection = await self._connection_in(clusters, key, version)
+                now = self._loop.time()
+                step = wanted if check is None or now - checked_at <= FRESH_S * checks else check
+                checked_at = -inf
+                outcome = await self._ask(key, connection, step)
+                if isinstance(outcome, ProducerError):
+                    if isinstance(outcome, UnsupportedVersion):
+                        if step is check:
+                            check = None
+                            continue
+                        outcome.fatal = True
+                        raise outcome
+                    self._nodes.pop(key, None)
+                    error: ProducerError = outcome
+                else:
+                    refused = _gravest_refusal(step.api, step.refusals(outcome), version)
+                    if refused is None and step is check:
+                        checks, checked_at = checks + 1, now
+                        continue
+                    if refused is None:
+                        self.last_error = None
+                        answer: R = outcome
+                        return answer
+                    reaction, error = refused
+                    if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                        refused_by.add(connection.node_id)
+                        if isinstance(error, OF_WHO_WAS_REPLACED) and await self._another(
+                            key, refused_by, version
+                        ):
+                            continue
+                        raise _final(error, step.api, key, connection, reaction)
+                    if reaction is Reaction.FIND_AGAIN:
+                        self._nodes.pop(key, None)
+                await self._pause(step.api, key, error, attempt)
+                attempt += 1
+
+    async def _another(self, key: Key, refused_by: set[int], version: int) -> bool:
+        """Whether the others name a coordinator that has not refused yet.
+
+        A broker that was frozen takes itself for the coordinator for a while after. What it says is of the time before:
+        that a transaction is not open, or that its epoch is another's.
+        """
+        try:
+            async with asyncio.timeout(DOUBT_S):
+                node = await self.find(key, version=version, besides=refused_by)
+        except (ProducerError, TimeoutError):
+            return False
+        return node.node_id not in refused_by
+
+    async def find(self, key: Key, *, version: int = 1, besides: Collection[int] = ()) -> Node:
+        """Return who the coordinator is of *key*, asked anew: first of others than *besides*.
+
+        Raises: ProducerError, with `abortable` or `fatal`.
+        """
+        attempt = 0
+        silent: set[int] = set(besides)
+        while True:
+            connection = await self.anybody(silent)
+            try:
+                found = await self._find_over(connection, key)
+            except TimeoutError:
+                silent.add(connection.node_id)
+                continue
+            except ProducerError as failure:
+                if isinstance(failure, UnsupportedVersion):
+                    failure.fatal = True
+                    raise
+                error: ProducerError = failure
+            else:
+                if not found.error_code:
+                    node = Node(found.node_id, Address(found.host, found.port))
+                    self._nodes[key] = node
+                    known = self._updater.snapshot.brokers.get(node.node_id)
+                    if known is not None and known.address != node.address:
+                        self._updater.request_refresh()  # the pool uses the address of the newest metadata
+                    log.debug("coordinator.found key=%s node_id=%d", key, node.node_id)
+                    return node
+                kind = broker_error(found.error_code)
+                refused = kind(found.error_message or kind.__doc__ or kind.__name__)
+                reaction = react(Api.FIND_COORDINATOR, refused, version=version)
+                if key.type is KeyType.GROUP and reaction is Reaction.FATAL:
+                    reaction = Reaction.ABORTABLE  # the group's affair, not the producer's
+                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                    raise _final(refused, Api.FIND_COORDINATOR, key, connection, reaction)
+                error = refused
+            await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
+            attempt += 1
+
+    async def _ask(self, key: Key, connection: Connection, step: Step) -> Any | ProducerError:
+        """Return the answer, or why there is none: the connection is lost, or somebody else coordinates now."""
+        try:
+            chosen = connection.versions.pick(type(step.request), at_most=step.at_most)
+            if chosen < step.at_least:
+                return UnsupportedVersion(
+                    f"{connection} offers {type(step.request).__name__} up to version {chosen}, and {step.at_least}"
+                    " is needed"
+                )
+            answered: Future[Any] = self._loop.create_future()
+            connection.call(step.request, lambda answer: _resolve(answered, answer), version=chosen)
+        except ProducerError as error:
+            return error
+        step.on_written()
+        try:
+            while True:
+                await asyncio.wait([answered], timeout=PATIENCE_S)
+                if answered.done():
+                    break
+                moved = await self._moved(key, connection.node_id, answered)
+                if moved is not None:
+                    step.on_uncertain()
+                    return moved
+        except asyncio.CancelledError:
+            step.on_uncertain()
+            raise
+        outcome: Any | ProducerError = answered.result()
+        if isinstance(outcome, ProducerError) and (
+            not isinstance(outcome, ConnectionFailed) or outcome.written
+        ):
+            step.on_uncertain()
+        return outcome
+
+    async def _moved(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:
+        """Return an error if somebody other than *node_id*, which is silent, is the coordinator now."""
+        asking = self._loop.create_task(self.find(key), name=f"aioproducer: find the coordinator of {key}")
+        try:
+            await asyncio.wait([asking, answered], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+        if not asking.done():
+            asking.cancel()
+            return None
+        if asking.exception() is not None or asking.result().node_id == node_id or answered.done():
+            return None
+        return ConnectionFailed(
+            f"node {node_id}, which is silent, is not the coordinator of {key} any more", written=True
+        )
+
+    async def _connection_in(self, clusters: int, key: Key, version: int) -> Connection:
+        """Run `_connection`. Raises: RebootstrapRequired if the cluster changed since number *clusters*."""
+        if clusters == self._clusters:
+            connection = await self._connection(key, version)
+            if clusters == self._clusters:
+                return connection
+        raise self.left_cluster() or AssertionError("no cluster was left")
+
+    async def _connection(self, key: Key, version: int) -> Connection:
+        """Return a connection to the coordinator of *key*, however long it takes."""
+        attempt = 0
+        while True:
+            node = self._nodes.get(key) or await self.find(key, version=version)
+            connection = self._pool.get(node.node_id)
+            if connection is not None:
+                if connection.throttled_until <= self._loop.time():
+                    return connection
+                await connection.unmuted()
+                continue
+            error = await self.dial(node)
+            if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place
+                self._nodes.pop(key, None)
+            if error is not None:
+                self._check_logins([node.node_id])
+                await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
+                attempt += 1
+
+    async def dial(self, node: Node) -> ProducerError | None:
+        """Connect to *node*; return why that failed, or None."""
+        if self._pool.next_attempt_at(node.node_id) is not None:
+            self._pool.connect_soon(node.node_id, node.address)  # if its pause is over
+            if self._pool.next_attempt_at(node.node_id) is not None:
+                return self._pool.last_error(node.node_id) or ConnectionFailed(
+                    f"{node.address}: not connected"
+                )
+        else:
+            self._pool.connect_soon(node.node_id, node.address)
+        await self._news(PATIENCE_S)
+        if self._pool.get(node.node_id) is None and self._pool.next_attempt_at(node.node_id) is not None:
+            return self._pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
+        return None
+
+    async def anybody(self, silent: set[int]) -> Connection:
+        """Return a connection to any broker, those first that are not *silent*; however long it takes."""
+        while True:
+            brokers = self._updater.snapshot.brokers
+            if not brokers.keys() - silent:
+                silent.clear()
+            connection = self._pool.least_loaded(brokers.keys() - silent)
+            if connection is not None:
+                return connection
+            others = list(brokers.keys() - silent)
+            patience_s, now = FIND_PATIENCE_S, self._loop.time()
+            if (
+                others and now < self._dial_not_before
+            ):  # otherwise each failure would start the next dial immediately
+                patience_s = self._dial_not_before - now
+            elif others:
+                self._dial_not_before = now + LEAST_GAP_S
+                node_id = random.choice(others)
+                self._pool.connect_soon(node_id, brokers[node_id].address)
+                self.last_error = self._pool.last_error(node_id) or self.last_error
+                self._check_logins(others)
+            await self._news(patience_s)
+
+    def _check_logins(self, nodes: Iterable[int]) -> None:
+        """Raise AuthenticationFailed if all dialled *nodes* have refused logins for `REFUSAL_PATIENCE_S`."""
+        dialled = [each for each in nodes if self._pool.last_error(each) is not None]
+        refused = [each for node_id in dialled if (each := self._pool.refused_logins(node_id)) is not None]
+        if self._fails_refused is None or not refused or len(refused) < len(dialled):
+            return
+        first = min(refused, key=lambda each: each.since)
+        if self._loop.time() >= first.since + REFUSAL_PATIENCE_S:
+            error = again(first.error)
+            error.abortable = self._fails_refused is not Api.INIT_PRODUCER_ID
+            raise error
+
+    async def _find_over(self, connection: Connection, key: Key) -> Found:
+        version = connection.versions.pick(FindCoordinatorRequest)
+        if version >= MANY_KEYS:
+            request = FindCoordinatorRequest(key_type=key.type, coordinator_keys=[key.name])
+        else:
+            request = FindCoordinatorRequest(key_type=key.type, key=key.name)
+        async with asyncio.timeout(FIND_PATIENCE_S):
+            answer = await connection.request(request, version=version)
+        if version < MANY_KEYS:
+            return Found(
+                key=key.name,
+                node_id=answer.node_id,
+                host=answer.host,
+                port=answer.port,
+                error_code=answer.error_code,
+                error_message=answer.error_message,
+            )
+        if len(answer.coordinators) != 1:
+            raise ProtocolError(
+                f"{connection} names {len(answer.coordinators)} coordinators of {key}, expected 1"
+            )
+        return answer.coordinators[0]
+
+    async def _pause(self, api: Api, key: Key, error: ProducerError, attempt: int) -> None:
+        self.last_error = error
+        concurrent = isinstance(error, ConcurrentTransactions)
+        pause_s = (MARKERS_BACKOFF if concurrent else self._backoff).delay_s(attempt)
+        if not concurrent:
+            subject = Pairs(api=api.name, key=key)
+            self._limits.log(
+                log,
+                logging.INFO,
+                subject,
+                "transaction.retry %s attempt=%d retry_in_s=%.3f error=%s: %s",
+                *(subject, attempt + 1, pause_s, type(error).__name__, error),
+            )
+        await asyncio.sleep(pause_s)
+
+    async def _news(self, patience_s: float) -> None:
+        """Wait until a connection is made or lost, or for *patience_s*."""
+        listener: Future[None] = self._loop.create_future()
+        self._listeners.add(listener)
+        try:
+            await asyncio.wait([listener], timeout=patience_s)
+        finally:
+            self._listeners.discard(listener)
+
+
+def _gravest_refusal(
+    api: Api, refusals: Iterable[tuple[int, str]], version: int
+) -> tuple[Reaction, BrokerError] | None:
+    """Return the gravest error in an answer, and what to do about it; None if there is none."""
+    gravest: tuple[Reaction, BrokerError] | None = None
+    refused = [each for each in refusals if each[0]]
+    for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:
+        kind = broker_error(code)
+        error = kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
+        reaction = react(api, error, version=version)
+        if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
+            gravest = reaction, error
+    return gravest
+
+
+_GRAVITY: Final = {reaction: gravity for gravity, reaction in enumerate(Reaction)}
+
+
+def _final(error: BrokerError, api: Api, key: Key, connection: Connection, reaction: Reaction) -> BrokerError:
+    told = type(error)(f"{api.name} for {key} at {connection}: {error}")
+    told.abortable, told.fatal = reaction is Reaction.ABORTABLE, reaction is Reaction.FATAL
+    return told
+
+
+def _resolve(answered: Future[Any], outcome: Any) -> None:
+    if not answered.done():
+        answered.set_result(outcome)

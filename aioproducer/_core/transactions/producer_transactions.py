@@ -1,0 +1,451 @@
+"""The transactions of a producer: begun, filled, ended, one after the other.
+
+An end that was begun goes on until the coordinator has answered, whoever waits for it: callers may give up, the
+outcome of a transaction may not. Nothing else here lives longer than a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from math import inf
+from time import time_ns
+from typing import Any, Final
+
+from aioproducer._core.steps import Log
+from aioproducer._core.transactions.coordinator import Coordinators
+from aioproducer._core.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
+from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE
+from aioproducer._core.transactions.transaction_ending import (
+    Ending,
+    again,
+    commit_failed,
+    crashed,
+    late,
+    raise_outcome,
+    unknown,
+)
+from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_records import TransactionRecords
+from aioproducer._core.transactions.transaction_requests import (
+    GoingOn,
+    TransactionRequests,
+    TransactionSettings,
+)
+from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State
+from aioproducer.errors import CommitFailed, ProducerError, RebootstrapRequired, TransactionAborted
+from aioproducer.types import TopicPartition
+
+log: Final = Log(__name__)
+
+LEFT_TO_OTHERS: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
+"""What a close does not abort."""
+
+
+class Transactions:
+    """What the producer's transactional calls do."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        manager: TransactionManager,
+        coordinators: Coordinators,
+        *,
+        records: TransactionRecords,
+        on_admitted: Callable[[], None],
+    ) -> None:
+        self.settings: Final = settings
+        self.manager: Final = manager
+        self._coordinators = coordinators
+        self._requests = TransactionRequests(settings, manager, coordinators)
+        self._records = records
+        self._on_admitted = on_admitted
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._adding: asyncio.Task[None] | None = None
+        self._ending: Ending | None = None
+        """The end of the last transaction, until somebody has heard how it went."""
+        self._renewing: asyncio.Task[ProducerError | None] | None = None
+        """Task that gets a producer id in the background: after `initialize_later`, or of a new cluster."""
+        self.number: int = 0
+        """Which transaction is open, or was the last."""
+        self.is_undecided: bool = False
+        """Whether the user has still to say how that one is to end."""
+        self._began_at_ms = 0
+        self._is_stopping = False
+
+    def partitions_wanted(self) -> None:
+        """Batches wait for partitions to be added."""
+        if self._adding is None or self._adding.done():
+            self._adding = self._spawn(self._add_partitions(), "add partitions")
+            self._adding.add_done_callback(self._added)
+
+    @property
+    def can_be_aborted(self) -> bool:
+        """Whether a transaction is open that nobody has asked to end."""
+        return self.manager.state in {State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the last transaction has ended, or is about to, and nobody has heard how."""
+        return self._ending is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a transaction is open that can only be aborted."""
+        return self.manager.state is State.ABORTABLE
+
+    # --- what the user calls -------------------------------------------------------------------------------------
+
+    async def initialize(self, going_on: GoingOn | None = None, timeout_s: float = inf) -> None:
+        """Get a producer id. This fences the earlier producer of the transactional id, and aborts its open transaction.
+
+        *going_on* has the identity of another process whose transaction this producer continues.
+
+        Raises: TransactionTimeout after *timeout_s* seconds, at most `max_block_ms`; the coordinator's refusal;
+            AuthenticationFailed if brokers refuse the login.
+        """
+        self.manager.initialize()
+        if going_on is not None:
+            if not going_on.anew:
+                self.manager.initialized(going_on.identity, going_on.version)
+                return
+            self.manager.assign(*going_on.identity)
+        task, limit_s = (
+            self._spawn(self._initialize(fails_refused=True), "initialize"),
+            max(0.0, min(self.settings.max_block_s, timeout_s)),
+        )
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            raise late("initialize", limit_s, self._coordinators.last_error)
+        raise_outcome(task)
+
+    def initialize_later(self) -> None:
+        """Get a producer id in the background; `begin` waits for the id, and raises the coordinator's refusal."""
+        self.manager.initialize()
+        self._renewing = self._spawn(self._initialize(), "initialize")
+
+    async def begin(self) -> None:
+        """Open a transaction, once the last one is over."""
+        ending, limit_s = self._ending, self.settings.max_block_s
+        if ending is not None and not ending.task.done():
+            await self._outcome(ending, limit_s, "begin a transaction")
+        if self._renewing is not None:
+            await self._renewed(self._renewing, limit_s)
+        if self.manager.state is State.READY:  # else another call began a transaction, or this call may not
+            self._ending = (
+                None  # before the transition, so that an interrupted begin keeps no earlier outcome
+            )
+            self.number += 1
+            self.is_undecided = True
+            self._began_at_ms = time_ns() // 1_000_000
+        self.manager.begin()
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        timeout_s: float | None,
+    ) -> None:
+        """Commit *offsets* of *group* with the transaction."""
+        self.check_sending("send offsets")
+        if not offsets:
+            return
+        task = self._spawn(self._send_offsets(offsets, group), "send offsets")
+        self._records.take_offsets(task)
+        limit_s = self._limit(timeout_s)
+        await asyncio.wait([task], timeout=limit_s)
+        if not task.done():
+            # All at once: who is cancelled in between must not commit without them.
+            error = late("send offsets", limit_s, self._coordinators.last_error)
+            self._records.failed(error)
+            task.cancel()
+            raise error
+        if task.cancelled() and not self._is_stopping:
+            raise TransactionAborted("the transaction was aborted before its offsets were committed")
+        raise_outcome(task)
+
+    async def commit(self, timeout_s: float | None) -> None:
+        """Commit, once everything that was taken is acknowledged."""
+        limit_s, ending = self._limit(timeout_s), self._ending
+        if ending is None or not ending.commits:
+            if self.has_failed:
+                raise again(self._commit_failed())
+            was_prepared = self._state() is State.PREPARED
+            self.manager.commit()
+            self.is_undecided = False
+            ending = self._ending = Ending(commits=True, was_prepared=was_prepared)
+            ending.task = self._spawn(self._commit(ending), "commit")
+        await self._records.settle_of(ending.task, limit_s)
+        state = self._state()
+        waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
+        if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
+            # All at once: who is cancelled in between would leave a commit that nobody makes.
+            error = (
+                late("commit", limit_s, self._coordinators.last_error)
+                if state is State.COMMITTING
+                else self._commit_failed()
+            )
+            self._records.failed(error)
+            ending.give_up(self._commit_failed())
+            self._ending = None
+            raise again(error)
+        self._raise_outcome(ending, limit_s, "commit")
+
+    async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
+        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
+        limit_s, ending = self._limit(timeout_s), self._ending
+        if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
+            self.manager.abort()
+            self.is_undecided = self.is_undecided and closing
+            commit, ending = ending, Ending(commits=False)
+            self._ending = ending
+            ending.task = self._spawn(self._abort(ending, commit), "abort")
+        elif ending.commits:
+            raise self.manager.refusal("abort")
+        await self._outcome(ending, limit_s, "abort")
+
+    async def prepare(self, timeout_s: float | None) -> None:
+        """Take nothing more, and wait until everything is acknowledged."""
+        limit_s = self._limit(timeout_s)
+        if self.manager.state is State.PREPARED:
+            return
+        if self.manager.state is not State.PREPARING:
+            if self.has_failed:
+                raise again(self._commit_failed())
+            self.manager.prepare()
+            self.is_undecided = False
+        task = self._spawn(self._prepare(), "prepare")
+        await asyncio.wait([task], timeout=limit_s)
+        if task.done():
+            raise_outcome(task)
+            return
+        task.cancel()
+        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+            raise self.manager.refusal("prepare")
+        error = late("prepare", limit_s, self._coordinators.last_error)
+        self._records.failed(error)
+        raise error
+
+    def prepared(self) -> PreparedTransaction:
+        """Return what it takes to end the open transaction elsewhere."""
+        identity = self.manager.current
+        if identity is None:
+            raise AssertionError("no producer id")
+        return PreparedTransaction(
+            self.settings.transactional_id,
+            *identity,
+            transaction_version=max(self.manager.version, 1),
+            began_at_ms=self._began_at_ms,
+            timeout_ms=-1 if self.settings.two_phase_commit else self.settings.timeout_ms,
+        )
+
+    async def close(self, timeout_s: float) -> None:
+        """Abort what is open, unless it is prepared; wait for an end that is under way. Raises nothing."""
+        until = self._loop.time() + timeout_s
+        try:
+            if self._ending is not None:
+                await asyncio.wait([self._ending.task], timeout=timeout_s)
+            if self.manager.is_open and self.manager.state not in LEFT_TO_OTHERS:
+                await self.abort(max(0.0, until - self._loop.time()), closing=True)
+        except ProducerError as error:
+            log.warning(
+                "transaction.left_open transactional_id=%s error=%s: %s",
+                self.settings.transactional_id, type(error).__name__, error,
+            )  # fmt: skip
+
+    def leave_cluster(self, error: ProducerError) -> None:
+        """Fail the open transaction, which the new cluster lacks, and get a producer id for the next transaction."""
+        self._coordinators.leave_cluster(error)
+        failed = self._coordinators.left_cluster()
+        assert failed is not None, "a cluster was left"
+        state, ending = self.manager.state, self._ending
+        if state is State.PREPARED:
+            failed.abortable, failed.fatal = False, True
+        if state in OPEN and not (state is State.COMMITTING and ending is not None and ending.is_out):
+            self._records.failed(failed)  # a commit in flight has an unknown outcome
+        self.manager.leave_cluster()
+        if state is State.READY:
+            self.manager.initialize()
+            self._renewing = self._spawn(self._initialize(), "initialize again")
+
+    def give_up(self, error: ProducerError) -> None:
+        """Let go of everything: the sender is gone, and nothing will have an outcome any more."""
+        self.manager.failed_fatally(error)
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End the tasks."""
+        self._is_stopping = True
+        while self._tasks:  # also what has begun meanwhile
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+        self._records.close()
+
+    def check_sending(self, what: str) -> None:
+        """Raise why *what* is not possible now, unless a transaction takes records."""
+        if self.manager.state is not State.IN_TRANSACTION:
+            raise self.manager.refusal(what)
+
+    def _state(self) -> State:
+        """Return the state, which others have moved meanwhile."""
+        return self.manager.state
+
+    # --- how it is done ------------------------------------------------------------------------------------------
+
+    async def _renewed(self, task: asyncio.Task[ProducerError | None], limit_s: float) -> None:
+        """Wait for the producer id that *task* gets."""
+        await asyncio.wait([task], timeout=limit_s)
+        if not task.done():
+            raise late("begin a transaction", limit_s, self._coordinators.last_error)
+        self._renewing = None
+        if not task.cancelled() and task.exception() is None and (refused := task.result()) is not None:
+            refused.fatal = True
+            self._records.failed(refused)
+        raise_outcome(task)
+
+    async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
+        """Get a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`."""
+        while True:
+            try:
+                identity = await self._requests.init_producer_id(fails_refused=fails_refused)
+            except RebootstrapRequired:
+                continue  # the cluster changed, and the new cluster assigns a new producer id
+            except ProducerError as error:
+                return error
+            break
+        self.manager.initialized(identity, self._requests.transaction_version)
+        return None
+
+    async def _add_partitions(self) -> None:
+        while wanted := self.manager.wanted():
+            try:
+                await self._requests.add_partitions(wanted)
+            except ProducerError as error:
+                self._records.failed(error)
+                return
+            self.manager.added(wanted)
+            self._on_admitted()
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> ProducerError | None:
+        manager = self.manager
+        try:
+            if manager.version < ADDED_BY_PRODUCE and group.group_id not in manager.groups:
+                await self._requests.add_offsets(group.group_id)
+                manager.groups.add(group.group_id)
+            await self._requests.commit_offsets(offsets, group)
+        except ProducerError as error:
+            told = error
+            if group_refused(error):
+                told = CommitFailed(f"the group {group.group_id!r} has gone on without us: {error}")
+                told.__cause__ = error
+            self._records.failed(told)
+            return told
+        return None
+
+    async def _prepare(self) -> ProducerError | None:
+        await self._records.settled()
+        if self._state() is State.PREPARING:
+            self.manager.settled()
+        if self._state() is State.PREPARED:
+            return None
+        return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
+
+    async def _commit(self, ending: Ending) -> ProducerError | None:
+        await self._records.settled()
+        if self.manager.state is not State.COMMITTING:
+            return self._commit_failed()
+        return await self._end(ending)
+
+    async def _abort(self, ending: Ending, commit: Ending | None) -> ProducerError | None:
+        for task in (self._adding, *self._records.offsets):
+            if task is not None:
+                task.cancel()
+        await self._records.dropped()
+        if commit is not None:  # it has failed, and notices it now, not in the next transaction
+            await asyncio.wait([commit.task])
+        if self._state() is not State.ABORTING:
+            return self.manager.refusal("abort")
+        return await self._end(ending)
+
+    async def _end(self, ending: Ending) -> ProducerError | None:
+        """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
+        manager, new = self.manager, None
+        if manager.must_be_ended(commit=ending.commits):
+            began = self._loop.time()
+            try:
+                new = await self._requests.end(
+                    commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
+                )
+            except ProducerError as refused:
+                error = ending.told_by(refused)
+                self._records.failed(error)
+                if manager.state is State.ABORTABLE:
+                    return self._commit_failed()
+                if manager.state is not State.ABORTING:
+                    return error
+                manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
+            self._records.ended(self._loop.time() - began)
+        if manager.ended(new, self._requests.transaction_version):
+            failed = await self._initialize()
+            if failed is not None:  # this one has ended as it should all the same
+                failed.fatal = True
+                self._records.failed(failed)
+                return None if ending.commits else failed
+        return None
+
+    def _added(self, task: asyncio.Task[None]) -> None:
+        if self._adding is task:
+            self._adding = None
+        if not task.cancelled() and task.exception() is None and self.manager.wanted():
+            self.manager.want(self.manager.wanted()[0])
+
+    def _commit_failed(self) -> ProducerError:
+        """Return why it was not committed."""
+        cause = self.manager.cause
+        if cause is None or self.manager.state is State.FATAL:
+            return self.manager.refusal("commit")
+        if isinstance(cause, CommitFailed):
+            return cause
+        self.manager.cause = commit_failed(self.settings.transactional_id, cause)
+        return self.manager.cause
+
+    # --- failures and waiting ------------------------------------------------------------------------------------
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self.settings.max_block_s if timeout_s is None else timeout_s
+
+    async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
+        await asyncio.wait([ending.task], timeout=limit_s)
+        self._raise_outcome(ending, limit_s, what)
+
+    def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        if not ending.task.done() and ending.given_up is None:
+            told = unknown if ending.is_out or ending.was_prepared else late
+            raise told(what, limit_s, self._coordinators.last_error)
+        if self._ending is ending:
+            self._ending = None
+        ending.raise_outcome()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work, name=f"aioproducer: {name}")
+        # First, because an ended task without this callback would keep `stop` busy.
+        task.add_done_callback(self._ended)
+        self._tasks.add(task)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:  # a bug: nobody does what calls wait for
+            log.error("task.crashed task=%s", task.get_name(), exc_info=task.exception())
+            self._records.failed(crashed(task))

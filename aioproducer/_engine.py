@@ -1,0 +1,492 @@
+"""A started producer: its floors wired together, and taken down in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.receipts import receipts_on
+from aioproducer._core.batching.waiters import Failure, acknowledgement_on
+from aioproducer._core.clock import Wakeup
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.intake.intake import Intake
+from aioproducer._core.intake.intake_settings import IntakeSettings
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.metadata.metadata_source import open_to_any
+from aioproducer._core.metadata.snapshot import MetadataSnapshot
+from aioproducer._core.metadata.staggered import Refusals
+from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.pool import Pool
+from aioproducer._core.observer import OutcomeObserver
+from aioproducer._core.partitioning.partitioner import RoundRobinPartitioner
+from aioproducer._core.records.record_batch import RecordColumns, open_records
+from aioproducer._core.sender.loop import Sender
+from aioproducer._core.steps import Log, as_step
+from aioproducer._core.telemetry.metrics_push import MetricsPush
+from aioproducer._handover import Handover, connection_security
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
+
+if TYPE_CHECKING:
+    from aioproducer._core.intake.many import ManyIntake
+    from aioproducer._core.transactions.transaction_floor import TransactionFloor
+    from aioproducer._core.transactions.transaction_records import TransactionRecords
+    from aioproducer._core.transactions.transaction_requests import GoingOn
+
+log: Final = Log(__name__)
+
+WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
+
+BOOTSTRAP: Final = -1
+"""What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
+
+
+def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
+    """Return what a producer with *config* has for its transactions; None: it has none."""
+    if config.transactional_id is None:
+        return None
+    # Imported by those who have transactions: the first record of others comes the sooner.
+    from aioproducer._core.transactions.transaction_floor import TransactionFloor  # noqa: PLC0415
+    from aioproducer._core.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
+
+    settings = TransactionSettings(
+        config.transactional_id,
+        config.transaction_timeout_ms,
+        two_phase_commit=config.transaction_two_phase_commit_enable,
+        max_block_s=config.max_block_s,
+    )
+    return TransactionFloor(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
+
+
+class Engine:
+    """Everything that lives on one event loop from `start` to `close`; made there."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        interceptors: InterceptorChain,
+        *,
+        on_crash: Callable[[BaseException], None],
+        on_fatal: Callable[[], None],
+        on_transaction: Callable[[bool], None],
+        handover: Handover | None = None,
+        passes_refusals: bool = False,
+    ) -> None:
+        """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
+
+        *on_transaction* is told whether the open transaction takes records. *handover* has what the producer before this
+        one has left, and takes what this one leaves. With *passes_refusals* a transaction goes on without the records that a
+        broker refuses for their content.
+        """
+        self._on_crash = on_crash
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._connections = config.connection_settings()
+        self._rack = config.client_rack if config.partitioner_rack_aware else None
+        self._bootstrap_timeout_s = config.bootstrap_timeout_ms / 1000
+        self._handover = handover
+        self._security = connection_security(config) if handover is None else handover.security
+        self._starting: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self.metrics: Final = Metrics(self._loop.time)
+        self.limits: Final = LogLimits()
+        wakeup, awaits = Wakeup(self._loop), acknowledgement_on(self._loop)
+        self.pool: Final = Pool(
+            self._connections,
+            on_connected=self._connected,
+            on_disconnected=self._disconnected,
+            metrics=self.metrics,
+            security=self._security,
+            limits=self.limits,
+        )
+        self.updater: Final = MetadataUpdater(
+            config.metadata_settings(),
+            self.pool,
+            open_connection=self._open_bootstrap_connection,
+            on_update=self._metadata_changed,
+            leaderless=self._leaderless_topics,
+            on_answer=self._metadata_answered,
+            limits=self.limits,
+            on_another_cluster=self._another_cluster,
+        )
+        self.metrics_push: Final = MetricsPush(
+            self.pool,
+            brokers=lambda: self.updater.snapshot.brokers,
+            report=self.report,
+            topics=self.metrics.topics,
+            transactional_id=config.transactional_id,
+            enabled=config.enable_metrics_push,
+        )
+        floor = self._floor = transaction_floor(config, on_moved=on_transaction)
+        batching = config.batching_settings()
+        if passes_refusals:
+            batching = batching._replace(max_in_flight=1)
+        self.accumulator: Final = Accumulator(
+            batching,
+            IdentityKeeper() if floor is None else floor.manager,
+            loop=self._loop,
+            wake=wakeup.ring,
+            wake_at=wakeup.ring_at,
+            touch=self.updater.touch,
+            # Interceptors may recognise a record by the objects in its headers, which only columns keep.
+            records=RecordColumns if interceptors else open_records,
+        )
+        records = (
+            None
+            if floor is None
+            else floor.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
+        )
+        completion = BatchCompletion(
+            self.accumulator,
+            observer=OutcomeObserver(self.metrics, interceptors),
+            on_failure=None if records is None else records.failing,
+            limits=self.limits,
+            passes_refusals=passes_refusals,
+        )
+        self._completion = completion
+        self._wakeup = wakeup
+        self._sender = Sender(
+            config.sender_settings(),
+            accumulator=self.accumulator,
+            completion=completion,
+            pool=self.pool,
+            updater=self.updater,
+            wakeup=wakeup,
+            waker=awaits.waker,
+            metrics=self.metrics,
+            transaction=records,
+        )
+        self.transactions: Final = (
+            None
+            if floor is None
+            else floor.open(completion, self.pool, self.updater, on_admitted=self._admitted)
+        )
+        self._partitioner = config.effective_partitioner()
+        settings = IntakeSettings(
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            partitioner=self._partitioner,
+            interceptors=interceptors,
+            max_block_s=config.max_block_s,
+            on_refused=self.metrics.refused if records is None else partial(self._refused, records),
+        )
+        self.intake: Final = Intake(
+            settings,
+            accumulator=self.accumulator,
+            completion=completion,
+            updater=self.updater,
+            expired=self._sender.obstacles.failure,
+            awaits=awaits,
+            receipts=receipts_on(awaits.waker),
+        )
+
+    @cached_property
+    def many(self) -> ManyIntake:
+        """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
+        from aioproducer._core.intake.many import ManyIntake  # noqa: PLC0415
+
+        return ManyIntake(
+            self.intake, accumulator=self.accumulator, completion=self._completion, updater=self.updater
+        )
+
+    @property
+    def sending(self) -> asyncio.Task[None] | None:
+        """The task that sends, from the end of `start` on; once it is done, nothing is sent any more."""
+        return self._sending
+
+    @property
+    def degraded(self) -> bool:
+        """True before the first metadata answer, and while no broker is connected and an attempt to connect has failed."""
+        return self.updater.unreachable
+
+    async def start(
+        self, going_on: GoingOn | None = None, *, wait: bool = True, timeout_s: float | None = None
+    ) -> None:
+        """Get the first metadata answer, and start the tasks; a transactional producer takes the identity in *going_on*.
+
+        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`). Initialization of transactions is limited
+        by `max_block_ms` and by *timeout_s*. Without *wait*, return at once; both continue in the background.
+
+        Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. A failed or cancelled start leaves no
+        connection or task behind.
+        """
+        if self._handover is not None:
+            self.pool.take_over(self._handover.take())
+        until = self._loop.time() + (timeout_s or inf)
+        if wait:
+            await self._reach_cluster(self._bootstrap_timeout_s if timeout_s is None else timeout_s)
+        self.updater.start().add_done_callback(partial(self._ended, "metadata"))
+        self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
+        self._sending.add_done_callback(partial(self._ended, "sender"))
+        if self.transactions is not None and not wait:
+            self.transactions.initialize_later()
+        elif self.transactions is not None:
+            try:
+                with self.metrics.timed("init_s"):
+                    await self.transactions.initialize(going_on, until - self._loop.time())
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def _reach_cluster(self, timeout_s: float) -> None:
+        """Get the first metadata answer in a task that `stop` cancels."""
+        settings = self._connections
+        attempt_s = settings.setup_timeout_s + settings.request_timeout_s
+        reaching = self.updater.wait_for_cluster(attempt_s, timeout_s, settings.reconnect_backoff)
+        self._starting = self._loop.create_task(reaching, name="aioproducer: start")
+        try:
+            await asyncio.wait([self._starting])
+            if self._stopping is None:
+                self._starting.result()
+        except BaseException:
+            await self.stop()
+            raise
+        if self._stopping is not None:
+            await self.stop()
+            raise ProducerClosed("the producer was closed while it was starting")
+
+    async def drained(self) -> None:
+        """Wait until everything that was appended, or is on its way, has its outcome; push the last metrics."""
+        self._sender.finish()
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+        await self.metrics_push.finish()
+
+    @as_step
+    def fail_everything(self, failure: Failure) -> int:
+        """Fail every record without an outcome, appended or on its way here; return how many."""
+        arriving = self.accumulator.arriving
+        self.accumulator.close(failure)
+        self.updater.fail_all(failure.error)
+        return arriving + self._completion.fail_everything(failure)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records have no outcome yet, those among them that are on their way here."""
+        return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
+
+    def obstacle(self, batch: Batch) -> tuple[str, str]:
+        """Return the reason why *batch* is not acknowledged yet, and the details."""
+        reason, text, _ = self._sender.obstacles.of(batch)
+        return reason, text
+
+    @as_step
+    def purge(self, failure: Failure) -> int:
+        """Fail every record that waits to be sent and was never handed to a socket; return how many."""
+        waiting = [
+            each
+            for each in self.accumulator.unresolved
+            if each.state in WAITING_TO_BE_SENT and not each.possibly_persisted
+        ]
+        records = sum(map(len, waiting))
+        for batch in waiting:
+            try:
+                self._completion.fail(batch, failure)
+            except BaseException:  # raised by a signal handler, with the batch half moved
+                self._completion.abandon(batch, failure)
+                self.accumulator.recount()
+                raise
+        return records
+
+    async def stop(self) -> None:
+        """Close connections and end tasks; at the same time from several callers is fine.
+
+        In a cancelled scope of anyio it waits for them, too, and raises CancelledError then.
+        """
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            # Such a scope cancels whatever is awaited in it, not just once: else who leaves it leaves tasks behind.
+            from anyio import CancelScope  # noqa: PLC0415 - whoever has no scopes need not wait for it
+
+            with CancelScope(shield=True):
+                await asyncio.shield(self._stopping)
+            raise
+
+    def report(self) -> dict[str, dict[Any, Any]]:
+        """Return the metrics. Reads only, and may be called from any thread, at any time."""
+        # Imported when it is first called for: the first record of others comes the sooner.
+        from aioproducer._core.metrics.metrics_report import Values, report  # noqa: PLC0415
+
+        memory, snapshot = self.accumulator.memory, self.updater.snapshot
+        age_s = self._loop.time() - snapshot.fetched_at
+        producer: Values = {
+            "requests_in_flight": self.pool.in_flight,
+            "buffer_total_bytes": memory.limit,
+            # The halves of a batch have a header each, which may be some bytes more than there are.
+            "buffer_available_bytes": max(memory.free, 0),
+            "bufferpool_wait_time_ns_total": round(memory.waited_s * 1e9),
+            "calls_waiting": len(self.accumulator.pending_calls),
+            "batches_unfinished": self.accumulator.unfinished,
+            "metadata_age": age_s if isfinite(age_s) else None,
+        }
+        nodes: dict[int, Values] = {
+            node_id: {
+                "address": str(broker.address),
+                "connected": (connection := self.pool.get(node_id)) is not None,
+                "requests_in_flight": connection.in_flight if connection is not None else 0,
+            }
+            for node_id, broker in snapshot.brokers.items()
+        }
+        return report(self.metrics, producer, nodes)
+
+    async def _stop(self) -> None:
+        sending = self._sending
+        has_sent_all = (
+            sending is not None and sending.done() and not sending.cancelled() and not sending.exception()
+        )
+        self._sender.finish()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self.transactions is not None:
+            await self.transactions.stop()
+        await self.metrics_push.stop()
+        await self.updater.close()
+        if self._handover is None:
+            if self._security is not None:
+                self._security.close()
+        elif has_sent_all:  # else the sender might still write on what is somebody else's
+            self._handover.leave(self.pool.release())
+        await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+        self.limits.close()
+
+    @as_step
+    def _ended(self, which: str, task: asyncio.Task[None]) -> None:
+        """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
+        if task is self._sending and task.cancelled():  # the event loop is going down without a close
+            cause: BaseException = asyncio.CancelledError()
+            failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
+            going_down = ConnectionFailed("the producer's event loop is shutting down")
+            self.updater.abort(going_down)  # first, so that the updater dials no more
+            self.pool.abort(going_down)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task.crashed task=%s", which, exc_info=error)
+            cause = error
+            failure = Failure(
+                ProducerError,
+                f"the {which} task ended because of a bug in aioproducer: {error!r}",
+                cause=error,
+            )
+        else:
+            return
+        try:
+            self._on_crash(cause)
+            if self.transactions is not None:
+                self.transactions.give_up(failure.error())
+        finally:  # also after another internal error
+            self.fail_everything(failure)
+            if not task.cancelled() and self._stopping is None:  # even if close() is never called
+                self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
+
+    async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
+        deadline = self._loop.time() + self._connections.setup_timeout_s
+        return await open_to_any(
+            address,
+            partial(self._open, deadline),
+            deadline=deadline,
+            refusals=refusals,
+            resolves=self._connections.dial is None,
+        )
+
+    async def _open(self, deadline: float, endpoint: Address) -> Connection:
+        tally = self.metrics.node(BOOTSTRAP)
+        return await open_connection(
+            endpoint,
+            self._connections,
+            security=self._security,
+            tally=tally,
+            limits=self.limits,
+            deadline=deadline,
+        )
+
+    def _admitted(self) -> None:
+        self._sender.identity_changed()
+        self._wakeup.ring()
+
+    def _refused(self, of_transaction: TransactionRecords, records: int, error: BaseException) -> None:
+        """Count records that failed before they were appended; their transaction fails with them."""
+        self.metrics.refused(records, error)
+        of_transaction.refused(error)
+
+    def _failed_fatally(self, error: ProducerError) -> None:
+        """Let a transactional producer know that it is at its end, and fail its records, a moment later."""
+        self._on_fatal()
+        failure = Failure(type(error), str(error), cause=error.__cause__, fatal=True)
+        self._loop.call_soon(self.fail_everything, failure)
+
+    def _another_cluster(self, error: ProducerError) -> None:
+        """Fail the open transaction, and send waiting batches to the new cluster under another producer id."""
+        if self.transactions is not None:
+            self.transactions.leave_cluster(error)
+        self.accumulator.identities.leave_cluster()
+        for topic in self.accumulator.topics.values():
+            topic.leave_cluster()
+        self._wakeup.ring()
+
+    def _connected(self, node_id: int) -> None:
+        if self._floor is not None:
+            self._floor.connected(node_id)
+        self.updater.connected(node_id)
+        self._sender.connected(node_id)
+        self.metrics_push.connected(node_id)
+
+    def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
+        self.updater.disconnected(node_id, error)
+        if self._floor is not None:
+            self._floor.disconnected()
+        self._wakeup.ring()
+
+    def _leaderless_topics(self) -> set[str]:
+        schedule = self.accumulator.schedule
+        missing = self.accumulator.shrunk_topics()
+        return schedule.leaderless_topics() | schedule.doubtful_topics() | missing
+
+    def _metadata_answered(self, topics: Collection[str], node_id: int) -> None:
+        is_only_broker = len(self.updater.snapshot.brokers) == 1
+        self._completion.fail_missing(topics, node_id, is_only_broker=is_only_broker)
+
+    def _forget_topic(self, name: str) -> None:
+        """Drop the state of a topic that metadata dropped."""
+        queues = self.accumulator.topics.get(name)
+        if queues is None or queues.idle:
+            self.metrics.forget_topic(name)
+            if isinstance(self._partitioner, RoundRobinPartitioner):
+                self._partitioner.forget(name)
+
+    def _forget_nodes(self, brokers: Collection[int]) -> None:
+        """Drop the state of nodes outside *brokers*."""
+        left = self.metrics.nodes.keys() - {*brokers, BOOTSTRAP}
+        self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
+        self.accumulator.paces.forget(brokers)
+        self.accumulator.schedule.forget_nodes(brokers)
+
+    def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
+        if self._rack is not None:
+            self.accumulator.paces.nearby = snapshot.in_rack(self._rack)
+        for name in topics:
+            info = snapshot.topics.get(name)
+            if info is None:
+                self.accumulator.update_topic(name, ())
+                self._forget_topic(name)
+            else:
+                self.accumulator.update_topic(name, info.leaders, info.topic_id)
+        self._forget_nodes(snapshot.brokers)
+        self._wakeup.ring()

@@ -1,0 +1,313 @@
+"""The life of a producer: from its configuration over `start` to the end of `close`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn, Self, cast
+
+from aioproducer._core.batching.receipts import ReceiptKind
+from aioproducer._core.batching.waiters import Acknowledgement, Failure, Kind
+from aioproducer._core.clock import LoopTurns
+from aioproducer._core.intake.checks import check_timeout
+from aioproducer._core.intake.fast_append import Append
+from aioproducer._core.intake.serializer_turn import withdraw_callers
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.log_limits import REMINDER_S
+from aioproducer._core.steps import Log
+from aioproducer._engine import Engine
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ProducerClosed, ProducerError
+
+if TYPE_CHECKING:
+    from aioproducer._core.transactions.transaction_requests import GoingOn
+    from aioproducer._handover import Handover
+
+log: Final = Log(__name__)
+
+CLOSING_MARGIN_S = 1.0
+"""What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
+WAITING_IS_NEWS_S: Final = 1.0
+"""After so long `close()` says what it waits for."""
+
+
+class State(StrEnum):
+    """Where a producer is in its life; compares equal to its name in lower case."""
+
+    NEW = "new"
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    """Started, and no broker can be reached: records wait for one."""
+    FAILED = "failed"
+    """The cluster will have nothing to do with it any more; what is left is to close it."""
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Lifecycle:
+    """What a producer is before, while and after it sends: the half of `Producer` that is not about records."""
+
+    def _begin(self, config: ProducerConfig) -> None:
+        self.config = config
+        self._state = State.NEW
+        self._engine: Engine | None = None
+        self._crash: BaseException | None = None
+        self._ended = False
+        self._interceptors = InterceptorChain(config.interceptors)
+        # One object per state, so no append checks the state.
+        self._intake: Append = NoIntake(self)
+        self._awaits: Kind[Acknowledgement] = Acknowledgement
+        self._receipts = cast("ReceiptKind", None)  # `start` sets both; earlier calls are refused
+        self._turns: LoopTurns  # set by `start`; earlier calls are refused
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Warn about an unclosed producer, whose unacknowledged records may be lost."""
+        if getattr(self, "_engine", None) is not None and not self._ended:
+            warn(
+                f"unclosed producer {self.config.client_id}: use `async with`, or await its close()",
+                ResourceWarning,
+                source=self,
+            )
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "config"):  # an error tracker shows the frame of a constructor that raised
+            return "<Producer without configuration>"
+        return f"<Producer {self.config.client_id} {self.state}>"
+
+    @property
+    def state(self) -> State:
+        """State of the producer."""
+        if self._state is State.READY and self._engine is not None and self._engine.degraded:
+            return State.DEGRADED
+        return self._state
+
+    async def __aenter__(self) -> Self:
+        """Start the producer."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the producer, and wait for the outcome of every record."""
+        await self.close()
+
+    async def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
+        """Connect, and return after the first metadata response; with a `transactional_id`, after fencing older producers.
+
+        A failed or cancelled start leaves nothing behind and may be repeated.
+
+        Args:
+            wait: False: return at once in state `degraded`, and connect in the background; calls that need the cluster
+                wait up to `max_block_ms`, and `begin_transaction` waits for the producer id. Default: `start_wait`.
+            timeout_s: Time limit of the start, in seconds: failed connections are repeated until then, at the reconnect
+                backoff. 0: try each address once. Default: `bootstrap_timeout_ms`.
+
+        Raises:
+            ConnectionFailed: every bootstrap address failed; the message lists each with its cause.
+            AuthenticationFailed: every address that was asked refused the login or the certificate. Waiting ends at once.
+            ProducerClosed: the producer was closed, also during the start.
+            TransactionTimeout: no coordinator answered within `max_block_ms` or *timeout_s*. The coordinator's refusal of the
+                transactional id is raised as its own error.
+        """
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        await self._start(wait=self.config.start_wait if wait is None else wait, timeout_s=timeout_s)
+
+    async def _start(
+        self,
+        going_on: GoingOn | None = None,
+        handover: Handover | None = None,
+        *,
+        passes_refusals: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
+    ) -> None:
+        if self._state is not State.NEW:
+            raise ProducerClosed(f"a producer is started once; this one is {self.state}")
+        self._state = State.STARTING
+        try:
+            engine = self._engine = Engine(
+                self.config,
+                self._interceptors,
+                on_crash=self._crashed,
+                on_fatal=self._failed_fatally,
+                on_transaction=self._transaction_moved,
+                handover=handover,
+                passes_refusals=passes_refusals,
+            )
+            await engine.start(going_on, wait=wait, timeout_s=timeout_s)
+        except BaseException:
+            self._engine = None
+            if self._state is State.STARTING:
+                self._state = State.NEW
+            raise
+        self._awaits, self._receipts = engine.intake.awaits, engine.intake.receipts
+        self._turns = engine.accumulator.turns
+        self._state = State.READY
+        if engine.transactions is None:
+            self._intake = engine.intake.front
+
+    async def close(self, timeout_s: float | None = None) -> int:
+        """Send the appended records, then end; return the number of records that failed instead.
+
+        None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
+        immediately for 0, the remaining records fail with ProducerClosed. Returns after the done callbacks of all
+        records have run. A second call is allowed. Cancelling the call acts as `close(0)` and raises CancelledError.
+
+        An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
+        timeout. One that is prepared stays open, and one that is being committed is waited for.
+        """
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        engine = self._engine
+        if engine is None or self._ended:
+            self._end()
+            return 0
+        if engine.intake.loop.is_closed():  # nobody closed the producer before; nothing is left of it
+            self._end()
+            return 0
+        engine.intake.check_loop()
+        self._intake = NoIntake(self)
+        if self._crash is None:
+            self._state = State.CLOSING
+        withdraw_callers(engine.accumulator)
+        if engine.transactions is not None and timeout_s is None:
+            timeout_s = self.config.max_block_s
+        try:
+            failed = await self._finish(engine, timeout_s)
+        except BaseException:  # cancelled, or interrupted by a signal handler that raises
+            engine.fail_everything(_closed_early())
+            await engine.stop()
+            raise
+        finally:
+            self._end()
+        return failed
+
+    def _end(self) -> None:
+        self._state = State.CLOSED
+        if not self._ended:
+            self._ended = True
+            self._interceptors.close()
+            for code in (self.config.key_serializer, self.config.value_serializer, self.config.partitioner):
+                _close(code)
+
+    async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
+        failed = 0
+        if timeout_s == 0:
+            failed = engine.fail_everything(_closed_early())
+        else:
+            if timeout_s is None:
+                # What is appended now is decided by then; calls that still append are cut short.
+                timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
+            try:
+                with _Waiting(engine, timeout_s):
+                    async with asyncio.timeout(timeout_s):
+                        if engine.transactions is not None:
+                            await engine.transactions.close(timeout_s)
+                        await engine.drained()
+                engine.fail_everything(_closed_early())  # what is left has failed for its callers before
+            except TimeoutError:
+                failed = engine.fail_everything(_closed_early())
+        await engine.stop()
+        return failed
+
+    def _started(self) -> Engine:
+        if self._engine is None or self._state is not State.READY:
+            raise self._not_usable()
+        return self._engine
+
+    def _sending(self) -> Engine:
+        """Return the engine if records are taken now."""
+        engine = self._started()
+        if engine.transactions is not None:
+            engine.transactions.check_sending("send")
+        return engine
+
+    def _not_usable(self) -> ProducerError:
+        if self._state is State.FAILED and self._engine is not None and self._engine.transactions is not None:
+            return self._engine.transactions.manager.refusal("go on")
+        started = self._state not in (State.NEW, State.STARTING)
+        error = ProducerClosed(f"the producer is {'closed' if started else 'not started'}")
+        error.__cause__ = self._crash
+        return error
+
+    def _crashed(self, error: BaseException) -> None:
+        self._crash = error
+        self._intake = NoIntake(self)
+        if self._state is State.READY:
+            self._state = State.CLOSED  # although nobody has called close() yet
+
+    def _failed_fatally(self) -> None:
+        """Note that the cluster will have nothing to do with us any more."""
+        if self._state is State.READY:
+            self._state = State.FAILED
+
+    def _transaction_moved(self, takes_records: bool) -> None:  # noqa: FBT001 - the only thing that it tells
+        """Note whether a transaction takes records now."""
+        engine = self._engine
+        if engine is not None and self._state in {State.READY, State.FAILED}:
+            self._intake = engine.intake.front if takes_records else NoIntake(self)
+
+
+class NoIntake:
+    """An intake that refuses records: the producer is not started or closed, or no transaction is open."""
+
+    def __init__(self, producer: Lifecycle) -> None:
+        self._producer = producer
+
+    def append(self, *_: object) -> NoReturn:
+        """Raise the error of the producer's state."""
+        self._producer._sending()  # noqa: SLF001 - of this module
+        raise self._producer._not_usable()  # noqa: SLF001
+
+
+def _close(code: object) -> None:
+    """Close a serializer or partitioner, if it can be; its failure keeps nobody from closing the producer."""
+    close = getattr(code, "close", None)
+    if not callable(close) or inspect.iscoroutinefunction(close):
+        return
+    try:
+        close()
+    except Exception as error:
+        log.warning(
+            "close.failed of=%s error=%s", type(code).__qualname__, type(error).__name__, exc_info=error
+        )
+
+
+class _Waiting:
+    """Says in the log, after a second and then now and again, what a close waits for: for *limit_s* at most."""
+
+    def __init__(self, engine: Engine, limit_s: float) -> None:
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + limit_s
+
+    def __enter__(self) -> None:
+        self._timer = self._loop.call_later(WAITING_IS_NEWS_S, self._tell)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _tell(self) -> None:
+        self._timer = self._loop.call_later(REMINDER_S, self._tell)
+        oldest = next(iter(self._engine.accumulator.unresolved), None)
+        reason, detail = (None, None) if oldest is None else self._engine.obstacle(oldest)
+        log.warning(
+            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s reason=%s detail=%s",
+            self._engine.unfinished,
+            self._until - self._loop.time(),
+            None if oldest is None else oldest.topic_partition,
+            None if oldest is None else oldest.last_error,
+            reason,
+            detail,
+        )
+
+
+def _closed_early() -> Failure:
+    return Failure(ProducerClosed, "the producer was closed before the record was acknowledged")

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import TRANSITIONS, BatchEvent, BatchState
+from aioproducer._core.batching.waiters import FutureWaiters, Waiters
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, BatchSequence, Persistence
+from aioproducer._core.records.record_batch import RecordColumns
+from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit._core.batching.batch_rig import HAPPEN, HEADERS, batch_in, mixed, send
+from tests.unit.floor_rig import FIRST, lose, lost
+
+STAMP = BatchSequence(FIRST, 4)
+SEALED_AGAIN = (BatchState.SEALED, BatchEvent.SEAL)
+"""The one thing that may happen to a batch twice: it is sealed when it is full, and again when it is taken."""
+REFUSED = NotEnoughReplicas("before the append")
+LEFT_OPEN = RequestTimedOut("after the append, maybe")
+LOST = lost()
+Note = Callable[[Batch], None]
+
+
+def written(batch: Batch) -> None:
+    batch.persistence.written()
+
+
+def not_written(batch: Batch) -> None:
+    batch.persistence.not_written()
+
+
+def answered(batch: Batch) -> None:
+    batch.persistence.answered()
+
+
+def answer_not_understood(batch: Batch) -> None:
+    batch.persistence.answer_not_understood()
+
+
+def ruled_out(batch: Batch) -> None:
+    batch.persistence.ruled_out()
+
+
+def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
+    batch = batch_in()
+    assert batch.state is BatchState.OPEN
+    assert len(batch) == 0
+    assert batch.size == BATCH_OVERHEAD
+    assert batch.stretches == []
+    assert batch.kind is batch.last is None
+    assert batch.due is False
+    assert (batch.limit, batch.rate) == (0, 1.0), "unless somebody says otherwise"
+    assert (batch.sequence, batch.numbered_before) == (None, 0)
+
+
+def test_a_batch_may_begin_with_what_another_held() -> None:
+    columns, stretches = RecordColumns(), list[Waiters]([FutureWaiters([])])
+    place = batch_in().topic_partition
+    child = Batch(
+        place,
+        (5, 0),
+        created_at=1.0,
+        deadline=2.0,
+        columns=columns,
+        stretches=stretches,
+        state=BatchState.BACKOFF,
+    )
+    assert child.columns is columns
+    assert child.stretches is stretches
+    assert child.state is BatchState.BACKOFF
+
+
+@in_virtual_time
+async def test_it_is_shown_by_partition_place_state_and_length() -> None:
+    batch = batch_in()
+    _ = send(batch)
+    assert repr(batch) == "<Batch orders-3 (5,) OPEN records=1 sequence=None>"
+
+
+def seen(batch: Batch) -> dict[str, Any]:
+    """Return all there is to *batch*, and to what it knows of its attempts."""
+    fields = {name: getattr(batch, name) for name in Batch.__slots__}
+    return fields | {name: getattr(batch.persistence, name) for name in Persistence.__annotations__}
+
+
+class TestEvents:
+    @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
+    def test_one_that_may_happen_moves_it_as_the_table_says(
+        self, state: BatchState, event: BatchEvent
+    ) -> None:
+        batch = batch_in(state)
+        HAPPEN[event](batch)
+        assert batch.state is TRANSITIONS[state, event]
+
+    @pytest.mark.parametrize(
+        ("state", "event"),
+        [pair for pair in product(BatchState, BatchEvent) if pair not in {*TRANSITIONS, SEALED_AGAIN}],
+    )
+    def test_any_other_is_a_bug_and_changes_nothing(self, state: BatchState, event: BatchEvent) -> None:
+        batch = batch_in(state)
+        batch.assign_sequence(STAMP, 7)
+        before = seen(batch)
+        with pytest.raises(AssertionError, match=f"is {state.name} cannot {event.name}"):
+            HAPPEN[event](batch)
+        assert seen(batch) == before
+
+    def test_it_may_be_sealed_again_and_is_due_from_then_on(self) -> None:
+        batch = batch_in()
+        batch.seal()
+        assert batch.due
+        before = seen(batch)
+        batch.seal()
+        assert seen(batch) == before
+
+    def test_each_drain_is_an_attempt(self) -> None:
+        batch = batch_in(BatchState.BACKOFF)
+        assert batch.attempts == 1
+        batch.drain()
+        assert batch.attempts == 2
+
+    def test_a_retry_is_counted_and_has_its_time_and_its_sequence(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.assign_sequence(STAMP, 7)
+        batch.retry(5.0)
+        assert (batch.retries, batch.retry_at, batch.sequence, batch.numbered_before) == (1, 5.0, STAMP, 7)
+
+    @pytest.mark.parametrize("state", [BatchState.IN_FLIGHT, BatchState.BACKOFF])
+    def test_renumbered_it_waits_for_another_sequence(self, state: BatchState) -> None:
+        batch = batch_in(state)
+        batch.assign_sequence(STAMP, 7)
+        batch.renumber()
+        assert batch.sequence is None
+
+    def test_split_it_knows_who_took_over(self) -> None:
+        batch, parts = batch_in(BatchState.IN_FLIGHT), (batch_in(), batch_in())
+        batch.split(parts)
+        assert batch.successors == parts
+
+
+class TestWhatIsNotedOfIt:
+    @pytest.mark.parametrize(
+        ("notes", "possibly", "last_error"),
+        [
+            ([], False, None),
+            ([written], True, None),
+            ([written, not_written], False, None),
+            ([written, answered], False, None),
+            ([written, lambda batch: batch.refused(REFUSED, in_turn=True)], False, REFUSED),
+            ([written, lambda batch: batch.refused(LEFT_OPEN, in_turn=True)], True, LEFT_OPEN),
+            ([written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
+            ([written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
+            ([written, answered, answer_not_understood], True, None),
+            ([written, answered, answer_not_understood, ruled_out], False, None),
+        ],
+    )
+    def test_an_attempt_may_leave_it_in_the_log_and_an_error(
+        self, notes: list[Note], possibly: bool, last_error: ProducerError | None
+    ) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        for note in notes:
+            note(batch)
+        assert batch.possibly_persisted is possibly
+        assert batch.last_error is last_error
+
+    @pytest.mark.parametrize("oldest", [True, False])
+    def test_a_leader_that_denies_it_is_believed_if_it_is_the_oldest(self, *, oldest: bool) -> None:
+        """But not so far that its failure would say so: a leader may have forgotten it."""
+        batch = batch_in(BatchState.IN_FLIGHT)
+        written(batch)
+        lose(batch)
+        for _ in range(DENIALS_BELIEVED):
+            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=oldest)
+        assert batch.persistence.in_doubt is not oldest
+        assert batch.possibly_persisted
+
+    def test_denied_before_a_newer_one_was_asked_for_it_stays_in_doubt(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        written(batch)
+        lose(batch)
+        for _ in range(DENIALS_BELIEVED):
+            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
+        assert batch.persistence.in_doubt
+
+    def test_due_it_waits_for_no_more_records_but_takes_them(self) -> None:
+        batch = batch_in()
+        assert not batch.due
+        batch.mark_due()
+        assert batch.due
+        assert batch.state is BatchState.OPEN
+
+    def test_its_bytes_are_kept_with_the_sequence_in_them_until_it_is_sent_no_more(self) -> None:
+        batch, encoded = batch_in(BatchState.IN_FLIGHT), bytearray(b"bytes")
+        batch.assign_sequence(STAMP, 0)
+        batch.keep_encoded(encoded)
+        batch.renumber()
+        assert (batch.encoded, batch.encoded_sequence) == (encoded, STAMP)
+        batch.release()
+        assert batch.encoded is None
+
+    def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:
+        batch = batch_in(BatchState.SEALED)
+        batch.back_off(5.0)
+        batch.back_off(6.0)
+        assert (batch.retries, batch.retry_at) == (2, 6.0)
+        batch.retry_by(7.0)
+        assert batch.retry_at == 6.0
+        batch.retry_by(4.0)
+        assert (batch.retries, batch.retry_at) == (2, 4.0)
+
+    def test_its_deadline_may_become_earlier_only(self) -> None:
+        batch = batch_in()
+        batch.expire_by(130.0)
+        assert batch.deadline == 121.0
+        batch.expire_by(60.0)
+        assert batch.deadline == 60.0
+
+
+class TestParts:
+    @in_virtual_time
+    async def test_one_has_its_records_and_stands_where_the_batch_stood(self) -> None:
+        batch, futures, _ = mixed()
+        part = batch.part([0, 5], 1, BatchState.SEALED)
+        assert (part.order, part.state, part.due) == ((5, 1), BatchState.SEALED, True)
+        assert (part.topic_partition, part.created_at, part.deadline) == (batch.topic_partition, 1.0, 121.0)
+        assert part.columns.values == [b"zero", b"five"]
+        assert part.size == BATCH_OVERHEAD + sum(
+            record_size_bound(value, None, ()) for value in (b"zero", b"five")
+        )
+        part.resolve(40, -1)
+        assert [futures[0].result().offset, futures[2].result().offset] == [40, 41]
+        assert not futures[1].done()
+
+    @in_virtual_time
+    async def test_keys_and_headers_count_in_its_size(self) -> None:
+        batch, _, _ = mixed()
+        assert batch.part([1, 2], 0, BatchState.SEALED).size == BATCH_OVERHEAD + sum(
+            (record_size_bound(b"one", b"key", ()), record_size_bound(b"many", None, HEADERS))
+        )
+
+    def test_what_the_batch_went_through_it_went_through(self) -> None:
+        batch = batch_in(BatchState.BACKOFF)
+        batch.assign_sequence(STAMP, 7)
+        batch.drain()
+        batch.refused(REFUSED, in_turn=True)
+        part = batch.part([], 0, BatchState.BACKOFF, sequence=STAMP)
+        assert (part.attempts, part.retries, part.last_error) == (2, 1, REFUSED)
+        assert (part.sequence, part.numbered_before) == (STAMP, 7)
+        assert part.retry_at == 0.0
+        assert (part.encoded, part.encoded_sequence) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("sequence", "doubted", "possibly", "half"),
+        [
+            (None, False, False, False),
+            (None, True, True, False),
+            (STAMP, False, False, False),
+            (STAMP, True, True, True),
+        ],
+    )
+    def test_it_may_be_in_the_log_with_the_batch_and_is_half_of_it_under_the_same_sequences(
+        self, sequence: BatchSequence | None, doubted: bool, possibly: bool, half: bool
+    ) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        written(batch)
+        if doubted:
+            lose(batch)
+        answered(batch)
+        part = batch.part([], 0, BatchState.BACKOFF, sequence=sequence)
+        assert part.possibly_persisted is possibly
+        assert part.persistence.half_of_possibly_persisted is half
+
+
+class TestWaitingForTheOutcome:
+    @pytest.mark.parametrize("state", [BatchState.DELIVERED, BatchState.FAILED, BatchState.ABANDONED])
+    @in_virtual_time
+    async def test_what_has_its_outcome_is_not_waited_for(self, state: BatchState) -> None:
+        await batch_in(state).wait_resolved()  # waiting for ever would be a Deadlock in virtual time
+
+    @pytest.mark.parametrize("outcome", [BatchEvent.ACKNOWLEDGE, BatchEvent.FAIL, BatchEvent.EXPIRE])
+    @in_virtual_time
+    async def test_all_who_wait_go_on_with_the_outcome_and_not_before(self, outcome: BatchEvent) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        waiting = [asyncio.create_task(batch.wait_resolved()) for _ in range(2)]
+        await asyncio.sleep(0)
+        batch.retry(5.0)
+        batch.drain()
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        HAPPEN[outcome](batch)
+        await asyncio.gather(*waiting)
+
+    @in_virtual_time
+    async def test_the_answer_to_an_abandoned_batch_is_no_second_outcome(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        waiting = asyncio.create_task(batch.wait_resolved())
+        await asyncio.sleep(0)
+        batch.expire()
+        batch.acknowledge()
+        await waiting
+
+    @in_virtual_time
+    async def test_a_split_batch_is_waited_for_until_its_successors_have_their_outcome(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        first, second = batch_in(BatchState.IN_FLIGHT), batch_in(BatchState.IN_FLIGHT)
+        waiting = asyncio.create_task(batch.wait_resolved())
+        await asyncio.sleep(0)
+        batch.split((first, second))
+        second.fail()
+        done, _ = await asyncio.wait([waiting], timeout=1)
+        assert not done
+        first.acknowledge()
+        await waiting
+
+    @in_virtual_time
+    async def test_who_stops_waiting_does_not_stop_the_others(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        impatient, patient = (asyncio.create_task(batch.wait_resolved()) for _ in range(2))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await asyncio.wait([impatient])
+        assert impatient.cancelled()
+        batch.acknowledge()
+        await patient

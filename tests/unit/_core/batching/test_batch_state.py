@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
+
+ENDS = {BatchState.DELIVERED, BatchState.SPLIT, BatchState.FAILED}
+OUT = {BatchState.IN_FLIGHT, BatchState.ABANDONED}
+"""The states in which there may be an answer."""
+
+
+def events_of(state: BatchState) -> set[BatchEvent]:
+    return {event for at, event in TRANSITIONS if at is state}
+
+
+def states_of(event: BatchEvent) -> set[BatchState]:
+    return {state for state, what in TRANSITIONS if what is event}
+
+
+def reachable(state: BatchState) -> set[BatchState]:
+    found: set[BatchState] = set()
+    todo = [state]
+    while todo:
+        at = todo.pop()
+        for event in events_of(at):
+            after = TRANSITIONS[at, event]
+            if after not in found:
+                found.add(after)
+                todo.append(after)
+    return found
+
+
+@pytest.mark.parametrize("state", BatchState)
+def test_every_state_but_the_last_ones_has_its_events(state: BatchState) -> None:
+    assert bool(events_of(state)) == (state not in ENDS)
+
+
+@pytest.mark.parametrize("event", BatchEvent)
+def test_every_event_happens_in_some_state_and_leads_to_one_wherever_it_happens(event: BatchEvent) -> None:
+    assert len({TRANSITIONS[state, event] for state in states_of(event)}) == 1
+
+
+def test_every_event_moves_a_batch() -> None:
+    assert all(state is not to for (state, _), to in TRANSITIONS.items())
+
+
+def test_a_batch_can_get_everywhere_but_back_to_taking_records() -> None:
+    assert reachable(BatchState.OPEN) == set(BatchState) - {BatchState.OPEN}
+
+
+@pytest.mark.parametrize("state", sorted(RESOLVED))
+def test_nobody_waits_again_for_a_batch_that_nobody_waits_for(state: BatchState) -> None:
+    assert reachable(state) <= RESOLVED
+
+
+@pytest.mark.parametrize("state", sorted(set(BatchState) - ENDS))
+def test_every_life_has_an_end(state: BatchState) -> None:
+    assert reachable(state) & ENDS
+
+
+@pytest.mark.parametrize("state", sorted(set(BatchState) - ENDS))
+def test_a_batch_may_fail_wherever_it_is(state: BatchState) -> None:
+    assert BatchEvent.FAIL in events_of(state)
+
+
+def test_only_what_is_out_can_be_acknowledged() -> None:
+    assert states_of(BatchEvent.ACKNOWLEDGE) == OUT
+
+
+def test_only_what_is_in_flight_is_taken_apart_or_abandoned_or_sent_again_under_its_sequence() -> None:
+    for event in (BatchEvent.SPLIT, BatchEvent.EXPIRE, BatchEvent.RETRY):
+        assert states_of(event) == {BatchState.IN_FLIGHT}
+
+
+def test_what_is_sent_again_waits_first() -> None:
+    assert states_of(BatchEvent.DRAIN) == {BatchState.SEALED, BatchState.BACKOFF}

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.batching.memory_budget import MemoryBudget
+from aioproducer.errors import ProducerClosed
+from aioproducer.testing.virtual_time import in_virtual_time
+
+NEVER = 1e9
+
+
+async def in_line(memory: MemoryBudget, *sizes: int) -> list[asyncio.Task[None]]:
+    """Return calls that wait for so many bytes each, in this order."""
+    calls = [asyncio.create_task(memory.take(size, NEVER)) for size in sizes]
+    await asyncio.sleep(0)
+    return calls
+
+
+async def served(*calls: asyncio.Task[None]) -> list[bool]:
+    """Let what is ready run, and return which of *calls* have their bytes."""
+    await asyncio.sleep(0)
+    return [call.done() for call in calls]
+
+
+async def test_what_is_there_is_taken_without_waiting() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(60, NEVER)
+    await memory.take(40, NEVER)
+    assert (memory.free, memory.used) == (0, 100)
+
+
+async def test_who_finds_too_little_waits_until_it_is_given_back() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(60, NEVER)
+    (call,) = await in_line(memory, 50)
+    memory.give_back(5)
+    assert await served(call) == [False]
+    memory.give_back(5)
+    assert await served(call) == [True]
+    assert (memory.used, len(memory.waiters)) == (100, 0)
+
+
+async def test_first_come_is_first_served_even_if_there_is_enough_for_a_later_one() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    calls = await in_line(memory, 80, 10)
+    memory.give_back(50)
+    assert await served(*calls) == [False, False]
+    (late,) = await in_line(memory, 10)
+    assert await served(late) == [False]
+    memory.give_back(50)
+    assert await served(*calls, late) == [True, True, True]
+    assert memory.used == 100
+
+
+async def test_one_gift_serves_as_many_as_it_can() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    calls = await in_line(memory, 30, 30, 50)
+    memory.give_back(90)
+    assert await served(*calls) == [True, True, False]
+    assert memory.free == 30
+    calls[-1].cancel()
+
+
+@in_virtual_time
+async def test_who_waits_past_the_deadline_is_told_so_and_leaves_no_hole() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    with pytest.raises(TimeoutError):
+        await memory.take(1, deadline=5.0)
+    assert asyncio.get_running_loop().time() == pytest.approx(5.0)
+    assert (memory.used, len(memory.waiters)) == (100, 0)
+
+
+async def test_a_large_one_that_gives_up_lets_the_small_ones_behind_it_pass() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(90, NEVER)
+    large, small = await in_line(memory, 80, 10)
+    large.cancel()
+    assert await served(large, small) == [True, False]
+    assert await served(small) == [True]
+    assert large.cancelled()
+    assert memory.used == 100
+
+
+async def test_who_is_cancelled_after_it_was_served_hands_its_bytes_on() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    first, second = await in_line(memory, 100, 100)
+    memory.give_back(100)
+    first.cancel()  # it has the bytes, but has not run since
+    await served(first)
+    assert first.cancelled()
+    assert await served(second) == [True]
+    assert memory.used == 100
+
+
+async def test_who_is_served_after_it_was_cancelled_takes_nothing() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    first, second = await in_line(memory, 100, 100)
+    first.cancel()  # it has not run since, and is still in line
+    memory.give_back(100)
+    await served(first)
+    assert first.cancelled()
+    assert await served(second) == [True]
+    assert memory.used == 100
+
+
+async def test_closing_fails_everybody_who_waits_with_an_error_of_their_own() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    cancelled, *calls = await in_line(memory, 10, 10, 10)
+    cancelled.cancel()
+    memory.fail_waiters(lambda: ProducerClosed("closed"))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ProducerClosed, ProducerClosed]
+    assert outcomes[0] is not outcomes[1]
+    assert cancelled.cancelled()
+    assert (memory.used, len(memory.waiters)) == (100, 0)
+
+
+async def test_who_is_failed_and_cancelled_at_once_leaves_quietly() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    (call,) = await in_line(memory, 10)
+    memory.fail_waiters(lambda: ProducerClosed("closed"))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert memory.used == 100
+
+
+@in_virtual_time
+async def test_how_long_calls_have_waited_adds_up_served_or_not() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    assert memory.waited_s == 0
+    calls = await in_line(memory, 60, 50)
+    await asyncio.sleep(2)
+    memory.give_back(60)
+    await asyncio.sleep(1)
+    calls[1].cancel()
+    with pytest.raises(TimeoutError):
+        await memory.take(10, asyncio.get_running_loop().time() + 4)
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert memory.waited_s == 2 + 3 + 4
+
+
+async def test_granted_bytes_stay_with_the_owner_until_used() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(60, NEVER, "owner")
+    assert memory.granted == {"owner": 60}
+    assert (memory.use("owner"), memory.use("owner")) == (60, 0)
+    assert memory.granted == {}
+
+
+async def test_forgotten_owner_waits_no_more() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER, "first")
+    waiting = asyncio.create_task(memory.take(50, NEVER, "second"))
+    await asyncio.sleep(0)
+    memory.forget("first")
+    memory.forget("second")
+    assert (memory.granted, len(memory.waiters)) == ({}, 0)
+    waiting.cancel()
+    await asyncio.wait([waiting])

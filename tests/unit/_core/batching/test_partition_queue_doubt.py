@@ -1,0 +1,259 @@
+"""What a queue does with batches of which nobody knows whether they are in the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
+from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
+
+
+def queue_of(count: int, *, records: int = 1) -> tuple[PartitionQueue, list[Batch]]:
+    """Return a queue and its batches, in flight and handed to a socket."""
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queue = PartitionQueue("orders", 3, batching_settings(), identities)
+    assert queue.sequences.may_assign(identities, unsettled=())
+    queue.sequences.acknowledged_here = True
+    batches = []
+    for _ in range(count):
+        batch = Batch(queue.topic_partition, queue.next_order(), created_at=0.0, deadline=120.0)
+        for _ in range(records):
+            batch.columns.append(b"value", None, (), 0)
+        batch.mark_due()
+        queue.add(batch)
+        queue.take(batch)
+        batch.persistence.written()
+        batches.append(batch)
+    return queue, batches
+
+
+def doubted(count: int) -> tuple[PartitionQueue, list[Batch]]:
+    """Return a queue and its batches, each of which was lost with its connection and waits to be sent again."""
+    queue, batches = queue_of(count)
+    lose(*batches)
+    for batch in batches:
+        back_off(queue, batch, 1.0)
+    return queue, batches
+
+
+def deny(batch: Batch, times: int = DENIALS_BELIEVED) -> None:
+    for _ in range(times):
+        batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
+
+
+def acknowledge(queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
+    queue.remove(batch)
+    assert batch.sequence is not None
+    queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset, alone=False)
+
+
+def test_each_batch_knows_how_many_got_a_sequence_before_it() -> None:
+    _, batches = queue_of(3)
+    assert [batch.numbered_before for batch in batches] == [0, 1, 2]
+
+
+def test_it_is_alone_in_flight_while_nothing_else_waits_for_its_final_answer() -> None:
+    queue, [first, second] = queue_of(2)
+    assert not queue.is_alone(first)
+    back_off(queue, second, 1.0)
+    assert not queue.is_alone(first)
+    queue.remove(second)
+    assert queue.is_alone(first)
+    assert not queue.is_alone(second)
+
+
+class TestProof:
+    def test_one_behind_it_that_the_leader_has_proves_it(self) -> None:
+        queue, [first, second] = queue_of(2)
+        assert not queue.is_proved(first)
+        acknowledge(queue, second, -1)
+        assert queue.is_proved(first)
+        assert not queue.is_proved(second)
+
+    @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
+    def test_if_there_is_room_for_its_records(self, base_offset: int, proved: bool) -> None:
+        queue, [first, second] = queue_of(2, records=3)
+        acknowledge(queue, second, base_offset)
+        assert queue.is_proved(first) is proved
+
+
+class TestTheNewest:
+    """Of those that a leader may know it recognises the newest, if any."""
+
+    @pytest.mark.parametrize("are_out", [False, True])
+    def test_it_is_the_last_that_may_be_in_the_log(self, are_out: bool) -> None:
+        queue, batches = queue_of(3) if are_out else doubted(3)
+        assert [queue.is_newest(batch) for batch in batches] == [False, False, True]
+
+    def test_one_that_the_leader_denies_is_not_counted(self) -> None:
+        queue, batches = doubted(3)
+        deny(batches[2], times=1)
+        assert [queue.is_newest(batch) for batch in batches] == [False, True, True]
+
+    def test_nor_is_a_half_which_no_leader_recognises(self) -> None:
+        queue, batches = doubted(2)
+        batches[1].persistence.half_of_possibly_persisted = True
+        assert queue.is_newest(batches[0])
+
+    def test_nor_is_one_that_never_left(self) -> None:
+        queue, batches = queue_of(2)
+        batches[1].persistence.not_written()
+        assert queue.is_newest(batches[0])
+
+    def test_with_one_behind_it_in_the_log_it_is_not(self) -> None:
+        queue, [first, second] = queue_of(2)
+        acknowledge(queue, second, -1)
+        assert not queue.is_newest(first)
+
+
+class TestALeaderThatDeniesTheOldest:
+    def test_it_is_asked_for_those_behind_it_from_the_newest_on(self) -> None:
+        queue, [first, second, third] = doubted(3)
+        deny(first, DENIALS_BELIEVED - 1)
+        assert queue.next_batch(1.0) is first
+        deny(first, 1)
+        assert queue.next_batch(1.0) is third
+        deny(third, 1)
+        assert queue.next_batch(1.0) is second
+        deny(second, 1)
+        assert queue.next_batch(1.0) is first
+
+    def test_each_waits_for_its_time(self) -> None:
+        queue, [first, second] = doubted(2)
+        deny(first)
+        second.back_off(5.0)
+        assert queue.next_batch(4.9) is TimeoutReason.BACKING_OFF
+        assert queue.next_batch(5.0) is second
+
+    def test_one_at_a_time_is_asked_for(self) -> None:
+        queue, [first, second, _] = doubted(3)
+        deny(first)
+        queue.take(second)
+        assert queue.next_batch(1.0) is TimeoutReason.IN_FLIGHT_LIMIT
+
+    def test_it_is_asked_for_the_oldest_as_soon_as_that_is_proved(self) -> None:
+        queue, [first, second, third] = doubted(3)
+        deny(first)
+        queue.take(second)
+        acknowledge(queue, third, -1)
+        assert queue.next_batch(1.0) is first
+
+    def test_another_has_denied_nothing(self) -> None:
+        queue, batches = doubted(2)
+        for batch in batches:
+            deny(batch)
+        queue.forget_denials()
+        assert [batch.persistence.denials for batch in batches] == [0, 0]
+
+
+class TestAnEpochBump:
+    def test_what_surely_is_not_in_the_log_leaves_a_gap(self) -> None:
+        queue, [first] = queue_of(1)
+        first.persistence.answered()
+        queue.request_epoch_bump(first)
+        assert queue.sequences.needs_epoch_bump
+        assert queue.sequences.gap_at == first.order
+
+    def test_what_may_be_in_the_log_leaves_none(self) -> None:
+        queue, [first] = queue_of(1)
+        queue.request_epoch_bump(first)
+        assert queue.sequences.needs_epoch_bump
+        assert queue.sequences.gap_at is None
+
+    def test_what_is_behind_the_gap_gets_another_sequence_in_its_place(self) -> None:
+        queue, [first, second, third] = doubted(3)
+        queue.remove(first)
+        first.persistence.ruled_out()
+        queue.request_epoch_bump(first)
+        assert queue.retrying == ()
+        assert list(queue.batches) == [second, third]
+        for batch in (second, third):
+            assert (batch.state, batch.sequence) == (BatchState.SEALED, None)
+            assert not batch.possibly_persisted
+
+    def test_what_may_be_in_the_log_keeps_its_sequence_if_no_gap_is_before_it(self) -> None:
+        queue, [first, second, third] = doubted(3)
+        second.persistence.ruled_out()
+        queue.request_epoch_bump(first)
+        assert queue.retrying == (first,)
+        assert queue.sequences.gap_at == second.order
+        assert list(queue.batches) == [second, third]
+
+
+def test_batch_stays_in_doubt_when_a_later_batch_failed_in_doubt() -> None:
+    """The leader may know the later batch only, and then it denies the batches before it."""
+    queue, (denied, later) = doubted(2)
+    deny(denied)
+    queue.remove(later)
+    queue.request_epoch_bump(later)
+    assert not queue.is_newest(denied)
+
+
+def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
+    queue, (denied, later) = doubted(2)
+    deny(denied)
+    queue.remove(later)
+    later.persistence.ruled_out()
+    queue.request_epoch_bump(later)
+    assert queue.is_newest(denied)
+
+
+class TestDeniedInVain:
+    """The leader may recognise only a batch that is gone, so its denials never rule out the batches before that batch."""
+
+    @staticmethod
+    def queue_before_gone(count: int) -> tuple[PartitionQueue, list[Batch]]:
+        queue, [*batches, gone] = doubted(count + 1)
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        return queue, batches
+
+    @pytest.mark.parametrize("denials", range(DENIALS_BELIEVED + 1))
+    def test_oldest_is_denied_in_vain_after_several_denials(self, denials: int) -> None:
+        queue, [oldest] = self.queue_before_gone(1)
+        deny(oldest, times=denials)
+        assert queue.is_denied_in_vain(oldest) is (denials == DENIALS_BELIEVED)
+
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_batch_behind_the_oldest_is_asked_for_before(self, asked: bool) -> None:
+        queue, [oldest, behind] = self.queue_before_gone(2)
+        deny(oldest)
+        deny(behind, times=asked)
+        assert queue.is_denied_in_vain(oldest) is asked
+
+    def test_batch_is_not_denied_in_vain_when_no_later_batch_is_gone(self) -> None:
+        queue, [earlier, oldest] = doubted(2)
+        queue.remove(earlier)
+        queue.request_epoch_bump(earlier)
+        deny(oldest)
+        assert not queue.is_denied_in_vain(oldest)
+
+    def test_batches_before_a_gone_one_are_those_to_be_sent_again(self) -> None:
+        queue, [first, second, gone, _] = doubted(4)
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        assert queue.before_gone == [first, second]
+
+    def test_gone_batch_is_forgotten_behind_a_gap(self) -> None:
+        queue, [first, second] = self.queue_before_gone(2)
+        queue.remove(first)
+        first.persistence.ruled_out()
+        queue.request_epoch_bump(first)
+        assert queue.gone_in_doubt == ()
+        assert list(queue.batches) == [second]
+
+    def test_gone_batch_is_forgotten_behind_a_gap_of_the_same_bump(self) -> None:
+        queue, [first, second, gone] = doubted(3)
+        second.persistence.ruled_out()
+        queue.remove(gone)
+        queue.request_epoch_bump(gone)
+        assert queue.gone_in_doubt == ()
+        deny(first)
+        assert queue.is_newest(first)
+        assert not queue.is_denied_in_vain(first)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import heapq
+from math import inf
+
+import pytest
+
+from aioproducer._core.batching.schedule import TICK_S, Deadlines
+
+
+def test_nothing_is_due_of_nothing() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    assert deadlines.next_due() == inf
+    assert deadlines.take_due(1e9) == []
+
+
+@pytest.mark.parametrize("deadline", [0.0, 0.3, 0.31, 0.7, 12.34, 86_400.05, 1e9 + 0.01])
+def test_something_is_due_within_a_tick_of_its_deadline_and_never_before(deadline: float) -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("late", deadline)
+    due_at = deadlines.next_due()
+    assert due_at is not None
+    assert due_at == pytest.approx(deadline, abs=TICK_S * 1.001)
+    assert due_at >= deadline or due_at == pytest.approx(deadline, rel=1e-12)
+    assert deadlines.take_due(due_at - TICK_S / 2) == []
+    assert deadlines.take_due(due_at) == ["late"]
+    assert deadlines.next_due() == inf
+
+
+def test_what_is_due_comes_by_tick_and_then_as_it_was_added() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for item, deadline in (("later", 5.0), ("b", 2.01), ("a", 2.05), ("first", 1.0), ("not yet", 9.0)):
+        deadlines.add(item, deadline)
+    assert deadlines.take_due(5.0) == ["first", "b", "a", "later"]
+    assert deadlines.next_due() == pytest.approx(9.0)
+
+
+def test_what_was_discarded_is_never_due() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("delivered", 1.0)
+    deadlines.add("late", 2.0)
+    deadlines.discard("delivered", 1.0)
+    assert deadlines.next_due() == pytest.approx(2.0)
+    assert deadlines.take_due(3.0) == ["late"]
+
+
+def test_discarding_what_is_not_there_is_fine() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.discard("never added", 1.0)
+    deadlines.add("late", 1.0)
+    deadlines.discard("never added", 1.0)
+    assert deadlines.take_due(1.0) == ["late"]
+    deadlines.discard("late", 1.0)
+    assert deadlines.next_due() == inf
+
+
+def test_a_tick_that_was_emptied_can_be_used_again() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("one", 1.0)
+    deadlines.discard("one", 1.0)
+    deadlines.add("other", 1.0)
+    assert deadlines.take_due(1.0) == ["other"]
+
+
+def test_ticks_that_have_passed_leave_nothing_behind() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for number in range(100):
+        deadlines.add(number, number * TICK_S)
+        deadlines.discard(number, number * TICK_S)
+    assert deadlines.take_due(100.0) == []
+    assert not deadlines._ticks
+    assert not deadlines._by_tick
+
+
+@pytest.mark.parametrize("deadline", [1.91, 1.99, 1.0, 0.3])
+def test_moved_item_is_due_once_at_the_earlier_deadline(deadline: float) -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("moved", 2.0)
+    deadlines.add("moved", deadline)
+    deadlines.discard_before_move("moved", 2.0, deadline)
+    assert deadlines.next_due() == pytest.approx(deadline, abs=TICK_S)
+    assert deadlines.take_due(9.0) == ["moved"]
+    assert deadlines.next_due() == inf
+
+
+def test_tick_without_items_is_passed_over() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("late", 2.0)
+    heapq.heappush(deadlines._ticks, 1)  # as an exception leaves it between the two writes of `add`
+    assert deadlines.take_due(1.0) == []
+    assert deadlines.take_due(2.0) == ["late"]

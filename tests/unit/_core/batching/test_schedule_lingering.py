@@ -1,0 +1,133 @@
+"""What lingers: until when, and what it goes along with."""
+
+from __future__ import annotations
+
+import sys
+from math import inf
+
+from tests.unit._core.batching.schedule_rig import NOW, Floor
+
+
+def test_what_lingers_goes_along_as_large_as_it_is_when_it_is_sent() -> None:
+    floor = Floor(1, 1, 1)
+    due, lingering, other = floor.batch(0), floor.open(1, size=4_000), floor.open(2, size=4_000)
+    for batch in (lingering, other):
+        batch.rate = 0.1
+        floor.linger(batch, NOW + 1)
+    assert floor.drain(max_bytes=due.size + 400) == [due, lingering]
+
+
+def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
+    floor = Floor(1, 1)
+    first, second = floor.open(0), floor.open(1)
+    assert floor.linger(first, NOW + 5)
+    assert not floor.linger(second, NOW + 6)
+    assert floor.schedule.next_due() == NOW + 5
+    floor.schedule.collect(NOW + 4, hurry=False)
+    assert floor.schedule.nodes() == []
+    floor.schedule.collect(NOW + 5, hurry=False)
+    assert floor.schedule.next_due() == NOW + 6
+    assert floor.drain(max_bytes=first.size) == [first]
+    assert floor.schedule.next_due() == NOW + 6
+
+
+def test_a_request_that_goes_anyway_takes_along_what_lingers_for_its_node_and_fits() -> None:
+    floor = Floor(1, 1, 2, 1, 1)
+    ready, *lingering = (floor.batch(0, size=100), *(floor.open(each, size=100) for each in (1, 2, 3, 4)))
+    for later, batch in enumerate(lingering):
+        floor.linger(batch, NOW + 5 + later)
+    assert floor.drain(1, max_bytes=300) == [ready, lingering[0], lingering[2]]
+    assert floor.schedule.next_due() == NOW + 6, "that of the other node"
+    assert 1 not in floor.schedule.waiting
+    floor.schedule.collect(NOW + 8, hurry=False)
+    assert (floor.drain(1), floor.drain(2)) == ([lingering[3]], [lingering[1]])
+
+
+def test_nothing_goes_along_with_nothing() -> None:
+    floor = Floor(1)
+    floor.linger(floor.open(0), NOW + 5)
+    assert floor.drain() == []
+    assert floor.schedule.next_due() == NOW + 5
+
+
+def test_a_request_has_no_second_batch_of_a_partition_that_lingers() -> None:
+    floor = Floor(1, 1)
+    first, open_ = floor.batch(0), floor.open(0)
+    floor.linger(open_, NOW + 5)
+    assert floor.drain() == [first]
+    assert floor.schedule.next_due() == NOW + 5
+    other = floor.batch(1)
+    assert floor.drain() == [other], "its leader has acknowledged nothing yet"
+
+
+def test_nor_does_one_go_along_that_is_led_elsewhere_by_now() -> None:
+    floor = Floor(1, 1)
+    floor.linger(floor.open(0), NOW + 5)
+    floor.update(2, 1)
+    ready = floor.batch(1)
+    assert floor.drain() == [ready]
+    assert floor.schedule.next_due() == NOW + 5
+
+
+def test_in_a_hurry_nothing_lingers() -> None:
+    floor = Floor(1, 1)
+    batches = [floor.open(0), floor.open(1)]
+    for batch in batches:
+        floor.linger(batch, NOW + 5)
+    floor.schedule.collect(NOW, hurry=True)
+    assert floor.drain() == batches
+    assert floor.schedule.next_due() == inf
+
+
+def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
+    floor = Floor(1, 1)
+    full, open_ = floor.open(0), floor.open(1)
+    floor.linger(full, NOW + 5)
+    floor.linger(open_, NOW + 6)
+    floor.schedule.forget(full)
+    assert floor.schedule.next_due() == NOW + 6
+    floor.schedule.collect(NOW + 10, hurry=False)
+    assert floor.drain() == [open_]
+
+
+def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
+    floor = Floor(1, 1)
+    lingering, ended = floor.open(0), floor.open(1)
+    assert floor.linger(lingering, NOW + 60)
+    assert not floor.linger(ended, NOW + 61)
+    floor.schedule.forget(ended)
+    floor.schedule.forget(ended)
+    assert sys.getrefcount(ended) == 2 + (floor.queue(ended).open is ended) + (
+        ended in floor.queue(ended).batches
+    )
+    assert floor.schedule.next_due() == NOW + 60
+
+
+class TestAdaptiveLinger:
+    def test_a_node_is_busy_until_it_has_answered_all(self) -> None:
+        schedule = Floor(1).schedule
+        assert 1 not in schedule.busy
+        schedule.busy.add(1)
+        assert 1 in schedule.busy
+        assert 2 not in schedule.busy
+        schedule.mark_idle(1, NOW)
+        assert 1 not in schedule.busy
+
+    def test_what_lingers_for_a_node_goes_when_it_is_idle(self) -> None:
+        floor = Floor(1, 2)
+        ours, others = floor.open(0), floor.open(1)
+        floor.linger(ours, NOW + 5)
+        floor.linger(others, NOW + 6)
+        floor.schedule.mark_idle(1, NOW)
+        assert floor.drain(1) == [ours]
+        assert floor.drain(2) == []
+        assert floor.schedule.next_due() == NOW + 6
+
+    def test_what_was_sealed_meanwhile_is_not_offered_again(self) -> None:
+        floor = Floor(1)
+        batch = floor.open(0)
+        floor.linger(batch, NOW + 5)
+        floor.schedule.forget(batch)
+        floor.schedule.mark_idle(1, NOW)
+        assert 1 not in floor.schedule.waiting
+        assert floor.schedule.next_due() == inf

@@ -1,0 +1,118 @@
+"""Tasks of one event loop that await their records, and somebody who holds them up while answers are read."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer import DeliveryTimeout
+from aioproducer._core.batching.waiters import (
+    Acknowledgement,
+    acknowledgement_on,
+    fail_awaited,
+    resolve_awaited,
+)
+from aioproducer.testing import in_virtual_time
+from aioproducer.types import RecordMetadata
+
+FIRST, SECOND, THIRD = (
+    RecordMetadata("orders", 0, offset, 1_000, log_append_time=False) for offset in range(3)
+)
+
+
+class Interrupt(KeyboardInterrupt):
+    """What a task raises, and with it the event loop."""
+
+
+class Office:
+    """Tasks that each await an acknowledgement of one kind, and what they hear, in the order in which they go on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, calls: int) -> None:
+        kind = acknowledgement_on(loop)
+        self.waker = kind.waker
+        self.waiters = [kind() for _ in range(calls)]
+        self.tasks = [loop.create_task(self.call(waiter)) for waiter in self.waiters]
+        self.heard: list[RecordMetadata | type[BaseException]] = []
+        self.interrupts: list[RecordMetadata] = []
+        """Whoever hears one of these is interrupted."""
+
+    async def call(self, waiter: Acknowledgement) -> None:
+        try:
+            metadata = await waiter
+        except DeliveryTimeout as error:
+            self.heard.append(type(error))
+            return
+        self.heard.append(metadata)
+        if metadata in self.interrupts:
+            raise Interrupt
+
+
+@in_virtual_time
+async def test_they_go_on_at_the_release_before_it_returns() -> None:
+    loop = asyncio.get_running_loop()
+    office = Office(loop, 3)
+    await asyncio.sleep(0)
+    heard: list[object] = []
+
+    def read() -> None:
+        office.waker.hold()
+        resolve_awaited(office.waiters[:2], [FIRST, SECOND])
+        office.waker.hold()  # for another answer
+        fail_awaited(office.waiters[2:], [DeliveryTimeout("too late")])
+        assert office.heard == []
+        heard.append(office.waker.release())
+        heard.extend(office.heard)
+
+    loop.call_soon(read)
+    await asyncio.wait(office.tasks)
+    assert heard == [True, FIRST, SECOND, DeliveryTimeout]
+
+
+@in_virtual_time
+async def test_nobody_is_nobody() -> None:
+    office = Office(asyncio.get_running_loop(), 1)
+    await asyncio.sleep(0)
+    office.waker.hold()
+    assert not office.waker.release()
+    assert not office.waker.release()
+    resolve_awaited(office.waiters, [FIRST])
+    assert office.heard == []
+    await asyncio.sleep(0)
+    assert office.heard == [FIRST]
+
+
+@in_virtual_time
+async def test_inside_a_task_they_go_on_in_the_next_turn() -> None:
+    office = Office(asyncio.get_running_loop(), 2)
+    await asyncio.sleep(0)
+    office.waker.hold()
+    resolve_awaited(office.waiters, [FIRST, SECOND])
+    assert not office.waker.release()
+    assert office.heard == []
+    await asyncio.sleep(0)
+    assert office.heard == [FIRST, SECOND]
+
+
+def test_what_interrupts_a_task_is_raised_by_the_event_loop_and_the_others_go_on() -> None:
+    loop = asyncio.new_event_loop()
+    office = Office(loop, 3)
+    office.interrupts = [FIRST]
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        office.waker.hold()
+        resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
+        assert office.waker.release()  # who reads is not interrupted
+
+    async def everybody() -> None:
+        await asyncio.wait(office.tasks)
+
+    loop.call_soon(read)
+    ending = loop.create_task(everybody())
+    while not ending.done():
+        try:
+            loop.run_until_complete(ending)
+        except Interrupt as interrupt:
+            raised.append(interrupt)
+    loop.close()
+    assert office.heard == [FIRST, SECOND, THIRD]
+    assert raised == [office.tasks[0].exception()]

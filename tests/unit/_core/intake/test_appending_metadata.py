@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.intake.appending import has_partition
+from aioproducer.errors import (
+    ProducerClosed,
+    TopicAuthorizationFailed,
+)
+from aioproducer.testing import in_virtual_time
+from tests.fakes import topic_info
+from tests.unit._core.intake.appending_rig import CLOSED, Rig
+from tests.unit.floor_rig import TOPIC, settle
+
+
+class TestMetadata:
+    @in_virtual_time
+    async def test_known_partitions_need_no_waiting(self) -> None:
+        rig = Rig()
+        async with rig.permit(partition=1):
+            assert rig.updater.asked == []
+
+    @in_virtual_time
+    async def test_an_unknown_topic_is_waited_for_in_line(self) -> None:
+        rig, order = Rig(partitions=0), list[str]()
+        waiting = asyncio.create_task(rig.call(order, "it"))
+        await settle()
+        [(name, anew, answered)] = rig.updater.asked
+        assert (name, anew) == (TOPIC, False)
+        assert rig.queues.append_lock.calls == 1
+        answered.set_result(topic_info(TOPIC, 1, -1))
+        await waiting
+        assert list(rig.queues.leaders) == [1, -1]
+
+    @in_virtual_time
+    async def test_what_was_said_since_is_not_forgotten(self) -> None:
+        rig = Rig(partitions=0)
+        waiting = asyncio.create_task(rig.call([], "it"))
+        await settle()
+        rig.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+        rig.learn(TOPIC, 1, 2)
+        await waiting
+        assert list(rig.queues.leaders) == [1, 2]
+
+    @in_virtual_time
+    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
+        rig = Rig(partitions=0)
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it"))
+            await settle()
+            rig.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            with pytest.raises(TopicAuthorizationFailed):
+                await waiting
+
+
+class TestNewPartition:
+    """One that the topic does not have, as far as we know."""
+
+    @in_virtual_time
+    async def test_it_is_asked_for_once(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        waiting = asyncio.create_task(rig.call(order, "it", partition=2))
+        await settle()
+        [(_, anew, _)] = rig.updater.asked
+        assert anew
+        rig.answer(1, 1, 1)
+        await waiting
+        assert has_partition(rig.queues, 2)
+        assert order == ["it"]
+
+    @in_virtual_time
+    async def test_call_that_waits_for_memory_lets_the_earlier_call_go_first(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        earlier = asyncio.create_task(rig.call(order, "earlier", partition=2))
+        await settle()
+
+        async def reserve() -> None:
+            async with rig.permit() as call:
+                assert await call.reserve(rig.accumulator.memory.limit) == rig.accumulator.memory.limit
+                order.append("later")
+                rig.accumulator.memory.give_back(rig.accumulator.memory.limit)
+
+        rig.accumulator.memory.free -= 1
+        later = asyncio.create_task(reserve())
+        await settle()
+        rig.answer(1, 1, 1)
+        rig.accumulator.memory.give_back(1)
+        await asyncio.gather(earlier, later)
+        assert order == ["earlier", "later"]
+        assert rig.accumulator.memory.used == 0
+
+    @in_virtual_time
+    async def test_if_it_does_not_exist_it_is_a_wrong_argument(self) -> None:
+        rig = Rig(partitions=2)
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2, argument="partitions[3]"))
+            await settle()
+            rig.answer(1, 1)
+            with pytest.raises(ValueError, match=r"^partitions\[3\]=2: 'orders' has 2 partitions, 0 to 1$"):
+                await waiting
+
+    @in_virtual_time
+    async def test_who_waits_for_it_holds_nobody_up(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
+            await settle()
+            assert rig.queues.append_lock.calls == 0
+            await rig.call(order, "another")
+            assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (1, 1)
+            assert not rig.queues.idle
+            rig.answer(1, 1, 1)
+            await waiting
+        assert order == ["another", "it"]
+
+    @in_virtual_time
+    async def test_nor_does_who_finds_out_in_its_turn(self) -> None:
+        rig, order = Rig(partitions=0), list[int]()
+        with rig.nothing_left_behind():
+            waiting = [
+                asyncio.create_task(rig.call(order, partition, partition=partition))
+                for partition in (2, 0, 2)
+            ]
+            await settle()
+            assert rig.queues.append_lock.calls == 3
+            rig.answer(1, 1)
+            await settle()
+            assert order == [0]
+            assert rig.queues.append_lock.calls == 0
+            rig.answer(1, 1)
+            for each in waiting[::2]:
+                with pytest.raises(ValueError, match="partition=2"):
+                    await each
+
+    @in_virtual_time
+    async def test_those_who_wait_for_it_are_served_in_the_order_of_their_calls(self) -> None:
+        rig, order = Rig(partitions=0), list[str]()
+
+        def call(name: str) -> asyncio.Task[None]:
+            return asyncio.create_task(rig.served(rig.pending(lambda: order.append(name), partition=2)))
+
+        waiting = [call("a")]
+        await settle()  # a has its turn, b is behind it
+        waiting.append(call("b"))
+        await asyncio.sleep(0)
+        rig.answer(1, 1)
+        waiting.append(call("c"))  # comes before a and b learn that their partition is not there
+        await settle()
+        assert order == []
+        rig.answer(1, 1, 1)
+        assert order == ["a", "b", "c"], "before anybody else runs"
+        assert rig.queues.append_lock.calls == 0
+        await asyncio.gather(*waiting)
+
+    @in_virtual_time
+    async def test_they_go_before_those_in_line_who_came_later_and_behind_the_others(self) -> None:
+        rig, order = Rig(), list[str]()
+
+        async def short_of_memory(name: str) -> None:
+            async with rig.permit() as permit:
+                await permit.reserve(600)
+                order.append(name)
+
+        rig.accumulator.memory.free = 100
+        calls = [
+            asyncio.create_task(short_of_memory("first")),
+            asyncio.create_task(rig.call(order, "second")),
+        ]
+        await settle()
+        calls.append(asyncio.create_task(rig.call(order, "new", partition=2)))
+        await settle()
+        calls.append(asyncio.create_task(rig.call(order, "last")))
+        await settle()
+        rig.answer(1, 1, 1)
+        rig.accumulator.memory.give_back(900)
+        await asyncio.gather(*calls)
+        assert order == ["first", "second", "new", "last"]
+
+    @in_virtual_time
+    async def test_it_may_go_away_again_before_the_turn_comes(self) -> None:
+        rig, order = Rig(), list[str]()
+        async with rig.permit():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
+            await settle()
+            rig.answer(1, 1, 1)
+            await settle()
+            rig.learn(TOPIC, 1)
+        await settle()
+        assert order == []
+        rig.answer(1)
+        with pytest.raises(ValueError, match="'orders' has 1 partition"):
+            await waiting
+
+    @in_virtual_time
+    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
+            await settle()
+            rig.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            with pytest.raises(TopicAuthorizationFailed):
+                await waiting
+
+    @in_virtual_time
+    async def test_cancelled_it_leaves_no_trace(self) -> None:
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
+            await settle()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+
+    @in_virtual_time
+    async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on(self) -> None:
+        rig, order = Rig(), list[str]()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
+            await settle()
+            rig.answer(1, 1, 1)
+            assert rig.queues.append_lock.calls == 1, "it is its turn"
+            waiting.cancel()
+            behind = asyncio.create_task(rig.call(order, "behind"))
+            await asyncio.wait([waiting, behind])
+            assert waiting.cancelled()
+        assert order == ["behind"]
+
+    @in_virtual_time
+    async def test_closed_meanwhile_that_is_what_it_raises(self) -> None:
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
+            await settle()
+            rig.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+            rig.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await waiting

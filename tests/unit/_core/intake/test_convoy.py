@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer.errors import BufferTimeout
+from aioproducer.testing import in_virtual_time
+from tests.unit.floor_rig import TOPIC, settle
+
+FOREVER = 1e9
+
+
+class Road:
+    """Calls in a convoy, each of which takes its time to append."""
+
+    def __init__(self) -> None:
+        self.convoy = Convoy()
+        self.passed: list[str] = []
+
+    async def call(self, name: str, *, takes_s: float, topic: str = TOPIC, deadline: float = FOREVER) -> None:
+        async with self.convoy.in_order(topic, deadline):
+            await asyncio.sleep(takes_s)
+            self.passed.append(name)
+
+
+@in_virtual_time
+async def test_calls_pass_one_after_the_other() -> None:
+    road = Road()
+    await asyncio.gather(
+        *(road.call(name, takes_s=takes_s) for name, takes_s in zip("abc", (3, 2, 1), strict=True))
+    )
+    assert road.passed == ["a", "b", "c"]
+
+
+@in_virtual_time
+async def test_those_for_another_topic_pass_beside_them() -> None:
+    road = Road()
+    await asyncio.gather(road.call("a", takes_s=3), road.call("b", takes_s=1, topic="audit"))
+    assert road.passed == ["b", "a"]
+
+
+@in_virtual_time
+async def test_who_waits_for_too_long_gives_up_and_the_next_one_passes() -> None:
+    road = Road()
+    waiting = [
+        asyncio.create_task(road.call(name, takes_s=3, deadline=deadline))
+        for name, deadline in (("a", FOREVER), ("b", 2.0), ("c", FOREVER))
+    ]
+    with pytest.raises(
+        BufferTimeout, match=r"waited 2.000 s for the records of an earlier call for 'orders'"
+    ):
+        await waiting[1]
+    await asyncio.gather(waiting[0], waiting[2])
+    assert road.passed == ["a", "c"]
+
+
+@in_virtual_time
+async def test_who_was_too_late_takes_nothing_from_who_came_when_the_way_was_free() -> None:
+    """Although the call before both of them has passed in the same moment, before it has noticed."""
+    road = Road()
+    loop = asyncio.get_running_loop()
+    one_second_later = loop.create_future()
+    loop.call_at(1.0, one_second_later.set_result, None)
+    async with road.convoy.in_order(TOPIC, FOREVER):
+        late = asyncio.create_task(road.call("late", takes_s=1, deadline=1.0))
+        await one_second_later
+    async with road.convoy.in_order(TOPIC, FOREVER):
+        await asyncio.wait([late])
+        behind = asyncio.create_task(road.call("behind", takes_s=0))
+        await settle()
+        assert road.passed == []
+    await behind
+    assert isinstance(late.exception(), BufferTimeout)
+
+
+@in_virtual_time
+async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
+    road = Road()
+
+    async def fail() -> None:
+        async with road.convoy.in_order(TOPIC, FOREVER):
+            await asyncio.sleep(1)
+            raise LookupError
+
+    failing = asyncio.create_task(fail())
+    behind = asyncio.create_task(road.call("behind", takes_s=1))
+    with pytest.raises(LookupError):
+        await failing
+    await behind
+    assert road.passed == ["behind"]
+
+
+@in_virtual_time
+async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
+    road = Road()
+    await road.convoy.passed(TOPIC)
+    calls = [asyncio.create_task(road.call(name, takes_s=1)) for name in "ab"]
+    await settle()
+    waiting = asyncio.create_task(road.convoy.passed(TOPIC))
+    await settle()
+    calls.append(asyncio.create_task(road.call("later", takes_s=1)))
+    await waiting
+    assert road.passed == ["a", "b"]
+    await asyncio.gather(*calls)
+
+
+@in_virtual_time
+async def test_nothing_is_left_of_a_topic_that_nobody_sends_to() -> None:
+    road = Road()
+    await road.call("a", takes_s=1)
+    assert road.convoy._locks == {}

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from aioproducer._core.partitioning.partitioner import CallablePartitioner, RoundRobinPartitioner
+from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.serializers import HeaderList, Serializer, string_serializer
+from aioproducer.types import HeadersInput, ProducerRecord
+from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
+from tests.unit.floor_rig import TOPIC
+
+
+class TestSerializers:
+    async def test_they_make_bytes_of_anything(self) -> None:
+        rig = Rig(key_serializer=string_serializer, value_serializer=lambda value: b"%d" % value)
+        rig.put(5, "key")
+        assert rig.records() == [(b"5", b"key", (), NOW_MS)]
+
+    async def test_what_they_return_is_copied_if_it_could_change(self) -> None:
+        buffer = bytearray(b"before")
+        rig = Rig(value_serializer=lambda _: buffer)
+        rig.put("anything")
+        buffer[:] = b"after!"
+        assert rig.records()[0][0] == b"before"
+
+    @pytest.mark.parametrize("argument", ["key", "value"])
+    async def test_what_they_raise_is_told(self, argument: str) -> None:
+        rig = Rig(**{f"{argument}_serializer": int.to_bytes})  # type: ignore[arg-type]
+        with pytest.raises(
+            SerializationError,
+            match=rf"the {argument} of a record for 'orders' \(str\) could not be serialized",
+        ) as raised:
+            rig.try_append(**cast("Any", {"value": b"v", argument: "text"}))
+        assert isinstance(raised.value.__cause__, TypeError)
+        assert rig.queued == 0
+
+    async def test_one_may_see_topic_and_headers_and_add_some_and_they_count(self) -> None:
+        class Marks:
+            def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+                headers.append(("schema", b"x" * 800))
+                return f"{topic} {value}".encode()
+
+        rig = Rig(value_serializer=Marks(), max_request_bytes=1_000)
+        rig.put(5, b"key", headers={"own": b"1"})
+        assert rig.records() == [(b"orders 5", b"key", (("own", b"1"), ("schema", b"x" * 800)), NOW_MS)]
+        with pytest.raises(RecordTooLarge):
+            rig.try_append("y" * 200)
+
+    async def test_they_have_to_return_bytes(self) -> None:
+        rig = Rig(value_serializer=cast("Serializer", str))
+        with pytest.raises(
+            SerializationError, match=r"what value_serializer returned must be bytes.* not str"
+        ):
+            rig.try_append(5)
+
+
+class TestPartitioners:
+    async def test_one_without_stickiness_is_asked_for_records_without_a_key_too(self) -> None:
+        rig = Rig(partitions=3, partitioner=RoundRobinPartitioner())
+        for _ in range(3):
+            rig.put()
+        assert [len(rig.records(partition)) for partition in range(3)] == [1, 1, 1]
+
+    async def test_a_partition_that_is_given_is_not_asked_about(self) -> None:
+        rig = Rig(partitions=2, partitioner=CallablePartitioner(lambda *_: pytest.fail("asked")))
+        rig.put(partition=1)
+
+    @pytest.mark.parametrize("headers", [(), {"h": b"1"}])
+    async def test_what_it_raises_is_told(self, headers: HeadersInput) -> None:
+        error = LookupError("no idea")
+
+        def fail(*_: object) -> int:
+            raise error
+
+        rig = Rig(partitions=2, partitioner=CallablePartitioner(fail))
+        with pytest.raises(ProducerError, match=r"the partitioner failed .* 'orders': no idea") as raised:
+            rig.try_append(b"v", b"k", headers=headers)
+        assert raised.value.__cause__ is error
+        assert rig.queued == 0
+
+    @pytest.mark.parametrize("chosen", [-1, 2, "0"])
+    async def test_it_has_to_choose_a_partition_that_exists(self, chosen: Any) -> None:
+        class Odd:
+            keyless_is_sticky: ClassVar[bool] = False
+
+            def partition(self, *_: object) -> int | None:
+                return cast("int", chosen)
+
+        rig = Rig(partitions=2, partitioner=Odd())
+        with pytest.raises(ProducerError, match="the partitioner failed"):
+            rig.try_append()
+        assert rig.queued == 0
+
+
+class TestInterceptors:
+    async def test_they_see_what_was_given_and_may_change_it(self) -> None:
+        def change(record: ProducerRecord) -> ProducerRecord:
+            return ProducerRecord(
+                record.topic, b"new", key=b"key", partition=1, headers={"h": bytearray(b"1")}, timestamp_ms=9
+            )
+
+        spy = Spy(change)
+        rig = Rig(partitions=2, interceptors=[spy])
+        rig.put(b"old")
+        assert spy.seen == [ProducerRecord(TOPIC, b"old")]
+        assert rig.records(1) == [(b"new", b"key", (("h", b"1"),), 9)]
+
+    async def test_they_come_before_the_serializers(self) -> None:
+        spy = Spy(lambda record: ProducerRecord(record.topic, record.value + 1))
+        rig = Rig(interceptors=[spy], value_serializer=lambda value: b"%d" % value)
+        rig.put(5)
+        assert rig.records()[0][0] == b"6"
+
+    async def test_they_may_choose_another_topic(self) -> None:
+        rig = Rig(interceptors=[Spy(lambda record: ProducerRecord("audit", record.value))])
+        rig.learn("audit", 1)
+        rig.put()
+        assert rig.queued == 1
+        assert rig.queue(0).idle
+
+    async def test_what_they_make_of_it_is_checked(self) -> None:
+        spy = Spy(lambda record: ProducerRecord(record.topic, "text"))
+        rig = Rig(interceptors=[spy])
+        with pytest.raises(
+            ProducerError, match="an interceptor returned an invalid record for 'orders': value must be bytes"
+        ):
+            rig.try_append()
+        assert [type(error) for error, _ in spy.errors] == [ProducerError]
+
+    async def test_a_wrong_argument_stays_the_fault_of_the_caller(self) -> None:
+        rig = Rig(interceptors=[Spy()])
+        with pytest.raises(TypeError, match=r"^value must be bytes"):
+            rig.try_append("text")
+
+    async def test_they_hear_of_a_record_that_fails_before_it_is_appended(self) -> None:
+        spy = Spy()
+        rig = Rig(partitions=2, interceptors=[spy], value_serializer=string_serializer)
+        for partition in (None, 1):
+            with pytest.raises(SerializationError):
+                rig.try_append(5, partition=partition)
+        assert [(type(error), where) for error, where in spy.errors] == [
+            (SerializationError, (TOPIC, -1)),
+            (SerializationError, (TOPIC, 1)),
+        ]

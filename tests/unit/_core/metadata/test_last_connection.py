@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+from math import inf
+
+import pytest
+
+from aioproducer._core.metadata.last_connection import LEAST_GAP_S, STAGGER_S, LastConnection
+from aioproducer._core.metadata.snapshot import Broker
+from aioproducer._core.net.address import Address
+from aioproducer.errors import ConnectionFailed
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit._core.metadata.fakes import address_of, now
+from tests.unit._core.metadata.updater_rig import started
+
+BROKERS = {node_id: Broker(node_id, *address_of(node_id)) for node_id in (1, 2)}
+
+
+class Dialler:
+    def __init__(self) -> None:
+        self.dialled: list[tuple[int, Address]] = []
+        self.pauses: dict[int, float] = {}
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        self.dialled.append((node_id, address))
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        return self.pauses.get(node_id)
+
+
+@pytest.fixture
+def dialler() -> Dialler:
+    return Dialler()
+
+
+@pytest.fixture
+def last(dialler: Dialler) -> LastConnection:
+    last = LastConnection(dialler)
+    for node_id in BROKERS:
+        last.connected(node_id)
+    return last
+
+
+def test_one_connection_is_enough(last: LastConnection, dialler: Dialler) -> None:
+    assert not last.disconnected(1, failed=True)
+    assert last.dial(BROKERS) == inf
+    assert dialler.dialled == []
+
+
+@in_virtual_time
+async def test_loss_of_last_connection_dials_a_broker() -> None:
+    dialler = Dialler()
+    last = LastConnection(dialler)
+    last.connected(1)
+    assert last.disconnected(1, failed=True)
+    assert not last.unreachable
+    dialler.pauses[1] = now() + 5
+    assert last.dial(BROKERS) == now() + STAGGER_S
+    assert dialler.dialled == [(2, address_of(2))]
+    dialler.pauses[2] = now() + 3
+    assert last.dial(BROKERS) == now() + LEAST_GAP_S
+    await asyncio.sleep(LEAST_GAP_S)
+    assert last.dial(BROKERS) == dialler.pauses[2]
+    assert len(dialler.dialled) == 1
+    last.connected(2)
+    assert last.dial(BROKERS) == inf
+
+
+@in_virtual_time
+async def test_failures_do_not_lead_to_dials_without_a_gap() -> None:
+    dialler = Dialler()
+    last = LastConnection(dialler)
+    last.disconnected(1, failed=True)
+    brokers = {node_id: Broker(node_id, "b", 1) for node_id in range(1000)}
+    for _ in range(1000):  # each failure wakes the updater
+        last.dial(brokers)
+        await asyncio.sleep(0.001)
+    assert len(dialler.dialled) <= 1 / LEAST_GAP_S + 1
+
+
+def test_producer_is_unreachable_once_an_attempt_has_failed(last: LastConnection) -> None:
+    last.disconnected(1, failed=True)
+    last.disconnected(2, failed=True)
+    assert not last.unreachable
+    last.disconnected(1, failed=True)
+    assert last.unreachable
+    last.connected(1)
+    assert not last.unreachable
+
+
+def test_idle_connections_are_not_replaced(last: LastConnection, dialler: Dialler) -> None:
+    for node_id in BROKERS:
+        assert not last.disconnected(node_id, failed=False)
+    assert last.dial(BROKERS) == inf
+    assert not last.unreachable
+    assert dialler.dialled == []
+
+
+class TestUpdater:
+    @in_virtual_time
+    async def test_without_topics_reconnects_with_backoff(self) -> None:
+        async with started() as setup:
+            for node_id in 1, 2, 3:
+                setup.updater.connected(node_id)
+            for node_id in 1, 2, 3:
+                setup.pool.lose(node_id)
+            await asyncio.sleep(60)
+            assert setup.updater.unreachable
+            assert 3 * 30 < len(setup.pool.attempts) < 3 * 60 / 0.05
+            setup.cluster.away = set()
+            await asyncio.sleep(2)
+            assert not setup.updater.unreachable
+            assert setup.pool.least_loaded([1, 2, 3]) is not None
+            setup.forget()
+            setup.pool.attempts.clear()
+            await asyncio.sleep(100)
+            assert (setup.cluster.asked, setup.pool.attempts) == ([], [])
+
+    @in_virtual_time
+    async def test_without_topics_connects_when_bootstrap_server_answers(self) -> None:
+        """The bootstrap server may be a load balancer: its connection belongs to no node."""
+        async with started() as setup:
+            setup.updater.connected(1)
+            setup.pool._connections.clear()
+            setup.updater.disconnected(1, ConnectionFailed("reset"))
+            await asyncio.sleep(1)
+            assert setup.pool.least_loaded([1, 2, 3]) is not None
+            assert not setup.updater.unreachable
+
+    @in_virtual_time
+    async def test_aborted_does_not_reconnect(self) -> None:
+        async with started() as setup:
+            setup.updater.connected(1)
+            setup.updater.abort(ConnectionFailed("the loop ends"))
+            setup.updater.disconnected(1, ConnectionFailed("the loop ends"))
+            await asyncio.sleep(5)
+            assert (setup.cluster.asked, setup.pool.attempts) == ([], [])

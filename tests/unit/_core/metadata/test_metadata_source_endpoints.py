@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+import pytest
+
+from aioproducer._core.metadata import metadata_source as endpoints_module
+from aioproducer._core.metadata.metadata_source import CONNECT_STAGGER_S, open_to_any
+from aioproducer._core.metadata.staggered import Refusals
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection
+from aioproducer.errors import ConnectionFailed
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit._core.metadata.fakes import LATENCY_S, FakeCluster, FakeConnection, address_of, now
+
+NAME = Address("kafka.example", 9092)
+
+
+def stands_for(monkeypatch: pytest.MonkeyPatch, *nodes: int) -> None:
+    async def endpoints(_: Address) -> list[Address]:
+        return [address_of(each) for each in nodes]
+
+    monkeypatch.setattr(endpoints_module, "endpoints", endpoints)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Nodes 1 and 2 are what `NAME` stands for."""
+    stands_for(monkeypatch, 1, 2)
+    return FakeCluster()
+
+
+async def open_(cluster: FakeCluster) -> FakeConnection:
+    return cast("FakeConnection", await open_to_any(NAME, cluster.open, deadline=60.0, refusals=Refusals()))
+
+
+@in_virtual_time
+async def test_one_address_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_for(monkeypatch, 1)
+    cluster = FakeCluster()
+    assert (await open_(cluster)).node_id == 1
+    cluster.away = {1}
+    with pytest.raises(ConnectionFailed, match=r"^b1:9001: refused$"):
+        await open_(cluster)
+
+
+@pytest.mark.parametrize("error", [TypeError("a NUL"), RuntimeError("no threads"), asyncio.CancelledError()])
+@in_virtual_time
+async def test_lookup_that_raises_anything_is_a_failed_connection(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async def fail(_: Address) -> list[Address]:
+        raise error
+
+    monkeypatch.setattr(endpoints_module, "endpoints", fail)
+    with pytest.raises(ConnectionFailed, match=f"kafka.example:9092: cannot connect: {type(error).__name__}"):
+        await open_(FakeCluster())
+
+
+@in_virtual_time
+async def test_an_address_that_refuses_is_followed_by_the_next_at_once(cluster: FakeCluster) -> None:
+    cluster.away = {1}
+    assert (await open_(cluster)).node_id == 2
+    assert now() < 5 * LATENCY_S
+
+
+@in_virtual_time
+async def test_an_address_that_accepts_and_says_nothing_costs_a_quarter_of_a_second(
+    cluster: FakeCluster,
+) -> None:
+    cluster.deaf = {1}
+    assert (await open_(cluster)).node_id == 2
+    assert now() < CONNECT_STAGGER_S + 5 * LATENCY_S
+    assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_of_two_that_shake_hands_one_is_closed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints_module, "CONNECT_STAGGER_S", 0.0)
+    winner = await open_(cluster)
+    assert cluster.open_connections == [winner]
+    assert all(each.waited_for for each in cluster.connections if each is not winner)
+
+
+@in_virtual_time
+async def test_all_addresses_are_told_when_all_have_failed(cluster: FakeCluster) -> None:
+    cluster.away = {1, 2}
+    with pytest.raises(ConnectionFailed, match=r"^kafka\.example:9092 .*b1:9001: refused; b2:9002: refused$"):
+        await open_(cluster)
+
+
+@pytest.mark.parametrize("error", [socket.gaierror("no such name"), ValueError("label too long")])
+@in_virtual_time
+async def test_a_name_that_stands_for_nothing_is_told(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endpoints(_: Address) -> list[Address]:
+        raise error
+
+    monkeypatch.setattr(endpoints_module, "endpoints", endpoints)
+    with pytest.raises(ConnectionFailed, match=f"kafka.example:9092: cannot connect: {error}") as raised:
+        await open_(FakeCluster())
+    assert not raised.value.written
+
+
+@in_virtual_time
+async def test_cancelling_it_leaves_nothing(cluster: FakeCluster) -> None:
+    cluster.deaf = {1, 2}
+    opening = asyncio.create_task(open_(cluster))
+    await asyncio.sleep(1.0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    assert cluster.open_connections == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(cluster: FakeCluster) -> None:
+    cluster.closing_s = 5.0
+    opened: list[FakeConnection] = []
+    together = asyncio.Event()
+
+    async def open_connection(address: Address) -> Connection:
+        connection = await cluster.open(address)
+        opened.append(cast("FakeConnection", connection))
+        await together.wait()
+        return connection
+
+    opening = asyncio.create_task(open_to_any(NAME, open_connection, deadline=60.0, refusals=Refusals()))
+    await asyncio.sleep(1.0)
+    together.set()
+    await asyncio.sleep(1.0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert [each.closed for each in opened] == [True, True]

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.metadata.refresh_schedule import FAILOVER_S, OUTAGE_PAUSE_S, SHORTEST_PAUSE_S, Refresh
+from aioproducer._core.metadata.snapshot import NO_LEADER
+from aioproducer._core.protocol.metadata import MetadataResponseTopic
+from aioproducer.errors import LeaderNotAvailable
+from tests.unit._core.metadata.answers import refused, topic
+from tests.unit._core.metadata.refresh_book import Book
+
+
+class TestOutage:
+    """With pauses configured so short that they suit a failover, and nothing longer."""
+
+    def count(self, book: Book, until: float, *answer: MetadataResponseTopic) -> int:
+        requests = 0
+        while book.schedule.due_at() <= until:
+            book.ask(*answer)
+            requests += 1
+        book.now = until
+        return requests
+
+    def test_is_not_asked_about_at_that_rate(self) -> None:
+        book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
+        began_at = book.now
+        book.want("orders")
+        assert self.count(book, began_at + FAILOVER_S, topic("orders", NO_LEADER)) == pytest.approx(35, abs=2)
+        assert self.count(book, began_at + 20.0, topic("orders", NO_LEADER)) <= 18
+
+    def test_is_forgotten_when_it_is_over(self) -> None:
+        book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
+        book.want("orders")
+        self.count(book, book.now + 20.0, topic("orders", NO_LEADER))
+        assert book.pause_s > 0.0
+        book.ask(topic("orders", (1, 1)))
+        book.now += 0.05
+        book.want("orders")
+        assert book.is_due
+        book.ask(topic("orders", (NO_LEADER, 2)))
+        assert book.pause_s == pytest.approx(0.1)
+
+    def test_of_all_brokers_is_tried_to_end_at_that_rate(self) -> None:
+        """Then nobody is burdened: there is nobody."""
+        book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
+        book.want("orders")
+        until = book.now + 20.0
+        while book.now < until:
+            book.fail()
+            assert book.pause_s == pytest.approx(0.1)
+
+
+class TestJitter:
+    def test_of_topics_that_pause_together_is_the_same(self) -> None:
+        book = Book(Backoff(0.1, 1.0, jitter=0.5)).bootstrapped()
+        book.want("one")
+        book.want("two")
+        for _ in range(6):
+            refresh = book.ask(waiting=["one", "two"])
+            assert set(refresh.topics) == {"one", "two"}
+            one, two = book.schedule._wanted.values()
+            assert one.not_before == two.not_before
+
+    def test_of_one_request_is_not_that_of_the_next(self) -> None:
+        pauses = set()
+        for _ in range(10):
+            book = Book(Backoff(0.1, 1.0, jitter=0.5))
+            book.fail()
+            pauses.add(round(book.pause_s, 9))
+        assert len(pauses) > 1
+        assert all(0.05 <= each <= 0.15 for each in pauses)
+
+
+class TestFailure:
+    def test_leaves_wanted_what_was_wanted(self) -> None:
+        book = Book().knowing(topic("orders", 1), topic("audit", 1))
+        book.want("orders")
+        pauses = []
+        for _ in range(5):
+            assert book.fail() == Refresh(("orders",), complete=False, wanted=frozenset({"orders"}))
+            pauses.append(book.pause_s)
+        assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
+
+    def test_is_forgotten_with_the_next_answer_that_helps(self) -> None:
+        book = Book().knowing(topic("orders", 1))
+        book.want("orders")
+        for _ in range(5):
+            book.fail()
+        book.ask(topic("orders", (2, 1)))
+        book.want("orders")
+        book.fail()
+        assert book.pause_s == pytest.approx(0.1)
+
+
+class TestHurry:
+    def test_cuts_pauses_to_the_first_and_shortest(self) -> None:
+        book = Book().knowing(topic("orders", 1))
+        book.want("orders")
+        for _ in range(6):
+            book.fail()
+        last = book.now
+        book.now += 0.3
+        assert not book.is_due
+        book.schedule.hurry()
+        assert book.schedule.due_at() == pytest.approx(last + 0.1)
+
+    def test_does_not_help_a_connection_that_flaps_to_a_request_each(self) -> None:
+        book = Book().knowing(topic("orders", 1))
+        began_at = book.now
+        for _ in range(10):
+            book.want_all()
+            book.schedule.hurry()
+            book.fail()
+        assert book.now - began_at == pytest.approx(0.9)
+
+    def test_keeps_them_short_for_a_while_though_it_was_an_outage(self) -> None:
+        """Who is back may take a moment to be told of by the others."""
+        book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
+        book.want("orders")
+        while book.pause_s < OUTAGE_PAUSE_S:
+            book.ask(topic("orders", (NO_LEADER, 1)))
+        book.schedule.hurry()
+        book.ask(topic("orders", (NO_LEADER, 1)))
+        assert book.pause_s == pytest.approx(0.1)
+
+    def test_makes_nothing_wanted(self) -> None:
+        book = Book().knowing(topic("orders", 1))
+        due_at = book.schedule.due_at()
+        book.schedule.hurry()
+        assert book.schedule.due_at() == due_at
+
+    def test_does_not_lengthen_a_pause(self) -> None:
+        book = Book().knowing(topic("orders", 1))
+        book.want("new")
+        book.schedule.hurry()
+        assert book.is_due
+
+
+class TestWithoutBackoff:
+    """`retry_backoff_ms=0` and `metadata_max_age_ms=0` are allowed."""
+
+    def test_there_are_pauses_all_the_same(self) -> None:
+        book = Book(Backoff(0.0, 0.0))
+        book.fail()
+        assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
+        book.bootstrapped()
+        book.want("new")
+        book.ask(refused("new", LeaderNotAvailable), waiting=["new"])
+        assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
+        book.schedule.hurry()
+        assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
+
+    def test_answers_that_are_too_old_at_once_are_no_busy_loop(self) -> None:
+        book = Book(max_age_s=0.0)
+        pauses = []
+        for _ in range(6):
+            book.ask()
+            pauses.append(book.pause_s)
+        assert pauses == pytest.approx([SHORTEST_PAUSE_S, 0.1, 0.2, 0.4, 0.8, 1.0])

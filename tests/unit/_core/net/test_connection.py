@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.net import connection as connection_module
+from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.dial import MakeProtocol, dial
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.protocol.api_versions import ApiVersion, ApiVersionsResponse
+from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer.errors import ConnectionFailed, ProducerError, UnsupportedVersion
+from tests.unit._core.net.connection_rig import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
+from tests.unit._core.net.scripted import ASK, OFFER, Peer, Received, ScriptedBroker, settings
+
+# --- calls and answers
+
+
+async def test_answers_go_to_their_calls_in_order(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    async with connected(broker) as (connection, peer):
+        for call in "abc":
+            connection.call(ASK, outcomes.of(call))
+        assert connection.in_flight == 3
+        received = [await peer.inbox.get() for _ in "abc"]
+        peer.send(b"".join(each.answered_with_id(number) for number, each in enumerate(received)))
+        answers = await outcomes.all_of("a", "b", "c")
+        assert [each.producer_id for each in answers] == [0, 1, 2]
+        assert connection.in_flight == 0
+        assert not connection.closed
+
+
+async def test_requests_answers_and_bytes_are_counted(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    tally = NodeTally(0.0)
+    async with connected(broker, tally=tally) as (connection, peer):
+        before = tally.numbers()  # the handshake
+        assert (before["opened"], before["closed"], before["requests"], before["responses"]) == (1, 0, 1, 1)
+        connection.call(ASK, outcomes.of("a"))
+        connection.write_only(ASK)
+        answer = (await peer.inbox.get()).answered_with_id(1)
+        peer.send(answer)
+        await outcomes.all_of("a")
+        after = tally.numbers()
+        assert {name: after[name] - before[name] for name in ("requests", "responses", "bytes_in")} == {
+            "requests": 2,
+            "responses": 1,
+            "bytes_in": len(answer),
+        }
+        assert before["bytes_out"] < after["bytes_out"] == connection._core._accepted
+    assert tally.closed == 1
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_traffic_turns_the_window_of_what_is_counted(
+    broker: ScriptedBroker, outcomes: Outcomes, *, answered: bool
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.tally.window_ends_at = 0.0
+        if answered:
+            connection.call(ASK, outcomes.of("a"))
+            peer.send((await peer.inbox.get()).answered_with_id(1))
+            await outcomes.all_of("a")
+        else:
+            connection.write_only(ASK)
+        assert connection.tally.window_ends_at > 0
+
+
+async def test_an_answer_may_come_one_byte_at_a_time(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.call(ASK, outcomes.of("a"))
+        for byte in (await peer.inbox.get()).answered_with_id(7):
+            peer.send(bytes([byte]))
+            await asyncio.sleep(0)
+        (answer,) = await outcomes.all_of("a")
+        assert answer.producer_id == 7
+
+
+async def test_more_may_come_than_is_read_at_once(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        asking = [asyncio.ensure_future(connection.request(ASK)) for _ in range(6000)]
+        received = [await peer.inbox.get() for _ in asking]
+        answers = b"".join(each.answered_with_id(number) for number, each in enumerate(received))
+        assert len(answers) > 2 * 64 * 1024
+        peer.send(answers)
+        assert [each.producer_id for each in await asyncio.gather(*asking)] == list(range(6000))
+
+
+async def test_a_version_can_be_asked_for(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        asking = asyncio.create_task(connection.request(ASK, version=0))
+        received = await peer.inbox.get()
+        assert received.header.api_version == 0
+        peer.send(received.answered_with_id(7))
+        assert (await asking).producer_id == 7
+
+
+async def test_a_cancelled_request_only_stops_waiting(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        asking = asyncio.create_task(connection.request(ASK))
+        first = await peer.inbox.get()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        asking = asyncio.create_task(connection.request(ASK))
+        second = await peer.inbox.get()
+        peer.send(first.answered_with_id(1) + second.answered_with_id(2))
+        assert (await asking).producer_id == 2
+
+
+async def test_a_request_fails_with_what_the_connection_was_closed_for(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        asking = asyncio.create_task(connection.request(ASK))
+        await peer.inbox.get()
+        peer.close()
+        with pytest.raises(ConnectionFailed, match="closed by the broker") as failed:
+            await asking
+        assert failed.value is connection.error
+
+
+async def test_a_request_that_the_broker_does_not_know_is_not_written(outcomes: Outcomes) -> None:
+    def greeting(received: Received) -> bytes:
+        offer = [ApiVersion(api_key=18, min_version=0, max_version=4)]
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=offer))
+
+    async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
+        with pytest.raises(UnsupportedVersion, match="InitProducerId"):
+            connection.call(ASK, outcomes.of("a"))
+        assert connection.in_flight == 0
+        assert not connection.closed
+
+
+async def test_an_answer_can_be_the_occasion_for_the_next_call(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.call(ASK, lambda _: connection.call(ASK, outcomes.of("second")))
+        peer.send((await peer.inbox.get()).answered_with_id(1))
+        peer.send((await peer.inbox.get()).answered_with_id(2))
+        (answer,) = await outcomes.all_of("second")
+        assert answer.producer_id == 2
+
+
+async def test_using_the_connection_is_noted(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        clock.advance(1)
+        connection.call(ASK, outcomes.of("a"))
+        assert connection.last_used == clock.time()
+        clock.advance(1)
+        peer.send((await peer.inbox.get()).answered_with_id(1))
+        await outcomes.all_of("a")
+        assert connection.last_used == clock.time()
+
+
+async def throttled(connection: Connection, peer: Peer, outcomes: Outcomes, ms: int, version: int) -> float:
+    """Have a call answered so; return until when the connection was muted then, by the handler's time."""
+    muted: list[float] = []
+    connection.call(ASK, lambda _: muted.append(connection.throttled_until), version=version)
+    answer = InitProducerIdResponse(throttle_time_ms=ms, producer_id=0, producer_epoch=0)
+    peer.send((await peer.inbox.get()).answered(answer))
+    connection.call(ASK, outcomes.of("next"))
+    peer.send((await peer.inbox.get()).answered_with_id(1))
+    await outcomes.all_of("next")
+    outcomes.by_call.clear()
+    return muted[0]
+
+
+@pytest.mark.parametrize(("version", "silence_s"), [(0, 0), (1, 2.5), (4, 2.5)])
+async def test_a_broker_that_answers_before_it_throttles_gets_its_silence(
+    broker: ScriptedBroker,
+    outcomes: Outcomes,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    silence_s: float,
+) -> None:
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        muted_until = await throttled(connection, peer, outcomes, 2500, version)
+        assert muted_until == (clock.time() + silence_s if silence_s else 0)
+        assert connection.muted == (silence_s > 0)
+
+
+async def test_an_answer_to_the_handshake_may_ask_for_silence_too() -> None:
+    def greeting(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER, throttle_time_ms=60_000))
+
+    async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
+        assert connection.muted
+
+
+async def test_the_longest_silence_asked_for_counts(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        assert not connection.muted
+        for ms in (20_000, 10_000, 0):
+            assert await throttled(connection, peer, outcomes, ms, 4) == clock.time() + 20
+
+        def muted_after(silence_s: float) -> bool:
+            clock.advance(silence_s)
+            return connection.muted
+
+        assert [muted_after(each) for each in (0, 19, 1)] == [True, True, False]
+
+
+async def test_awaited_request_is_held_back_until_the_throttle_ends(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        await throttled(connection, peer, outcomes, 200, 4)
+        asking = asyncio.create_task(connection.request(ASK))
+        await asyncio.sleep(0.1)
+        assert connection.in_flight == 0
+        peer.send((await peer.inbox.get()).answered_with_id(7))
+        assert not connection.muted
+        assert (await asking).producer_id == 7
+
+
+async def test_held_back_request_fails_when_the_connection_closes(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        await throttled(connection, peer, outcomes, 60_000, 4)
+        asking = asyncio.create_task(connection.request(ASK))
+        await asyncio.sleep(0)
+        connection.close()
+        with pytest.raises(ConnectionFailed) as closed:
+            await asking
+        assert not closed.value.written
+
+
+async def test_throttled_connection_is_idle_from_the_throttle_end(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        assert connection.idle_since == connection.last_used
+        await throttled(connection, peer, outcomes, 60_000, 4)
+        assert connection.idle_since == clock.time() + 60
+
+
+# --- closing
+
+
+async def test_close_settles_every_call_before_it_returns(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    told: list[ProducerError | None] = []
+    async with connected(broker) as (connection, _):
+        connection.on_closed = lambda _, error: told.append(error)
+        connection.call(ASK, outcomes.of("a"))
+        connection.close()
+        assert isinstance(outcomes.by_call["a"], ConnectionFailed)
+        assert "closed by this side" in str(outcomes.by_call["a"])
+        connection.close()
+        assert told == [None]
+
+
+async def test_a_closed_connection_takes_no_calls(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    cause = ConnectionFailed("for a reason")
+    async with connected(broker) as (connection, _):
+        connection.close(cause)
+        with pytest.raises(ConnectionFailed, match="is closed") as refused:
+            connection.call(ASK, outcomes.of("a"))
+        assert not refused.value.written
+        assert refused.value.__cause__ is cause
+        with pytest.raises(ConnectionFailed, match="is closed"):
+            connection.write_only(ASK)
+        with pytest.raises(ConnectionFailed, match="is closed"):
+            await connection.request(ASK)
+    assert outcomes.by_call == {}
+
+
+async def test_the_rest_of_a_chunk_is_not_read_after_closing(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.call(ASK, lambda _: connection.close())
+        connection.call(ASK, outcomes.of("b"))
+        first, second = await peer.inbox.get(), await peer.inbox.get()
+        peer.send(first.answered_with_id(1) + second.answered_with_id(2))
+        await outcomes.errors("b")
+        await connection.wait_closed()
+        assert connection.error is None
+
+
+async def test_a_retired_connection_closes_after_its_last_answer(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.call(ASK, outcomes.of("a"))
+        connection.retire()
+        assert connection.closed
+        with pytest.raises(ConnectionFailed, match="is closed"):
+            connection.call(ASK, outcomes.of("b"))
+        peer.send((await peer.inbox.get()).answered_with_id(7))
+        (answer,) = await outcomes.all_of("a")
+        assert answer.producer_id == 7
+        await connection.wait_closed()
+        await peer.gone.wait()
+
+
+async def test_retiring_an_idle_connection_closes_it(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.retire()
+        await connection.wait_closed()
+        await peer.gone.wait()
+
+
+# --- requests without an answer
+
+
+async def test_what_nobody_answers_still_goes_out_at_an_orderly_close(broker: ScriptedBroker) -> None:
+    async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
+        connection.write_only(produce(4_000_000))
+        assert connection._transport.get_write_buffer_size() > 0
+        connection.close()
+        received = await peer.inbox.get()
+        assert isinstance(received.body, ProduceRequest)
+        records = received.body.topic_data[0].partition_data[0].records
+        assert records is not None
+        assert len(records) == 4_000_000
+        await connection.wait_closed()
+
+
+async def test_a_broker_that_takes_nothing_does_not_hold_up_a_close(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "FLUSH_GRACE_S", SHORT_S)
+    async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
+        peer.freeze()
+        connection.write_only(produce(8_000_000))
+        connection.close()
+        await connection.wait_closed()
+
+
+async def test_drain_waits_until_the_broker_has_taken_it(broker: ScriptedBroker) -> None:
+    async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
+        connection.write_only(produce(4_000_000))
+        unwritten = connection._transport.get_write_buffer_size
+        assert unwritten() > connection_module.WRITE_BUFFER_BYTES
+        await connection.drain()
+        assert unwritten() < connection_module.WRITE_BUFFER_BYTES
+        await peer.inbox.get()
+
+
+async def test_drain_gives_a_broker_up_that_takes_nothing(broker: ScriptedBroker) -> None:
+    async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
+        lose_patience(connection)
+        peer.freeze()
+        connection.write_only(produce(8_000_000))
+        with pytest.raises(ConnectionFailed, match="closed before all was written"):
+            await connection.drain()
+        assert "bytes were not taken in 0.02 s" in str(connection.error)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_drain_ends_with_the_connection(ours: bool, broker: ScriptedBroker) -> None:
+    async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
+        peer.freeze()
+        connection.write_only(produce(8_000_000))
+        draining = asyncio.create_task(connection.drain())
+        await asyncio.sleep(0)
+        if ours:
+            connection.close(ConnectionFailed("enough"))
+        else:
+            peer.reset()
+        with pytest.raises(ConnectionFailed, match="closed before all was written"):
+            await draining
+
+
+async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: ScriptedBroker) -> None:
+    """Writing to it would only look as if something had been sent."""
+
+    async def dial_and_keep(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        transports.append(await dial(host, port, make_protocol))
+        return transports[0]
+
+    transports: list[asyncio.Transport] = []
+    connection = await open_connection(broker.address, settings(), dial=dial_and_keep)
+    transports[0].abort()
+    assert connection.closed
+    with pytest.raises(ConnectionFailed, match="is closed"):
+        connection.call(ASK, lambda _: None)
+    await connection.wait_closed()

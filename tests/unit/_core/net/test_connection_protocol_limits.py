@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer._core.net.connection_protocol import LOGIN_RESPONSE_BYTES, RESPONSE_BYTES, ConnectionProtocol
+from aioproducer._core.net.in_flight import LENGTH
+from aioproducer._core.protocol.api_versions import MOST_ITEMS, ApiVersion, ApiVersionsResponse
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer._core.protocol.sasl import MOST_MECHANISMS, SaslHandshakeResponse
+from aioproducer._core.protocol.schema import Request, decode, encode
+from aioproducer._core.wire.primitives import MOST_TAGS, append_unsigned_varint, read_tags
+from aioproducer.errors import ProtocolError
+from tests.unit._core.net.connection_protocol_rig import NOW, answers, made, ready
+from tests.unit._core.net.scripted import ASK
+
+
+def announce(connection: ConnectionProtocol, size: int) -> None:
+    """Let the broker announce a response of *size* bytes."""
+    _ = connection.data_to_send()
+    list(answers(connection, [LENGTH.pack(size)]))
+
+
+def test_response_before_the_login_is_small() -> None:
+    announce(made(), LOGIN_RESPONSE_BYTES)
+    with pytest.raises(ProtocolError, match="524288 are possible"):
+        announce(made(), LOGIN_RESPONSE_BYTES + 1)
+
+
+def test_response_to_a_small_request_is_small() -> None:
+    connection = ready()
+    connection.send(ASK, NOW, lambda _: None)
+    with pytest.raises(ProtocolError, match="bytes long"):
+        announce(connection, 2 * RESPONSE_BYTES)
+
+
+@pytest.mark.parametrize("request_", [MetadataRequest(topics=None), ListTransactionsRequest()])
+def test_response_about_a_whole_cluster_may_be_large(request_: Request[Any]) -> None:
+    connection = ready()
+    connection.send(request_, NOW, lambda _: None, version=0 if request_.API_KEY == 66 else 4)
+    announce(connection, 99 * 1024 * 1024)
+
+
+def test_response_grows_with_its_request() -> None:
+    connection = ready()
+    connection.send(
+        InitProducerIdRequest(transactional_id="x" * 30_000, transaction_timeout_ms=1), NOW, lambda _: None
+    )
+    announce(connection, RESPONSE_BYTES + 100_000)
+
+
+@pytest.mark.parametrize(("records", "taken"), [(20_000, True), (10, False)])
+def test_response_grows_with_records_of_its_request(records: int, taken: bool) -> None:
+    connection = ready()
+    batch = bytes(57) + LENGTH.pack(records) + bytes(100)  # compressed
+    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
+    connection.send(request, NOW, lambda _: None, version=9)
+    if taken:
+        announce(connection, RESPONSE_BYTES + records * 100)
+        return
+    with pytest.raises(ProtocolError, match="bytes long"):
+        announce(connection, RESPONSE_BYTES + 100_000)
+
+
+@pytest.mark.parametrize(("count", "taken"), [(MOST_ITEMS, True), (MOST_ITEMS + 1, False)])
+def test_number_of_apis_is_limited(count: int, taken: bool) -> None:
+    keys = [ApiVersion(api_key=1, min_version=0, max_version=1)] * count
+    data = encode(ApiVersionsResponse(error_code=0, api_keys=keys), 3)
+    if taken:
+        assert len(decode(ApiVersionsResponse, 3, data).api_keys) == count
+        return
+    with pytest.raises(ProtocolError, match=f"{count} items in .*; {MOST_ITEMS} are possible"):
+        decode(ApiVersionsResponse, 3, data)
+
+
+def test_number_of_mechanisms_is_limited() -> None:
+    data = encode(SaslHandshakeResponse(error_code=0, mechanisms=["X"] * (MOST_MECHANISMS + 1)), 1)
+    with pytest.raises(ProtocolError, match="101 items"):
+        decode(SaslHandshakeResponse, 1, data)
+
+
+def test_number_of_tagged_fields_is_limited() -> None:
+    data = bytearray()
+    append_unsigned_varint(data, MOST_TAGS + 1)
+    with pytest.raises(ProtocolError, match="1001 tagged fields"):
+        read_tags(bytes(data) + bytes(5000), 0, {}, None)

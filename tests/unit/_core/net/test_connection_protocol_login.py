@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer._core.protocol.api_versions import ApiVersionsResponse
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from aioproducer.errors import (
+    ConnectionFailed,
+    UnsupportedVersion,
+)
+from tests.unit._core.net.connection_protocol_rig import (
+    NOW,
+    TIMEOUT_S,
+    VERSION,
+    Feed,
+    answer,
+    answers,
+    call,
+    every_way,
+    logging_in,
+    made,
+    outcomes,
+    ready,
+)
+from tests.unit._core.net.scripted import ASK
+
+# --- logins
+
+
+def login(connection: ConnectionProtocol, answers: list[Any] | None = None) -> None:
+    got = [] if answers is None else answers
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW, got.append)
+
+
+def keys(frames: list[bytearray]) -> list[int]:
+    """Return which requests these are."""
+    return [frame[5] for frame in frames]
+
+
+LOGIN_KEY, ASK_KEY = SaslHandshakeRequest.API_KEY, InitProducerIdRequest.API_KEY
+WELCOME = SaslHandshakeResponse(error_code=0, mechanisms=[])
+
+
+@every_way
+def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
+    connection = logging_in()
+    assert (connection.state, connection.is_exchanging) == (ConnectionState.LOGIN, False)
+    with pytest.raises(ConnectionFailed, match=r"b:1 \(node 3\): the login is not over") as refused:
+        call(connection)
+    assert not refused.value.written
+    login(connection)
+    assert keys(connection.data_to_send()) == [LOGIN_KEY]
+    assert connection.next_timeout == NOW + TIMEOUT_S
+    (got,) = [
+        message
+        for piece in feed(answer(2, WELCOME, 1))
+        for _, message, _ in connection.receive_data(piece, NOW)
+    ]
+    assert got == WELCOME
+    assert connection.state is ConnectionState.LOGIN
+    connection.logged_in()
+    call(connection)
+    assert keys(connection.data_to_send()) == [ASK_KEY]
+
+
+def test_a_login_comes_after_the_handshake() -> None:
+    connection = made()
+    with pytest.raises(ConnectionFailed, match="the handshake is not over"):
+        login(connection)
+    connection.connection_lost(None, 0)
+    with pytest.raises(ConnectionFailed, match="the connection is closed"):
+        login(connection)
+    connection.logged_in()
+    assert connection.is_closed
+
+
+def test_one_retired_during_its_login_never_takes_requests() -> None:
+    connection = logging_in()
+    connection.retire()
+    connection.logged_in()
+    assert connection.state is ConnectionState.RETIRED
+
+
+def test_a_silent_login_ends_with_the_request_timeout() -> None:
+    connection = logging_in()
+    login(connection)
+    with pytest.raises(ConnectionFailed, match="no answer in 20 s to SaslHandshake v1"):
+        connection.handle_timeout(NOW + TIMEOUT_S)
+
+
+def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
+    connection = ready()
+    call(connection)
+    login(connection)
+    connection.hold()
+    got: list[Any] = []
+    connection.send(ASK, NOW, on_answer=got.append, version=0)
+    connection.send(ASK, NOW)  # which is not to be answered
+    call(connection)
+    login(connection)
+    assert keys(connection.data_to_send()) == [ASK_KEY, LOGIN_KEY, LOGIN_KEY]
+    assert connection.in_flight == 5
+    connection.release(NOW + 3)
+    frames = connection.data_to_send()
+    assert keys(frames) == [ASK_KEY] * 3
+    assert [frame[7] for frame in frames] == [0, VERSION, VERSION]
+    assert connection.in_flight == 5
+    stream = answer(2) + answer(3, WELCOME, 1) + answer(4, WELCOME, 1) + answer(5, version=0) + answer(7)
+    assert list(answers(connection, [stream])) == [2, 5, 7]
+    assert connection.in_flight == 0
+
+
+def test_what_was_held_back_has_the_whole_request_timeout_from_then_on() -> None:
+    connection = ready()
+    connection.hold()
+    call(connection)
+    assert connection.next_timeout == inf
+    connection.handle_timeout(NOW + 1000)
+    connection.release(NOW + 15)
+    assert connection.next_timeout == NOW + 15 + TIMEOUT_S
+
+
+def test_nothing_is_held_back_any_more_after_the_release() -> None:
+    connection = ready()
+    connection.hold()
+    connection.release(NOW)
+    assert connection.data_to_send() == []
+    call(connection)
+    assert keys(connection.data_to_send()) == [ASK_KEY]
+    connection.release(NOW)
+    assert connection.data_to_send() == []
+
+
+@pytest.mark.parametrize("unwritten", [None, 0])
+def test_what_was_held_back_when_the_connection_is_lost_was_not_written(unwritten: int | None) -> None:
+    connection = ready()
+    call(connection)
+    connection.data_to_send()
+    connection.hold()
+    call(connection)
+    connection.send(ASK, NOW)
+    assert outcomes(connection, unwritten, ConnectionFailed("lost")) == [True, False]
+    connection.release(NOW)
+    assert (connection.data_to_send(), connection.in_flight) == ([], 0)
+
+
+def test_what_the_broker_does_not_know_is_not_held_back() -> None:
+    connection = made()
+    nothing = ApiVersionsResponse(error_code=0, api_keys=[])
+    list(connection.receive_data(answer(1, nothing, 4), NOW))
+    connection.hold()
+    with pytest.raises(UnsupportedVersion, match="InitProducerId"):
+        call(connection)
+    with pytest.raises(UnsupportedVersion, match="SaslHandshake"):
+        login(connection)
+    assert connection.in_flight == 0
+
+
+def test_a_retired_connection_still_sends_what_it_held_back() -> None:
+    connection = ready()
+    login(connection)
+    connection.hold()
+    call(connection)
+    connection.retire()
+    list(connection.receive_data(answer(2, WELCOME, 1), NOW))
+    assert not connection.is_done
+    connection.release(NOW)
+    assert list(answers(connection, [answer(3)])) == [3]
+    assert connection.is_done
+
+
+def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers() -> None:
+    connection = ready()
+    connection.hold()
+    connection.send(ASK, NOW)
+    connection.retire()
+    assert (connection.in_flight, connection.is_done) == (0, False)
+    connection.release(NOW)
+    assert keys(connection.data_to_send()) == [ASK_KEY]
+    assert connection.is_done
+
+
+def test_a_login_is_no_use_of_the_connection_and_keeps_it_open_no_longer() -> None:
+    connection = ready()
+    used = connection.last_used
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 1, lambda _: None)
+    list(connection.receive_data(answer(2, WELCOME, 1), NOW + 2))
+    assert connection.last_used == used
+    call(connection, now=NOW + 3)
+    assert connection.last_used == NOW + 3
+
+
+def test_an_answer_during_a_login_is_use() -> None:
+    connection = ready()
+    call(connection, now=NOW + 1)
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 2, lambda _: None)
+    list(connection.receive_data(answer(2), NOW + 3))
+    assert connection.last_used == NOW + 3
+    list(connection.receive_data(answer(3, WELCOME, 1), NOW + 4))
+    assert connection.last_used == NOW + 3

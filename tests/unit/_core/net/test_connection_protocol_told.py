@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection_protocol import ConnectionProtocol
+from aioproducer.errors import ConnectionFailed
+from tests.unit._core.net.connection_protocol_rig import NOW, TIMEOUT_S, answer, answers, call, made, ready
+from tests.unit._core.net.scripted import settings
+
+
+def test_a_new_one_has_been_used_when_it_was_opened_and_knows_no_versions() -> None:
+    connection = ConnectionProtocol(Address("b", 1), settings(), 3, NOW)
+    assert (connection.opened_at, connection.last_used) == (NOW, NOW)
+    assert connection.versions.offered == {}
+
+
+@pytest.mark.parametrize(
+    ("node_id", "name"), [(-1, "b:1 (bootstrap)"), (0, "b:1 (node 0)"), (3, "b:1 (node 3)")]
+)
+def test_it_is_named_by_its_address_and_its_node(node_id: int, name: str) -> None:
+    assert str(ConnectionProtocol(Address("b", 1), settings(), node_id, NOW)) == name
+
+
+def test_requests_carry_the_client_id() -> None:
+    connection = ready(client_id="somebody")
+    call(connection)
+    (frame,) = connection.data_to_send()
+    assert b"\x00\x08somebody" in frame
+
+
+def test_a_refusal_says_what_the_connection_was_closed_for() -> None:
+    connection = ready()
+    connection.connection_lost(lost := ConnectionFailed("lost"), 0)
+    with pytest.raises(ConnectionFailed) as refused:
+        call(connection)
+    assert str(refused.value) == "b:1 (node 3): the connection is closed"
+    assert refused.value.__cause__ is lost
+    assert refused.value.written is False
+
+
+def test_silence_is_a_timeout_of_the_option_by_that_name() -> None:
+    connection = ready()
+    call(connection)
+    with pytest.raises(ConnectionFailed) as silent:
+        connection.handle_timeout(NOW + TIMEOUT_S)
+    assert str(silent.value.__cause__) == "request_timeout_ms"
+
+
+def test_a_call_that_was_not_written_is_told_why() -> None:
+    connection = ready()
+    call(connection)
+    ((_, error),) = connection.connection_lost(ConnectionFailed("lost"), 0)
+    assert isinstance(error, ConnectionFailed)
+    assert (str(error), error.written) == ("lost", False)
+
+
+def test_the_story_of_one_that_gets_no_answer_to_its_greeting() -> None:
+    assert made().story(NOW + 1.5) == (
+        "after 1.5 s with 1 call in flight, before the handshake was over: does this listener want TLS or SASL?"
+    )
+
+
+def test_the_story_of_one_that_gets_an_answer_to_its_greeting_only() -> None:
+    connection = ready()
+    call(connection, 2)
+    assert connection.story(NOW + 1.2345) == (
+        "after 1.23 s with 2 calls in flight, before it answered anything but the handshake: does this listener want SASL?"
+    )
+
+
+def test_the_story_of_one_that_is_lost_within_an_answer() -> None:
+    connection = ready()
+    call(connection, 2)
+    assert list(answers(connection, [answer(2) + answer(3)[:5]])) == [2]
+    assert connection.story(NOW) == "after 0 s with 1 call in flight, 5 bytes into an answer"
+
+
+def test_the_story_of_one_that_nobody_uses() -> None:
+    assert ready().story(NOW + 3) == "after 3 s with 0 calls in flight"

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioproducer._core.net import login as module
+from aioproducer._core.net.login import LOG_IN_AT_MOST_EVERY_S, LOG_IN_LATE_S
+from aioproducer._core.security.mechanism import Refused
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.net.login_rig import LIFETIME_S, Rig, now
+from tests.unit.floor_rig import settle
+
+
+class TestTheFirst:
+    @in_virtual_time
+    async def test_it_asks_for_the_mechanism_and_says_what_that_has_to_say(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await settle()
+        # no secret is in it, so it need not wait for what the broker says to the mechanism
+        assert rig.connection.take() == ["by SCRAM-SHA-256", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        assert rig.connection.take() == ["proof"]
+        await rig.connection.answer(b"verified")
+        await logging_in
+        assert rig.connection.take() == ["logged in"]
+
+    @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER", "of-the-user"])
+    @in_virtual_time
+    async def test_no_secret_is_sent_before_the_broker_takes_the_mechanism(self, name: str) -> None:
+        rig = Rig(name)
+        logging_in = rig.log_in()
+        await settle()
+        assert rig.connection.take() == [f"by {name}"]
+        await rig.connection.welcome()
+        assert rig.connection.take() == ["first"]
+        await rig.connection.answer()
+        await logging_in
+
+    @in_virtual_time
+    async def test_a_mechanism_that_the_broker_has_not_is_refused_with_those_that_it_has(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome(error_code=33)
+        with pytest.raises(AuthenticationFailed, match="it has PLAIN"):
+            await logging_in
+        rig.connection.close(ConnectionFailed("hung up"))  # nobody waits for the other answer
+        assert "logged in" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_a_refusal_has_the_words_of_the_broker(self) -> None:
+        rig = Rig("PLAIN")
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(error_code=58)
+        with pytest.raises(SaslAuthenticationFailed, match="b:1 refused the login by PLAIN: no such user"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_challenge_without_sense_ends_it(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(b"nonsense")
+        with pytest.raises(AuthenticationFailed, match="that is no challenge"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_broker_that_never_has_enough_is_left(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        while not logging_in.done():
+            await rig.connection.answer(b"challenge")
+        with pytest.raises(AuthenticationFailed, match="still wants more"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_connection_that_is_lost_says_so(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await settle()
+        rig.connection.close(ConnectionFailed("lost"))
+        with pytest.raises(ConnectionFailed, match="lost"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_without_a_lifetime_it_is_the_last(self) -> None:
+        rig = Rig()
+        await rig.logged_in(lifetime_s=0)
+        await asyncio.sleep(1e6)
+        assert rig.connection.told == []
+
+
+class TestTheNext:
+    @in_virtual_time
+    async def test_connection_is_closed_when_the_login_raises_anything(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+
+        def cancelled() -> bytes:
+            raise asyncio.CancelledError
+
+        rig.security.start = cancelled
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.closed
+        assert "(nothing to log in with yet) ended with CancelledError" in str(rig.connection.cause)
+
+    @in_virtual_time
+    async def test_it_comes_before_the_session_ends_and_not_everywhere_at_once(self) -> None:
+        began = []
+        for _ in range(20):
+            rig = Rig()
+            await rig.logged_in()
+            began.append(await rig.at_the_next_login())
+            rig.connection.close()
+        assert min(began) >= 0.85 * LIFETIME_S
+        assert max(began) <= 0.95 * LIFETIME_S
+        assert max(began) - min(began) > 1
+
+    @in_virtual_time
+    async def test_the_lifetime_counts_from_what_the_broker_may_have_taken_as_its_beginning(self) -> None:
+        """Not from when its answer has come: over a slow network it would be over by then."""
+        rig = Rig("PLAIN")
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        rig.began_at = now()
+        await asyncio.sleep(LIFETIME_S / 2)
+        await rig.connection.answer(b"", lifetime_s=LIFETIME_S)
+        await logging_in
+        rig.connection.take()
+        assert await rig.at_the_next_login() <= 0.95 * LIFETIME_S
+        rig.connection.close()
+
+    @pytest.mark.parametrize(("lifetime_s", "after_s"), [(2.0, 1.94), (3.0, 1.5), (12.0, 7.0), (100.0, 95.0)])
+    @in_virtual_time
+    async def test_of_short_sessions_enough_is_left_to_get_through_in_time(
+        self, monkeypatch: pytest.MonkeyPatch, lifetime_s: float, after_s: float
+    ) -> None:
+        monkeypatch.setattr(module, "LOG_IN_AGAIN", (0.97, 0.97))
+        rig = Rig()
+        await rig.logged_in(lifetime_s=lifetime_s)
+        assert await rig.at_the_next_login() == pytest.approx(after_s)
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_it_is_not_asked_for_more_often_than_brokers_like(self) -> None:
+        rig = Rig()
+        await rig.logged_in(lifetime_s=0.5)
+        assert await rig.at_the_next_login() >= LOG_IN_AT_MOST_EVERY_S
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_others_are_held_back_while_it_takes_several_messages(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        assert rig.connection.take() == ["proof"]
+        await rig.connection.answer(b"verified", lifetime_s=LIFETIME_S)
+        assert rig.connection.take() == ["release"]
+        await rig.at_the_next_login()  # and so on
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_others_are_held_back_where_nobody_would_hear_that_they_are_lost(self) -> None:
+        rig = Rig("PLAIN")
+        rig.connection.is_one_way = True
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by PLAIN", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer()
+        assert rig.connection.take() == ["release"]
+
+    @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER"])
+    @in_virtual_time
+    async def test_nobody_is_held_back_where_one_message_says_all(self, name: str) -> None:
+        rig = Rig(name)
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == [f"by {name}", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer()
+        assert rig.connection.take() == []
+
+    @in_virtual_time
+    async def test_refused_it_closes_the_connection_with_what_was_held_back(self) -> None:
+        """A broker that has refused us takes no records, so none may leave."""
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        await rig.connection.welcome()
+        await rig.connection.answer(error_code=58)
+        assert isinstance(rig.connection.cause, SaslAuthenticationFailed)
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_unanswered_it_closes_the_connection_soon_after_the_session_has_ended(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + LOG_IN_LATE_S)
+        assert "its session ended, and the login by SCRAM-SHA-256 was not over" in str(rig.connection.cause)
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_throttle_time_does_not_count_against_the_login(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.throttled_until = rig.began_at + LIFETIME_S + 60
+        await asyncio.sleep(LIFETIME_S + 60 + LOG_IN_LATE_S - (now() - rig.began_at) - 1)
+        assert not rig.connection.closed
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + 60 + LOG_IN_LATE_S)
+
+    @in_virtual_time
+    async def test_login_that_ends_in_time_leaves_the_connection_open(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.throttled_until = now() + 3 * LIFETIME_S
+        await asyncio.sleep(2 * LIFETIME_S)
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        await rig.connection.answer(b"")
+        await asyncio.sleep(10 * LIFETIME_S)
+        assert not rig.connection.closed
+
+    @in_virtual_time
+    async def test_who_cannot_begin_it_is_asked_again_while_the_session_lasts(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        failures = [OSError("the disk is away"), OSError("still"), OSError("still")]
+
+        def start() -> bytes:
+            if failures:
+                raise failures.pop()
+            return b"first"
+
+        rig.security.start = start
+        with caplog.at_level(logging.WARNING, module.__name__):
+            await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
+        assert rig.security.begun == 5
+        (said,) = caplog.messages
+        assert said.startswith("connection.login_delayed address=b:1 error=")
+        assert "the disk" not in said
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_who_never_can_costs_the_connection_when_the_session_ends(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+
+        def start() -> bytes:
+            raise OSError("the disk is away")
+
+        rig.security.start = start
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at <= LIFETIME_S
+        assert isinstance(rig.connection.cause, AuthenticationFailed)
+        assert rig.connection.told == []
+
+
+class TestTheEnd:
+    @in_virtual_time
+    async def test_there_is_no_login_after_that(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        rig.connection.close()
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.told == []
+
+    @in_virtual_time
+    async def test_one_that_is_under_way_is_given_up(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.close(ConnectionFailed("lost"))
+        await settle()
+        assert len(asyncio.all_tasks()) == 1
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_a_connection_that_only_waits_for_its_last_answers_logs_in_no_more(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        rig.connection.closed = True  # as `Connection.closed` is once it is retired
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.told == []
+
+
+@pytest.mark.parametrize(("keytab", "outcomes"), [((1, 2, 3), ["refused"]), (None, [])])
+@in_virtual_time
+async def test_kdc_that_refuses_a_keytab_paces_logins(keytab: object, outcomes: list[str]) -> None:
+    rig = Rig("GSSAPI")
+
+    def refused() -> bytes:
+        raise Refused("Kerberos says: Preauthentication failed")
+
+    rig.security.start = refused
+    rig.security.proof = keytab
+    with pytest.raises(AuthenticationFailed, match="Preauthentication"):
+        await rig.log_in()
+    assert rig.security.outcomes == outcomes
+
+
+@in_virtual_time
+async def test_outcome_of_each_login_paces_the_next() -> None:
+    rig = Rig("PLAIN")
+    logging_in = rig.log_in()
+    await rig.connection.welcome()
+    await rig.connection.answer(error_code=58)
+    with pytest.raises(SaslAuthenticationFailed):
+        await logging_in
+    assert rig.security.outcomes == ["refused"]

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.connection import Connection, _Protocol
+from aioproducer._core.net.connection_security import ConnectionSecurity
+from aioproducer._core.net.dial import Dial, MakeProtocol, dial
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.protocol.api_versions import ApiVersionsResponse
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from aioproducer._core.security.exchange import Exchange
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.security_settings import SecuritySettings, TlsSettings
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    ConnectionFailed,
+    ProtocolError,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.net.connection_rig import SHORT_S, connected
+from tests.unit._core.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
+
+
+async def test_open_returns_with_the_versions_of_the_broker(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        assert connection.versions.pick(InitProducerIdRequest) == InitProducerIdRequest.VERSIONS[1]
+        assert str(connection) == f"{broker.address} (node 3)"
+        assert not connection.closed
+        assert broker.greeted[0].header.client_id == "test"
+
+
+async def test_a_broker_that_is_too_old_for_our_greeting_is_asked_in_version_0() -> None:
+    def greeting(received: Received) -> bytes:
+        # KIP-511: error 35 is answered in version 0, whatever was asked
+        asked = received._replace(header=received.header._replace(api_version=0))
+        error_code = 35 if received.header.api_version else 0
+        return asked.answered(ApiVersionsResponse(error_code=error_code, api_keys=OFFER))
+
+    async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
+        assert [each.header.api_version for each in broker.greeted] == [4, 0]
+        assert connection.versions.pick(InitProducerIdRequest) == InitProducerIdRequest.VERSIONS[1]
+
+
+async def test_a_refused_connection_says_where_and_why() -> None:
+    async def refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        raise ConnectionRefusedError(111, "nobody there")
+
+    with pytest.raises(
+        ConnectionFailed, match=r"b:1 \(bootstrap\): cannot connect: .* nobody there"
+    ) as failed:
+        await open_connection(Address("b", 1), settings(), dial=refuse)
+    assert not failed.value.written
+    assert isinstance(failed.value.__cause__, ConnectionRefusedError)
+
+
+@pytest.mark.parametrize("error", [TypeError("a NUL"), RuntimeError("no threads"), asyncio.CancelledError()])
+async def test_dial_that_raises_anything_is_a_failed_connection(error: BaseException) -> None:
+    async def fail(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        raise error
+
+    told = rf"b:1 \(bootstrap\): cannot connect: {type(error).__name__}, which is the cause"
+    with pytest.raises(ConnectionFailed, match=told) as failed:
+        await open_connection(Address("b", 1), settings(), dial=fail)
+    assert failed.value.__cause__ is error
+
+
+async def test_login_that_raises_anything_is_a_failed_connection(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(_: Connection) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Connection, "shake_hands", cancelled)
+    with pytest.raises(ConnectionFailed, match="the handshake ended with CancelledError"):
+        await open_connection(broker.address, settings())
+    await (await broker.accepted.get()).gone.wait()
+
+
+async def test_dialling_ends_with_the_setup_timeout() -> None:
+    async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    with pytest.raises(ConnectionFailed, match="nothing answered in time"):
+        await open_connection(Address("b", 1), settings(setup_timeout_s=SHORT_S), dial=hang)
+
+
+@pytest.mark.parametrize(("node_id", "lines"), [(-1, 1), (5, 0)])
+@in_virtual_time
+async def test_a_bootstrap_address_that_is_silent_may_be_the_wrong_port(
+    caplog: pytest.LogCaptureFixture, node_id: int, lines: int
+) -> None:
+    async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    for setup_timeout_s in (1.9, 10):
+        with pytest.raises(ConnectionFailed, match="nothing answered in time"):
+            await open_connection(
+                Address("b", 1), settings(setup_timeout_s=setup_timeout_s), dial=hang, node_id=node_id
+            )
+    await asyncio.sleep(10)
+    told = [each.getMessage() for each in caplog.records]
+    assert len(told) == lines
+    assert all(each.startswith('connection.silent broker="b:1 (bootstrap)" for_s=2 hint=') for each in told)
+
+
+async def test_an_address_from_a_broker_can_be_anything() -> None:
+    with pytest.raises(ConnectionFailed, match="there is no port 70000"):
+        await open_connection(Address("127.0.0.1", 70_000), settings())
+
+
+async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker: ScriptedBroker) -> None:
+    async def dial_and_lose(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        transport = await dial(host, port, make_protocol)
+        transport.abort()
+        protocol = transport.get_protocol()
+        assert isinstance(protocol, _Protocol)
+        await protocol.connection.wait_closed()
+        return transport
+
+    with pytest.raises(ConnectionFailed, match=r"lost after .* before the handshake was over"):
+        await open_connection(broker.address, settings(), dial=dial_and_lose)
+    assert broker.greeted == []
+
+
+async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() -> None:
+    async with ScriptedBroker(stay_silent) as broker:
+        deadline = asyncio.get_running_loop().time() + SHORT_S
+        with pytest.raises(
+            ConnectionFailed, match=r"connected, but the handshake did not finish within 0\.0"
+        ):
+            await open_connection(broker.address, settings(), deadline=deadline)
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_the_request_timeout_holds_in_the_handshake_too() -> None:
+    async with ScriptedBroker(stay_silent) as broker:
+        with pytest.raises(ConnectionFailed, match=r"no answer in 0\.02 s to ApiVersions v4"):
+            await open_connection(broker.address, settings(request_timeout_s=SHORT_S))
+
+
+async def test_a_listener_that_hangs_up_on_the_greeting_may_want_tls() -> None:
+    async with ScriptedBroker(hang_up) as broker:
+        with pytest.raises(ConnectionFailed, match=r"closed by the broker .* want TLS or SASL"):
+            await open_connection(broker.address, settings())
+
+
+@pytest.mark.parametrize(
+    ("greeting", "complaint"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS alert"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP response"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "ApiVersionsResponse v4"),
+    ],
+)
+async def test_something_else_than_a_broker_is_recognised(greeting: bytes, complaint: str) -> None:
+    async with ScriptedBroker(lambda _: greeting) as broker:
+        with pytest.raises(ProtocolError, match=complaint) as failed:
+            await open_connection(broker.address, settings())
+        assert str(failed.value).startswith(f"{broker.address} (bootstrap): ")
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_a_broker_that_refuses_the_handshake_is_hung_up_on() -> None:
+    def refuse(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=31, api_keys=[]))
+
+    async with ScriptedBroker(refuse) as broker:
+        with pytest.raises(ClusterAuthorizationFailed):
+            await open_connection(broker.address, settings())
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_a_greeting_with_garbage_behind_it_fails_the_opening() -> None:
+    def greeting(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER)) + b"junk"
+
+    async with ScriptedBroker(greeting) as broker:
+        with pytest.raises(ProtocolError, match="b'junk'"):
+            await open_connection(broker.address, settings())
+
+
+async def test_cancelling_open_leaves_nothing_however_far_it_got() -> None:
+    async with ScriptedBroker() as broker:
+        for steps in range(25):
+            opening = asyncio.create_task(open_connection(broker.address, settings()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if opening.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await opening
+            else:
+                connection = await opening
+                connection.close()
+                await connection.wait_closed()
+
+
+class FakeSecurity(ConnectionSecurity):
+    """Logs in as the test says."""
+
+    def __init__(self, start: Callable[[Connection], Awaitable[None]]) -> None:
+        super().__init__(SecuritySettings(), backoff=Backoff(1, 1))
+        self._start = start
+        self.refusal: AuthenticationFailed | None = None
+
+    @property
+    def logs_in(self) -> bool:
+        return True
+
+    async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
+        protocol = make_protocol()
+        assert isinstance(protocol, _Protocol)
+        self.connection = protocol.connection
+        await dial(*address, lambda: protocol)
+
+    def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
+        return self.refusal
+
+    def exchange(self, address: Address) -> Exchange:
+        start, connection = self._start, self.connection
+
+        class Mechanism:
+            name = "PLAIN"
+
+            async def start(self, _: object) -> bytes:
+                await start(connection)
+                return b"first"
+
+            def respond(self, _: bytes) -> bytes:
+                return b""
+
+        return Exchange(Mechanism(), Broker(*address))
+
+
+async def login_answered(broker: ScriptedBroker, *, error_code: int = 0) -> None:
+    """Answer the two requests of a login."""
+    peer = await broker.accepted.get()
+    handshake = await peer.inbox.get()
+    peer.send(handshake.answered(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])))
+    authenticate = await peer.inbox.get()
+    peer.send(
+        authenticate.answered(
+            SaslAuthenticateResponse(error_code=error_code, error_message=None, auth_bytes=b"")
+        )
+    )
+    if error_code:
+        peer.close()
+
+
+async def at_once(_: Connection) -> None:
+    """Have a first message."""
+
+
+class TestLogin:
+    async def test_it_takes_requests_when_the_login_is_over(self, broker: ScriptedBroker) -> None:
+        answering = asyncio.create_task(login_answered(broker))
+        connection = await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+        assert not connection.closed
+        await answering
+        connection.close()
+        await connection.wait_closed()
+
+    async def test_refused_it_is_closed(self, broker: ScriptedBroker) -> None:
+        """The refusal is told, though the broker hangs up in the same moment."""
+        answering = asyncio.create_task(login_answered(broker, error_code=58))
+        with pytest.raises(AuthenticationFailed, match="refused the login by PLAIN"):
+            await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+        await answering
+
+    async def test_unanswered_it_is_given_up_at_the_deadline(self, broker: ScriptedBroker) -> None:
+        deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
+        with pytest.raises(ConnectionFailed, match=r"the login by PLAIN did not finish within 0"):
+            await open_connection(
+                broker.address, settings(), security=FakeSecurity(at_once), deadline=deadline
+            )
+        await (await broker.accepted.get()).gone.wait()
+
+    async def test_whoever_has_nothing_to_log_in_with_in_time_is_named(self, broker: ScriptedBroker) -> None:
+        async def hang(_: Connection) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
+        with pytest.raises(
+            ConnectionFailed,
+            match=r"the login by PLAIN \(nothing to log in with yet\) did not finish within 0",
+        ):
+            await open_connection(broker.address, settings(), security=FakeSecurity(hang), deadline=deadline)
+
+    async def test_a_tls_handshake_that_nobody_answers_is_named(self) -> None:
+        context = ssl.create_default_context()
+        tls = ConnectionSecurity(SecuritySettings(TlsSettings(context=context), None), backoff=Backoff(1, 1))
+        async with ScriptedBroker(stay_silent) as broker:
+            deadline = asyncio.get_running_loop().time() + 25 * SHORT_S
+            with pytest.raises(
+                ConnectionFailed, match="connected, but the TLS handshake did not finish within"
+            ):
+                await open_connection(broker.address, settings(), security=tls, deadline=deadline)
+
+    async def test_lost_while_its_first_message_is_fetched_it_says_what_for(
+        self, broker: ScriptedBroker
+    ) -> None:
+        """Such as for a certificate that the broker did not accept: TLS 1.3 tells late."""
+
+        async def lose(connection: Connection) -> None:
+            security.refusal = AuthenticationFailed("we are not accepted")
+            (await broker.accepted.get()).reset()
+            await connection.wait_closed()
+
+        security = FakeSecurity(lose)
+        with pytest.raises(AuthenticationFailed, match="we are not accepted"):
+            await open_connection(broker.address, settings(), security=security)
+
+    async def test_cancelling_leaves_nothing_however_far_it_got(self) -> None:
+        async with ScriptedBroker() as broker:
+            for steps in range(0, 40, 2):
+                answering = asyncio.create_task(login_answered(broker))
+                opening = asyncio.create_task(
+                    open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+                )
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if opening.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await opening
+                else:
+                    connection = await opening
+                    connection.close()
+                    await connection.wait_closed()
+                answering.cancel()
+                await asyncio.wait([answering])

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from aioproducer._core.protocol.schema import Message, decode
+from aioproducer.errors import ProtocolError
+from tests.unit._core.protocol.golden import check
+
+MECHANISM = SaslHandshakeRequest(mechanism="PLAIN")
+OFFERED = SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN"])
+LOGIN = SaslAuthenticateRequest(auth_bytes=b"\0u\0p")
+WELCOME = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=9)
+REFUSED = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "wire"),
+    [
+        (MECHANISM, 0, "0005 504c41494e"),
+        (MECHANISM, 1, "0005 504c41494e"),
+        (OFFERED, 1, "0021 00000001 0005 504c41494e"),
+        (LOGIN, 0, "00000004 00750070"),
+        (LOGIN, 1, "00000004 00750070"),
+        (LOGIN, 2, "05 00750070 00"),
+        (WELCOME, 1, "0000 ffff 00000000 0000000000000009"),
+        (WELCOME, 2, "0000 00 01 0000000000000009 00"),
+        (REFUSED, 0, "003a 0002 6e6f 00000000"),
+    ],
+)
+def test_a_message_has_the_form_of_its_version(message: Message, version: int, wire: str) -> None:
+    check(message, version, wire)
+
+
+@pytest.mark.parametrize(("version", "wire"), [(1, "0000 ffff ffffffff"), (2, "0000 00 00")])
+def test_an_answer_without_bytes_is_no_answer(version: int, wire: str) -> None:
+    with pytest.raises(ProtocolError, match="SaslAuthenticateResponse"):
+        decode(SaslAuthenticateResponse, version, bytes.fromhex(wire))

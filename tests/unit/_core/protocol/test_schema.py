@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.protocol import schema
+from aioproducer._core.protocol.fields import field
+from aioproducer._core.protocol.schema import (
+    Message,
+    Request,
+    decode,
+    decode_start,
+    encode,
+    message,
+    written_by_hand,
+)
+from aioproducer._core.protocol.types import INT16, STRING
+from aioproducer._core.wire.primitives import Writer
+from aioproducer.errors import ProtocolError
+
+
+@message(api_key=99, versions=(1, 3), flexible_from=2)
+class EchoResponse(Message):
+    """What was said."""
+
+    text: str = field(STRING)
+
+
+@message(api_key=99, versions=(1, 3), flexible_from=2)
+class EchoRequest(Request[EchoResponse]):
+    """Say it."""
+
+    text: str = field(STRING)
+    times: int = field(INT16, since=3, default=1)
+
+
+def test_a_message_knows_its_api_and_versions_and_a_request_its_response() -> None:
+    assert (EchoRequest.API_KEY, EchoRequest.VERSIONS, EchoRequest.FLEXIBLE_FROM) == (99, (1, 3), 2)
+    assert EchoRequest.RESPONSE is EchoResponse
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"), [(1, b"\0\2hi"), (2, b"\3hi\0"), (3, b"\3hi\0\1\0")], ids=["v1", "v2", "v3"]
+)
+def test_each_version_has_its_own_form(version: int, wire: bytes) -> None:
+    request = EchoRequest(text="hi")
+    assert encode(request, version) == wire
+    assert decode(EchoRequest, version, wire) == request
+
+
+def test_a_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    @message(api_key=97, versions=(1, 3), flexible_from=2)
+    class Unseen(Message):
+        """One that nobody has written or read before."""
+
+        text: str = field(STRING)
+
+    wires = {1: b"\0\2hi", 2: b"\3hi\0", 3: b"\3hi\0"}
+    for _ in range(2):
+        for version, wire in wires.items():
+            assert encode(Unseen(text="hi"), version) == wire
+            assert decode(Unseen, version, wire) == Unseen(text="hi")
+        for compiling in ("struct_writer", "struct_reader"):
+            monkeypatch.setattr(schema, compiling, lambda *_, **__: pytest.fail("it is there"))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_bytes_like_is_read(kind: type[bytes]) -> None:
+    assert decode(EchoRequest, 2, kind(b"\3hi\0")).text == "hi"
+
+
+def test_what_is_left_over_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes are left over"):
+        decode(EchoRequest, 1, b"\0\2hi\0\0")
+
+
+def test_what_is_left_over_can_be_left_alone() -> None:
+    assert decode_start(EchoRequest, 2, b"\3hi\0") == (EchoRequest(text="hi"), 0)
+    assert decode_start(EchoRequest, 2, b"\3hi\0\3ho") == (EchoRequest(text="hi"), 3)
+    assert decode_start(EchoRequest, 1, b"header\0\2hi", 6) == (EchoRequest(text="hi"), 0)
+
+
+def test_a_protocol_error_names_the_message_and_its_version() -> None:
+    with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes expected at byte 2, 1 left"):
+        decode(EchoRequest, 1, b"\0\2h")
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_a_version_that_a_message_does_not_have_is_our_bug(version: int) -> None:
+    with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
+        encode(EchoRequest(text="hi"), version)
+    with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
+        decode(EchoRequest, version, b"\0\2hi")
+
+
+def test_from_a_version_on_a_message_may_be_written_by_hand() -> None:
+    @message(api_key=77, versions=(1, 2), flexible_from=9)
+    class Shout(Message):
+        text: str = field(STRING)
+
+    @written_by_hand(Shout, since=2)
+    def _writer(compiled: Writer, version: int) -> Writer:
+        def write(buf: bytearray, shout: Shout) -> None:
+            buf += b"%d" % version
+            compiled(buf, shout)
+
+        return write
+
+    for version, wire in ((1, b"\0\2hi"), (2, b"2\0\2hi")):
+        assert encode(Shout(text="hi"), version) == wire

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer.errors import UnsupportedVersion
+
+
+@pytest.mark.parametrize(
+    ("offered", "picked"),
+    [((0, 13), 13), ((3, 8), 8), ((12, 20), 13), ((0, 3), 3)],
+)
+def test_the_highest_version_that_both_know_is_picked(offered: tuple[int, int], picked: int) -> None:
+    table = ApiVersionTable({0: offered})
+    assert [table.pick(ProduceRequest) for _ in range(2)] == [picked, picked]
+
+
+def test_a_cap_holds_one_api_down() -> None:
+    table = ApiVersionTable({0: (0, 13), 22: (0, 5)}, caps={0: 7, 22: 99})
+    assert table.pick(ProduceRequest) == 7
+    assert table.pick(InitProducerIdRequest) == 5
+
+
+def test_a_cap_holds_none_up() -> None:
+    assert ApiVersionTable({0: (0, 99)}, caps={0: 99}).pick(ProduceRequest) == 13
+
+
+@pytest.mark.parametrize(
+    ("offered", "offer"),
+    [
+        ({0: (0, 2)}, "the broker offers versions 0 to 2"),
+        ({0: (14, 15)}, "the broker offers versions 14 to 15"),
+        ({}, "the broker does not offer it"),
+    ],
+)
+def test_no_common_version_says_what_is_offered_and_what_is_needed(
+    offered: dict[int, tuple[int, int]], offer: str
+) -> None:
+    with pytest.raises(UnsupportedVersion) as caught:
+        ApiVersionTable(offered).pick(ProduceRequest)
+    assert str(caught.value) == (
+        f"Produce (API 0): {offer}, this client needs one of 3 to 13; it works with Kafka 0.11 and later"
+    )
+
+
+def test_a_cap_below_what_is_possible_is_no_version() -> None:
+    with pytest.raises(UnsupportedVersion, match="Produce"):
+        ApiVersionTable({0: (0, 13)}, caps={0: 2}).pick(ProduceRequest)
+
+
+@pytest.mark.parametrize(("at_most", "picked"), [(None, 13), (99, 13), (13, 13), (11, 11), (3, 3)])
+def test_one_call_may_want_no_later_version_than_this(at_most: int | None, picked: int) -> None:
+    table = ApiVersionTable({0: (0, 13)})
+    assert [table.pick(ProduceRequest, at_most=at_most) for _ in range(2)] == [picked, picked]
+    assert table.pick(ProduceRequest) == 13
+
+
+@pytest.mark.parametrize(("offered", "at_most"), [((0, 13), 2), ((12, 13), 11)])
+def test_no_version_that_is_early_enough_is_no_version(offered: tuple[int, int], at_most: int) -> None:
+    lowest, highest = offered
+    with pytest.raises(
+        UnsupportedVersion, match=f"Produce.*the broker offers versions {lowest} to {highest},"
+    ):
+        ApiVersionTable({0: offered}).pick(ProduceRequest, at_most=at_most)
+
+
+def test_features_are_none_unless_the_broker_told_some() -> None:
+    table = ApiVersionTable({})
+    assert (table.finalized_features, table.finalized_features_epoch) == ({}, -1)
+    table = ApiVersionTable({}, finalized_features={"transaction.version": 2}, finalized_features_epoch=7)
+    assert (table.finalized_features, table.finalized_features_epoch) == ({"transaction.version": 2}, 7)
+
+
+def test_what_the_broker_offers_can_be_seen() -> None:
+    assert ApiVersionTable({0: (0, 13)}).offered == {0: (0, 13)}

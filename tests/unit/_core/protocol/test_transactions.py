@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.protocol.schema import encode
+from aioproducer._core.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tests.unit._core.protocol.golden import check
+
+ADD_PARTITIONS = AddPartitionsToTxnRequest(
+    v3_and_below_transactional_id="t",
+    v3_and_below_producer_id=5,
+    v3_and_below_producer_epoch=2,
+    v3_and_below_topics=[AddPartitionsToTxnTopic(name="o", partitions=(0, 3))],
+)
+PARTITIONS_ADDED = AddPartitionsToTxnResponse(
+    throttle_time_ms=1,
+    results_by_topic_v3_and_below=[
+        AddPartitionsToTxnTopicResult(
+            name="o",
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=3, partition_error_code=51)
+            ],
+        )
+    ],
+)
+COMMIT_OFFSETS = TxnOffsetCommitRequest(
+    transactional_id="t",
+    group_id="g",
+    producer_id=5,
+    producer_epoch=2,
+    topics=[
+        TxnOffsetCommitRequestTopic(
+            name="o",
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=3, committed_offset=9, committed_metadata=None
+                )
+            ],
+        )
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "0001 74 0000000000000005 0002 00000001 0001 6f 00000002 00000000 00000003"),
+        (3, "02 74 0000000000000005 0002 02 02 6f 03 00000000 00000003 00 00"),
+    ],
+)
+def test_partitions_are_added_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(ADD_PARTITIONS, version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "00000001 00000001 0001 6f 00000001 00000003 0033"),
+        (3, "00000001 02 02 6f 02 00000003 0033 00 00 00"),
+    ],
+)
+def test_whether_partitions_were_added_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(PARTITIONS_ADDED, version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "0001 74 0000000000000005 0002 0001 67"),
+        (3, "02 74 0000000000000005 0002 02 67 00"),
+        (4, "02 74 0000000000000005 0002 02 67 00"),
+    ],
+)
+def test_a_group_is_added_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(
+        AddOffsetsToTxnRequest(transactional_id="t", producer_id=5, producer_epoch=2, group_id="g"),
+        version,
+        wire,
+    )
+
+
+@pytest.mark.parametrize(("version", "wire"), [(0, "00000001 0033"), (3, "00000001 0033 00")])
+def test_whether_a_group_was_added_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(AddOffsetsToTxnResponse(throttle_time_ms=1, error_code=51), version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (
+            0,
+            "0001 74 0001 67 0000000000000005 0002 00000001 0001 6f 00000001 00000003 0000000000000009 ffff",
+        ),
+        (
+            2,
+            (
+                "0001 74 0001 67 0000000000000005 0002 00000001 0001 6f 00000001 00000003 0000000000000009"
+                " ffffffff ffff"
+            ),
+        ),
+        (
+            3,
+            (
+                "02 74 02 67 0000000000000005 0002 ffffffff 01 00 02 02 6f 02 00000003 0000000000000009"
+                " ffffffff 00 00 00 00"
+            ),
+        ),
+    ],
+)
+def test_offsets_are_committed_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(COMMIT_OFFSETS, version, wire)
+
+
+def test_a_version_that_cannot_say_whose_the_offsets_are_must_not_be_told() -> None:
+    asked = TxnOffsetCommitRequest(
+        transactional_id="t", group_id="g", producer_id=5, producer_epoch=2, member_id="m", topics=[]
+    )
+    with pytest.raises(ValueError, match="version 2 has no member_id, which is 'm'"):
+        encode(asked, 2)
+    check(asked, 5, "02 74 02 67 0000000000000005 0002 ffffffff 02 6d 00 01 00")
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "00000001 00000001 0001 6f 00000001 00000003 0019"),
+        (3, "00000001 02 02 6f 02 00000003 0019 00 00 00"),
+    ],
+)
+def test_whether_offsets_were_taken_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+    partitions = [TxnOffsetCommitResponsePartition(partition_index=3, error_code=25)]
+    topics = [TxnOffsetCommitResponseTopic(name="o", partitions=partitions)]
+    check(TxnOffsetCommitResponse(throttle_time_ms=1, topics=topics), version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "0001 74 0000000000000005 0002 01"),
+        (3, "02 74 0000000000000005 0002 01 00"),
+        (5, "02 74 0000000000000005 0002 01 00"),
+    ],
+)
+def test_a_transaction_ends_in_the_form_of_the_version(version: int, wire: str) -> None:
+    check(EndTxnRequest(transactional_id="t", producer_id=5, producer_epoch=2, committed=True), version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "00000001 0000"),
+        (4, "00000001 0000 00"),
+        (5, "00000001 0000 0000000000000005 0003 00"),
+    ],
+)
+def test_the_next_epoch_is_told_from_v5_on(version: int, wire: str) -> None:
+    check(EndTxnResponse(throttle_time_ms=1, producer_id=5, producer_epoch=3), version, wire)

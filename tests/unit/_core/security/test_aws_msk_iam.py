@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam, BotocoreCredentials, presigned
+from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.secret import Secret
+from tests.unit._core.security.conversation import reply, settled
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HOST = "b-1.lab.abc123.c2.kafka.eu-west-1.amazonaws.com"
+
+
+def login(*, region: str | None = None, token: str | None = None) -> AwsMskIam:
+    found = AwsCredentials("AKID", Secret("hunter2"), Secret(token) if token else None, region)
+    return AwsMskIam(lambda: found, lambda: NOW)
+
+
+async def payload(mechanism: AwsMskIam, host: str) -> dict[str, str]:
+    parsed: dict[str, str] = json.loads(await settled(mechanism.start(Broker(host, 9098))))
+    return parsed
+
+
+@pytest.mark.parametrize("token", [None, "session"])
+async def test_the_login_is_a_signed_request(token: str | None) -> None:
+    said = await payload(login(token=token), HOST)
+    assert said.pop("user-agent").startswith("aioproducer/")
+    assert said.pop("version") == "2020_10_22"
+    assert said.pop("host") == HOST
+    assert said == {
+        name.lower(): value
+        for name, value in presigned(
+            host=HOST,
+            service="kafka-cluster",
+            region="eu-west-1",
+            parameters={"Action": "kafka-cluster:Connect"},
+            access_key="AKID",
+            secret_key="hunter2",
+            session_token=token,
+            now=NOW,
+            expires_s=900,
+        ).items()
+    }
+    assert set(said) >= {"action", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires"}
+    assert "hunter2" not in str(said)
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        (HOST, "eu-west-1"),
+        (f"{HOST}.", "eu-west-1"),
+        ("boot-abc.c1.kafka-serverless.us-gov-east-1.amazonaws.com", "us-gov-east-1"),
+        ("b-1.x.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("broker.example", "af-south-1"),
+    ],
+)
+async def test_the_region_is_in_the_name_or_configured(host: str, region: str) -> None:
+    said = await payload(login(region="af-south-1"), host)
+    assert said["x-amz-credential"] == f"AKID/20260102/{region}/kafka-cluster/aws4_request"
+
+
+async def test_without_a_region_there_is_no_signature() -> None:
+    with pytest.raises(Refused, match="set AWS_REGION"):
+        await payload(login(), "broker.example")
+
+
+async def test_silence_is_a_refusal() -> None:
+    mechanism = login()
+    await payload(mechanism, HOST)
+    with pytest.raises(Refused, match="did not accept the signature"):
+        await reply(mechanism, b"")
+    assert not mechanism.complete
+
+
+async def test_an_answer_is_a_welcome_and_there_is_one() -> None:
+    mechanism = login()
+    await payload(mechanism, HOST)
+    assert await reply(mechanism, b'{"version":"2020_10_22","request-id":"x"}') == b""
+    assert mechanism.complete
+    with pytest.raises(Refused):
+        await reply(mechanism, b"{}")
+
+
+class BotoCoreError(Exception):
+    pass
+
+
+class FakeSession:
+    """Has what we use of a botocore session."""
+
+    def __init__(self, found: object, region: str | None) -> None:
+        self.found = found
+        self.region = region
+
+    def get_credentials(self) -> Any:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def get_config_variable(self, name: str) -> str | None:
+        assert name == "region"
+        return self.region
+
+
+def botocore(monkeypatch: pytest.MonkeyPatch, found: object, region: str | None = None) -> None:
+    """Stand in for the package; it keeps one session, which renews what expires."""
+    sessions = iter([FakeSession(found, region)])
+    package, session, exceptions = (ModuleType(f"botocore{part}") for part in ("", ".session", ".exceptions"))
+    vars(session)["Session"] = lambda: next(sessions)
+    vars(exceptions)["BotoCoreError"] = BotoCoreError
+    for module in package, session, exceptions:
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def test_botocore_is_asked_each_time_by_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = SimpleNamespace(access_key="AKID", secret_key="hunter2", token="session")
+    botocore(monkeypatch, SimpleNamespace(get_frozen_credentials=lambda: frozen), "eu-west-1")
+    credentials = BotocoreCredentials()
+    assert credentials() == AwsCredentials("AKID", Secret("hunter2"), Secret("session"), "eu-west-1")
+    frozen.secret_key, frozen.token = "hunter3", None
+    assert credentials() == AwsCredentials("AKID", Secret("hunter3"), None, "eu-west-1")
+
+
+def test_the_region_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "af-south-1")
+    frozen = SimpleNamespace(access_key="AKID", secret_key="hunter2", token=None)
+    botocore(monkeypatch, SimpleNamespace(get_frozen_credentials=lambda: frozen))
+    assert BotocoreCredentials()().region == "af-south-1"
+
+
+def test_where_there_are_none_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    botocore(monkeypatch, None)
+    with pytest.raises(Refused, match="finds no AWS credentials: set AWS_PROFILE"):
+        BotocoreCredentials()()
+
+
+def test_what_botocore_raises_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    botocore(monkeypatch, BotoCoreError("hunter2"))
+    with pytest.raises(Refused, match=r"^botocore has no AWS credentials: BotoCoreError$"):
+        BotocoreCredentials()()

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import pytest
+
+from aioproducer._core.security.exchange import LONGEST_MESSAGE, MOST_ROUNDS, Exchange
+from aioproducer._core.security.mechanism import Refused
+from aioproducer._core.security.plain import Plain
+from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.secret import SecretBytes
+from aioproducer.errors import (
+    AuthenticationFailed,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from tests.unit._core.security.conversation import BROKER, ScramServer, credentials
+
+
+class Script:
+    """A mechanism that says what it is told to; without `complete`, as users may write them."""
+
+    name = "MINE"
+
+    def __init__(self, *messages: object) -> None:
+        self.messages = list(messages)
+        self.heard: list[object] = []
+
+    def start(self, broker: object) -> bytes | Awaitable[bytes]:
+        return self.respond(broker)
+
+    def respond(self, challenge: object) -> bytes | Awaitable[bytes]:
+        self.heard.append(challenge)
+        message = self.messages.pop(0)
+        if isinstance(message, Exception):
+            raise message
+        return message  # type: ignore[return-value]
+
+
+class Whole(Script):
+    complete = False
+
+
+async def later(message: bytes) -> bytes:
+    return message
+
+
+def taken(message: SecretBytes | None) -> bytes:
+    assert message is not None
+    return message.take()
+
+
+async def test_plain_is_one_message() -> None:
+    exchange = Exchange(Plain(credentials()), BROKER)
+    assert taken(await exchange.start()) == b"\0user\0pencil"
+    assert await exchange.answer(b"") is None
+
+
+async def test_scram_is_two() -> None:
+    server = ScramServer("sha256", b"pencil")
+    exchange = Exchange(Scram("SCRAM-SHA-256", credentials()), BROKER)
+    proof = await exchange.answer(server.challenge(taken(await exchange.start())))
+    verdict = server.verdict(taken(proof))
+    assert verdict is not None
+    assert await exchange.answer(verdict) is None
+
+
+async def test_scram_without_a_proof_of_the_brokers_is_no_login() -> None:
+    exchange = Exchange(Scram("SCRAM-SHA-256", credentials()), BROKER)
+    await exchange.start()
+    with pytest.raises(AuthenticationFailed, match="makes no sense"):
+        await exchange.answer(b"")
+
+
+async def test_a_users_own_may_be_sync_or_async() -> None:
+    mechanism = Script(later(b"1"), b"2", later(b"3"))
+    exchange = Exchange(mechanism, BROKER)
+    assert taken(await exchange.start()) == b"1"
+    assert taken(await exchange.answer(b"a")) == b"2"
+    assert taken(await exchange.answer(b"b")) == b"3"
+    assert await exchange.answer(b"") is None
+    assert mechanism.heard == [BROKER, b"a", b"b"]
+
+
+async def test_a_users_own_is_over_when_it_has_nothing_to_say() -> None:
+    exchange = Exchange(Script(b"1", b""), BROKER)
+    await exchange.start()
+    assert await exchange.answer(b"welcome") is None
+
+
+async def test_one_that_says_when_it_is_complete_may_send_nothing_before() -> None:
+    mechanism = Whole(b"1", b"", b"2", b"")
+    exchange = Exchange(mechanism, BROKER)
+    await exchange.start()
+    assert taken(await exchange.answer(b"a")) == b""
+    assert taken(await exchange.answer(b"")) == b"2"
+    mechanism.complete = True
+    assert await exchange.answer(b"") is None
+
+
+@pytest.mark.parametrize("messages", [[Refused("no ticket")], [AuthenticationFailed("no ticket")]])
+async def test_what_goes_wrong_names_broker_and_mechanism(messages: list[object]) -> None:
+    with pytest.raises(AuthenticationFailed) as raised:
+        await Exchange(Script(*messages), BROKER).start()
+    assert str(raised.value) == "no login by MINE at broker.example:9093: no ticket"
+    assert (raised.value.broker, raised.value.mechanism) == ("broker.example:9093", "MINE")
+
+
+async def test_the_text_of_what_users_raise_is_the_cause_only() -> None:
+    with pytest.raises(AuthenticationFailed, match=r": it raised ValueError, which is the cause$") as raised:
+        await Exchange(Script(ValueError("hunter2")), BROKER).start()
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+async def test_a_message_is_bytes() -> None:
+    with pytest.raises(AuthenticationFailed, match="returned str; it has to return bytes"):
+        await Exchange(Script("text"), BROKER).start()
+
+
+async def test_a_broker_cannot_ask_for_ever() -> None:
+    exchange = Exchange(Whole(*[b"x"] * 100), BROKER)
+    await exchange.start()
+    for _ in range(MOST_ROUNDS):
+        await exchange.answer(b"more")
+    with pytest.raises(AuthenticationFailed, match="still wants more"):
+        await exchange.answer(b"more")
+
+
+async def test_a_challenge_has_a_length_that_can_be_meant() -> None:
+    exchange = Exchange(Whole(b"x"), BROKER)
+    await exchange.start()
+    with pytest.raises(AuthenticationFailed, match="challenge of 1,048,577 bytes"):
+        await exchange.answer(bytes(LONGEST_MESSAGE + 1))
+
+
+def test_a_refusal_has_the_brokers_own_words_and_what_to_do() -> None:
+    error = Exchange(Plain(credentials()), BROKER).refused(58, "Invalid username or password")
+    assert isinstance(error, SaslAuthenticationFailed)
+    assert str(error) == (
+        "broker.example:9093 refused the login by PLAIN: Invalid username or password; "
+        "check user name and password, and whether the listener knows this user"
+    )
+    assert (error.broker, error.mechanism, error.fatal) == ("broker.example:9093", "PLAIN", False)
+
+
+def test_a_mechanism_that_knows_more_has_it_told() -> None:
+    mechanism = Script()
+    mechanism.detail = "invalid_token"  # type: ignore[attr-defined]
+    error = Exchange(mechanism, BROKER).refused(58, None)
+    assert str(error) == (
+        "broker.example:9093 refused the login by MINE (invalid_token); check the credentials"
+    )
+    said = str(Exchange(mechanism, BROKER).refused(58, '{"status":"invalid_token"}'))
+    assert said.count("invalid_token") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "offered", "text", "cause"),
+    [
+        (
+            33,
+            ["PLAIN", "GSSAPI"],
+            "it has PLAIN, GSSAPI: set sasl_mechanism to one of them",
+            UnsupportedSaslMechanism,
+        ),
+        (33, [], "does not take MINE on this listener; it does not say", UnsupportedSaslMechanism),
+        (34, [], "is this a listener without SASL", IllegalSaslState),
+        (-1, [], "answered the login by MINE with UnknownServerError: oh", Exception),
+        (999, [], "with ErrorCode999: oh", Exception),
+    ],
+)
+def test_other_codes_are_explained(code: int, offered: list[str], text: str, cause: type[Exception]) -> None:
+    error = Exchange(Script(), BROKER).refused(code, "oh", offered)
+    assert text in str(error)
+    assert isinstance(error.__cause__, cause)
+    assert not error.retriable
+
+
+async def test_secret_among_offered_mechanisms_is_hidden() -> None:
+    exchange = Exchange(Plain(credentials()), BROKER)
+    await exchange.start()
+    error = exchange.refused(UnsupportedSaslMechanism.code, None, ["SCRAM-SHA-256", "pencil"])
+    assert "SCRAM-SHA-256, ***" in str(error)
+    assert "pencil" not in f"{error} {error.__cause__}"
+
+
+async def test_secret_in_the_error_of_a_scram_server_is_hidden() -> None:
+    exchange = Exchange(Scram("SCRAM-SHA-256", credentials()), BROKER)
+    await exchange.start()
+    with pytest.raises(AuthenticationFailed, match=r"the broker says '\*\*\*'"):
+        await exchange.answer(b"e=pencil")

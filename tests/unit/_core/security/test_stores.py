@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.stores import (
+    LARGEST_BYTES,
+    Source,
+    StoreError,
+    kind_of,
+    parse_pem,
+    read_store,
+)
+from tests.unit._core.security.certificates import Authority, truststore
+
+AUTHORITY = Authority()
+ISSUED = AUTHORITY.issue("localhost")
+BLOCKS = [ISSUED.chain, AUTHORITY.pem, ISSUED.key_pem]
+
+
+def in_file(tmp_path: Path, content: str | bytes) -> Source:
+    path = tmp_path / "store"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return Source("ssl_keystore_location", str(path))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (0, 2, 1)])
+def test_certificates_and_key_come_in_any_order(order: tuple[int, ...]) -> None:
+    pem = parse_pem("some words of openssl\n" + "".join(BLOCKS[each] for each in order))
+    assert pem.certificates == ISSUED.chain + AUTHORITY.pem
+    assert pem.key == Secret(ISSUED.key_pem)
+    assert not pem.encrypted
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "", " ", "\n\n"])
+def test_line_breaks_may_be_anything(between: str) -> None:
+    text = between.join(ISSUED.chain.splitlines()) + between + between.join(ISSUED.key_pem.splitlines())
+    pem = parse_pem(text)
+    assert (pem.certificates, pem.key) == (ISSUED.chain, Secret(ISSUED.key_pem))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
+    key = ISSUED.encrypted_key("hunter2", legacy=legacy)
+    pem = parse_pem(key)
+    assert pem.encrypted
+    assert pem.key == Secret(key)
+    assert pem.certificates == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "neither a certificate nor a private key"),
+        ("hunter2", "neither a certificate nor a private key"),
+        (ISSUED.chain[:100], "neither a certificate nor a private key"),
+        (ISSUED.key_pem * 2, "has 2 private keys"),
+        (ISSUED.chain.replace("M", "!"), "is no base64"),
+        ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "is empty"),
+    ],
+    ids=range(6),
+)
+def test_what_is_no_pem_is_refused_without_being_shown(text: str, why: str) -> None:
+    with pytest.raises(StoreError, match=why) as raised:
+        parse_pem(text)
+    assert "hunter2" not in str(raised.value)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----", "QUJD", "\n", ":", "ü"])
+    )
+)
+def test_whatever_is_there_is_read_or_refused(parts: list[str]) -> None:
+    try:
+        pem = parse_pem("".join(parts))
+    except StoreError:
+        return
+    assert pem.certificates
+
+
+def test_text_and_file_are_told_apart(tmp_path: Path) -> None:
+    source = in_file(tmp_path, ISSUED.chain)
+    assert read_store(source) == read_store(Source("ssl_keystore_certificate_chain", ISSUED.chain))
+    assert str(source) == f"ssl_keystore_location = {source.path!r}"
+    text = Source("ssl_keystore_key", Secret(ISSUED.key_pem))
+    assert (str(text), text.path) == ("ssl_keystore_key", None)
+
+
+def test_pkcs12_is_known_by_its_content(tmp_path: Path) -> None:
+    source = in_file(tmp_path, ISSUED.pkcs12("hunter2", AUTHORITY.certificate))
+    pem = read_store(source, password=Secret("hunter2"))
+    assert pem.certificates == ISSUED.chain + AUTHORITY.pem
+    assert pem.key == Secret(ISSUED.key_pem)
+
+
+def test_a_truststore_of_keytool_has_certificates_only(tmp_path: Path) -> None:
+    source = in_file(tmp_path, truststore(AUTHORITY, password="hunter2"))
+    pem = read_store(source, store_type="PKCS12", password=Secret("hunter2"))
+    assert (pem.certificates, pem.key) == (AUTHORITY.pem, None)
+
+
+@pytest.mark.parametrize(
+    ("password", "why"), [(None, "it needs a password"), (Secret("hunter3"), "the password is wrong")]
+)
+def test_pkcs12_needs_its_password(tmp_path: Path, password: Secret | None, why: str) -> None:
+    with pytest.raises(StoreError, match=f"cannot be opened as PKCS12: {why}"):
+        read_store(in_file(tmp_path, ISSUED.pkcs12("hunter2")), password=password)
+
+
+def test_pkcs12_needs_a_package(tmp_path: Path) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    with pytest.raises(StoreError, match=r"extra 'pkcs12' brings"):
+        read_store(in_file(tmp_path, ISSUED.pkcs12("hunter2")), password=Secret("hunter2"), load=missing)
+
+
+@pytest.mark.parametrize("magic", [b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"])
+def test_jks_is_answered_with_how_to_convert_it(tmp_path: Path, magic: bytes) -> None:
+    source = in_file(tmp_path, magic + bytes(100))
+    with pytest.raises(StoreError) as raised:
+        read_store(source)
+    assert f"keytool -importkeystore -srckeystore {source.path} -destkeystore store.p12" in str(raised.value)
+    with pytest.raises(StoreError, match="keytool"):
+        read_store(in_file(tmp_path, ISSUED.chain), store_type="JKS")
+
+
+def test_a_type_that_is_given_is_believed(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"is no PEM: it is not text|neither a certificate"):
+        read_store(in_file(tmp_path, ISSUED.pkcs12("hunter2")), store_type="PEM")
+    with pytest.raises(StoreError, match="cannot be opened as PKCS12"):
+        read_store(in_file(tmp_path, ISSUED.chain), store_type="PKCS12")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("missing", "No such file"), (".", "Is a directory"), ("a\0b", "not a name")]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, path: str, why: str) -> None:
+    with pytest.raises(StoreError, match=rf"^ssl_truststore_location = .*: {why}"):
+        read_store(Source("ssl_truststore_location", f"{tmp_path}/{path}"))
+
+
+def test_no_store_is_that_large(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="which no store has"):
+        read_store(in_file(tmp_path, bytes(LARGEST_BYTES + 1)))
+
+
+def test_a_kind_is_told_by_the_first_bytes() -> None:
+    assert kind_of(b"") == kind_of(b"0 words -----BEGIN") == "PEM"
+    assert kind_of(b"0\x82") == "PKCS12"
+
+
+@pytest.mark.parametrize(
+    "text", ["-----BEGIN CERTIFICATE-----", "-----BEGIN ", "-----BEGIN A PRIVATE KEY-----a-"]
+)
+def test_pem_is_parsed_in_linear_time(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(StoreError, match="neither a certificate nor a private key"):
+        parse_pem(text * 20_000)
+    assert time.process_time() - began < 2
+
+
+def test_block_that_is_cut_off_is_refused() -> None:
+    whole = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    for text in (whole + whole[:-30], whole[:30] + whole):
+        with pytest.raises(StoreError, match=r"\(CERTIFICATE\) has no end"):
+            parse_pem(text)

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+import pytest
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.security import token_endpoint as module
+from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.security_settings import (
+    AssertionSettings,
+    EndpointSettings,
+    UnsecuredSettings,
+)
+from aioproducer._core.security.token_endpoint import TokenEndpoint, expiry, from_file, shown, unsecured
+from aioproducer.errors import AuthenticationFailed
+from tests.unit._core.security.certificates import Authority, server_context
+
+QUICK = Backoff(initial_s=0.001, max_s=0.05, jitter=0)
+
+
+def jwt(**claims: Any) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{part}.sig"
+
+
+class Asked(NamedTuple):
+    headers: dict[str, str]
+    form: dict[str, list[str]]
+    body: str
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers as it is told to, the last answer again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[tuple[int, Any]] = [(200, {"access_token": "opaque", "expires_in": 60})]
+        self.asked: list[Asked] = []
+        self.hang = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/token"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up is meant to."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.asked.append(Asked(dict(self.headers), parse_qs(body), body))
+        code, answer = self.server.answers[0]
+        if len(self.server.answers) > 1:
+            del self.server.answers[0]
+        if answer is None:
+            self.server.hang.wait(10)
+            return
+        text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(code)
+        if 300 <= code < 400:
+            self.send_header("Location", self.server.url)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_args: object) -> None: ...
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("no_proxy", "*")
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.hang.set()
+        server.shutdown()
+        thread.join()
+
+
+def client(url: str, **options: Any) -> TokenEndpoint:
+    settings = EndpointSettings(
+        **{"url": url, "backoff": QUICK, "client_id": "me", "client_secret": Secret("hunter2"), **options}
+    )
+    return TokenEndpoint(settings, {"a": "b"}, wall=lambda: 1000.0)
+
+
+async def failure(url: str, **options: Any) -> str:
+    with pytest.raises(AuthenticationFailed) as raised:
+        await client(url, **options).fetch()
+    text = str(raised.value)
+    assert "hunter2" not in text
+    assert "_ssl.c" not in text
+    assert raised.value.mechanism == "OAUTHBEARER"
+    return text
+
+
+async def test_client_credentials_are_asked_for_as_the_jvm_does(endpoint: Endpoint) -> None:
+    token = await client(endpoint.url, scope="a b").fetch()
+    assert (token.value.reveal(), token.expires_at, token.extensions) == ("opaque", 1060.0, {"a": "b"})
+    (asked,) = endpoint.asked
+    assert asked.body == "grant_type=client_credentials&scope=a+b"
+    assert asked.headers["Authorization"] == "Basic " + base64.b64encode(b"me:hunter2").decode()
+    assert asked.headers["Content-Type"] == "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(("urlencode", "sent"), [(False, b"m e:h%2"), (True, b"m+e:h%252")])
+async def test_id_and_secret_may_be_form_encoded(endpoint: Endpoint, urlencode: bool, sent: bytes) -> None:
+    await client(endpoint.url, client_id="m e", client_secret=Secret("h%2"), urlencode=urlencode).fetch()
+    assert endpoint.asked[0].headers["Authorization"] == "Basic " + base64.b64encode(sent).decode()
+
+
+@pytest.mark.parametrize("jwt_bearer", [False, True])
+async def test_an_assertion_is_shown_or_exchanged(
+    endpoint: Endpoint, tmp_path: Path, jwt_bearer: bool
+) -> None:
+    path = tmp_path / "jwt"
+    path.write_text("x.y.z")
+    await client(endpoint.url, assertion=AssertionSettings(file=str(path)), jwt_bearer=jwt_bearer).fetch()
+    (asked,) = endpoint.asked
+    assert "Authorization" not in asked.headers
+    if jwt_bearer:
+        assert (
+            asked.body == "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=x.y.z"
+        )
+    else:
+        assert asked.form == {
+            "grant_type": ["client_credentials"],
+            "client_assertion_type": ["urn:ietf:params:oauth:client-assertion-type:jwt-bearer"],
+            "client_assertion": ["x.y.z"],
+            "client_id": ["me"],
+        }
+
+
+@pytest.mark.parametrize(
+    ("answer", "expires_at"),
+    [
+        ({"access_token": jwt(exp=5000), "expires_in": 1}, 5000),
+        ({"id_token": jwt(exp=5000)}, 5000),
+        ({"access_token": "opaque", "expires_in": "30"}, 1030),
+        ({"access_token": "opaque", "expires_in": "soon"}, None),
+        ({"access_token": "opaque"}, None),
+    ],
+)
+async def test_an_expiry_is_the_tokens_or_the_endpoints(
+    endpoint: Endpoint, answer: dict[str, object], expires_at: float | None
+) -> None:
+    endpoint.answers = [(200, answer)]
+    assert (await client(endpoint.url).fetch()).expires_at == expires_at
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (
+            (401, {"error": "invalid_client", "error_description": "not hunter2"}),
+            "401 Unauthorized (invalid_client: not ***)",
+        ),
+        ((400, b"<html>hunter2"), "it answers 400 Bad Request"),
+        ((302, b""), "it answers 302 Found"),
+        ((200, b"hunter2"), "no JSON object"),
+        ((200, ["hunter2"]), "no JSON object"),
+        ((200, {"token": "hunter2"}), "no access_token"),
+        ((200, {"access_token": 1}), "no access_token"),
+        ((200, b"[" * 100_000), "no JSON object"),
+    ],
+)
+async def test_a_refusal_is_told_at_once(endpoint: Endpoint, answer: tuple[int, Any], why: str) -> None:
+    endpoint.answers = [answer]
+    assert why in await failure(endpoint.url)
+    assert len(endpoint.asked) == 1
+
+
+async def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
+    endpoint.answers = [(503, {}), (500, {}), (429, {}), *endpoint.answers]
+    patient = client(endpoint.url, backoff=Backoff(QUICK.initial_s, 60))
+    assert (await patient.fetch()).value.reveal() == "opaque"
+    assert len(endpoint.asked) == 4
+
+
+async def test_but_not_for_ever(endpoint: Endpoint) -> None:
+    endpoint.answers = [(503, {"error": "busy"})]
+    text = await failure(endpoint.url)
+    tries = len(endpoint.asked)
+    assert f"it answers 503 Service Unavailable (busy), after {tries} tries" in text
+    assert tries <= 6, (
+        "1 + 2 + 4 + 8 + 16 ms of pauses, and the next one would be longer than what is left of 50"
+    )
+
+
+async def test_an_answer_has_its_own_timeout(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, None)]
+    assert "it cannot be reached: TimeoutError" in await failure(
+        endpoint.url, read_timeout_s=0.05, backoff=Backoff(0, 0)
+    )
+
+
+async def test_nobody_there_is_told_in_words() -> None:
+    text = await failure("http://127.0.0.1:1/token?key=hunter2")
+    assert text.startswith("no token from http://127.0.0.1:1/token: it cannot be reached: Connection refused")
+
+
+async def test_a_certificate_that_does_not_verify_is_told_at_once(endpoint: Endpoint, tmp_path: Path) -> None:
+    context: ssl.SSLContext = server_context(Authority().issue("localhost", "127.0.0.1"), tmp_path)
+    endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True, do_handshake_on_connect=False)
+    assert "its certificate does not verify: " in await failure(endpoint.url.replace("http:", "https:"))
+
+
+async def test_a_file_is_read_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "a token"
+    fetch = from_file(path.as_uri(), {"a": "b"}, wall=lambda: 0.0)
+    for exp in 5, 6:
+        path.write_text(jwt(exp=exp))
+        token = await fetch()
+        assert (token.value.reveal(), token.expires_at, token.extensions) == (jwt(exp=exp), exp, {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    "token", ["", "a.b", "a.b.c", "a.!.c", "a.W10.c", jwt(), jwt(exp="5"), jwt(exp=True)]
+)
+def test_a_token_without_an_expiry_has_none(token: str) -> None:
+    assert expiry(token) is None
+
+
+def test_a_url_is_shown_without_what_may_be_secret() -> None:
+    assert shown("https://u:hunter2@idp:1/token?hunter2#hunter2") == "https://idp:1/token"
+    assert module.LONGEST_ERROR < 1_000
+
+
+async def test_a_token_has_claims_and_no_signature() -> None:
+    fetch = unsecured(UnsecuredSettings({"sub": "alice"}, lives_s=60), {"a": "b"}, wall=lambda: 1000.0)
+    token = await fetch()
+    header, payload, signature = token.value.reveal().split(".")
+    assert signature == ""
+    assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "none"}
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims == {"sub": "alice", "iat": 1000.0, "exp": 1060.0}
+    assert (token.expires_at, token.extensions) == (1060.0, {"a": "b"})
+
+
+@pytest.mark.parametrize("scheme", ["FILE:", "file:", "ftp://a", "data:,"])
+async def test_endpoint_opens_no_url_but_http(scheme: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text('{"access_token": "planted"}')
+    with pytest.raises(AuthenticationFailed, match="cannot be reached"):
+        await client(f"{scheme}{file}").fetch()
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-Infinity", "1e999", True, None, [], {}, float("nan"), 10**400]
+)
+async def test_expires_in_that_is_no_number_is_left_out(endpoint: Endpoint, value: Any) -> None:
+    endpoint.answers = [(200, {"access_token": "opaque", "expires_in": value})]
+    assert (await client(endpoint.url).fetch()).expires_at is None
+
+
+@pytest.mark.parametrize("exp", [float("nan"), float("inf"), float("-inf"), 10**400, True, "5"])
+def test_exp_that_is_no_number_is_left_out(exp: Any) -> None:
+    assert expiry(jwt(exp=exp)) is None
+
+
+@pytest.mark.parametrize("part", ["status", "header", "body"])
+async def test_answer_that_drips_is_cut_at_the_deadline(part: str) -> None:
+    """Each byte arrives within the read timeout, and the whole answer never."""
+    writers: set[asyncio.StreamWriter] = set()
+    watching: set[asyncio.Task[None]] = set()
+
+    async def watch(reader: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            await reader.read()
+        hung_up.set()
+
+    hung_up = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        watching.add(asyncio.create_task(watch(reader)))
+        begun = {"status": b"", "header": b"HTTP/1.1 200 OK\r\nX-A: ", "body": b"HTTP/1.1 200 OK\r\n\r\n"}
+        with suppress(OSError):
+            writer.write(begun[part])
+            while not hung_up.is_set():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        began_at = asyncio.get_running_loop().time()
+        text = await failure(
+            f"http://127.0.0.1:{port}", connect_timeout_s=0.2, read_timeout_s=0.3, backoff=Backoff(1, 0.01)
+        )
+        assert "did not finish its answer within 0.5 s" in text
+        assert asyncio.get_running_loop().time() - began_at < 3
+        assert hung_up.is_set() or await asyncio.wait_for(hung_up.wait(), 5), "the thread would be held"
+        for writer in writers:
+            writer.transport.abort()
+
+
+LOCATION = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
+MALFORMED = {
+    "location without an end": LOCATION % b"http://[hunter2",
+    "location with a bracket": LOCATION % b"http://a]hunter2/",
+    "location of a file": LOCATION % b"file:///hunter2",
+    "status": b"HTTP/1.1 hunter2\r\n\r\n",
+    "protocol": b"HTTP/hunter2 200 OK\r\n\r\n",
+    "no protocol": b"hunter2\r\n\r\n",
+    "reason": b"HTTP/1.1 401 hunter2\r\nContent-Length: 0\r\n\r\n",
+    "chunk size of a token": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n",
+    "negative chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhunter2",
+    "chunk size of an error": b"HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n",
+    "negative chunk size of an error": b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhunter2",
+    "error that is cut off": b"HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\nhunter2",
+    "no JSON": b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "hunter2"',
+}
+
+
+@pytest.mark.parametrize("response", MALFORMED.values(), ids=list(MALFORMED))
+async def test_malformed_response_fails_without_a_secret(
+    response: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(AuthenticationFailed) as raised:
+            await client(f"http://127.0.0.1:{port}/").fetch()
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "hunter2" not in f"{error} {error!r} {vars(error)}"
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,214 @@
+"""Batches of uncertain fate, and what each refusal for their sequence proves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.batching.batch import Batch, RecordFuture
+from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer.errors import (
+    BrokerError,
+    NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
+    ProducerError,
+    TopicAuthorizationFailed,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.sender.answers_rig import Rig, accepted
+from tests.unit.floor_rig import TOPIC, doubt, lost
+
+
+class TestSequenceRefusedAgainAndAgain:
+    """A batch of uncertain fate that a leader does not recognise."""
+
+    @staticmethod
+    def lost_behind_a_failure(rig: Rig) -> tuple[Batch, RecordFuture]:
+        rig.recognise(1)
+        doubtful, _ = rig.sent(b"doubtful")
+        behind, [future] = rig.sent(b"behind")
+        doubt(doubtful)
+        rig.handler.take(rig.connection.real, [behind], lost())
+        rig.refuse(doubtful, TopicAuthorizationFailed)
+        return rig.resend(), future
+
+    @in_virtual_time
+    async def test_a_batch_is_believed_to_be_missing_once_the_broker_has_said_so_several_times(self) -> None:
+        rig = Rig()
+        behind, future = self.lost_behind_a_failure(rig)
+        sequence = behind.sequence
+        for _ in range(DENIALS_BELIEVED - 1):
+            rig.refuse(behind, OutOfOrderSequenceNumber)
+            assert rig.resend() is behind
+            assert (behind.sequence, behind.possibly_persisted) == (sequence, True)
+        rig.refuse(behind, OutOfOrderSequenceNumber)
+        assert (behind.sequence, behind.persistence.possible) == (None, False)
+        assert rig.resend() is behind
+        rig.take([behind], accepted(0))
+        assert future.result().offset == 0
+
+    @in_virtual_time
+    async def test_any_other_answer_in_between_begins_the_count_again(self) -> None:
+        rig = Rig()
+        behind, _ = self.lost_behind_a_failure(rig)
+        for kind in [
+            OutOfOrderSequenceNumber,
+            OutOfOrderSequenceNumber,
+            NotEnoughReplicas,
+        ] * DENIALS_BELIEVED:
+            rig.refuse(behind, kind)
+            assert rig.resend() is behind
+            assert behind.possibly_persisted
+
+    @pytest.mark.parametrize("kind", SEQUENCE_REFUSALS)
+    @in_virtual_time
+    async def test_so_it_is_where_nothing_before_it_has_failed(self, kind: type[BrokerError]) -> None:
+        rig = Rig()
+        rig.recognise(1)
+        batch, [future] = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], lost())
+        for _ in range(DENIALS_BELIEVED):
+            assert batch.possibly_persisted
+            assert rig.resend() is batch
+            rig.refuse(batch, kind)
+        assert (batch.sequence, batch.persistence.possible) == (None, False)
+        assert rig.resend() is batch
+        rig.take([batch], accepted(0))
+        assert future.result().offset == 0
+
+    @in_virtual_time
+    async def test_for_one_that_is_not_the_oldest_it_does_not_count(self) -> None:
+        """Its turn has not come: the one before it is still to be sent again."""
+        rig = Rig()
+        rig.recognise(1)
+        oldest, _ = rig.sent(b"oldest")
+        behind, _ = rig.sent(b"behind")
+        doubt(behind)
+        rig.handler.take(rig.connection.real, [oldest], lost())
+        rig.refuse(behind, OutOfOrderSequenceNumber)
+        assert rig.resend() is oldest
+        await asyncio.sleep(1.0)
+        rig.take([oldest], accepted(0))
+        for _ in range(DENIALS_BELIEVED - 1):
+            assert rig.resend() is behind
+            rig.refuse(behind, OutOfOrderSequenceNumber)
+            assert behind.possibly_persisted
+        assert rig.resend() is behind
+        rig.refuse(behind, OutOfOrderSequenceNumber)
+        assert not behind.persistence.possible
+
+
+async def resent(rig: Rig) -> Batch:
+    """Wait until every pause is over, and return the batch that is sent then."""
+    await asyncio.sleep(1.0)
+    return rig.resend()
+
+
+class TestSeveralInDoubt:
+    """A leader that was started again from its snapshot knows the last batch of each producer only."""
+
+    @staticmethod
+    async def denied(rig: Rig, count: int = 3) -> tuple[list[Batch], list[RecordFuture]]:
+        """Return so many batches of which the answers were lost; the first has been denied often enough."""
+        rig.recognise(1)
+        before, _ = rig.sent(b"before")
+        rig.take([before], accepted(10))
+        sent = [rig.sent(b"%d" % number) for number in range(count)]
+        rig.handler.take(rig.connection.real, [batch for batch, _ in sent], lost())
+        oldest = sent[0][0]
+        for _ in range(DENIALS_BELIEVED):
+            assert await resent(rig) is oldest
+            rig.refuse(oldest, OutOfOrderSequenceNumber)
+        assert oldest.persistence.in_doubt
+        return [batch for batch, _ in sent], [future for _, [future] in sent]
+
+    @pytest.mark.parametrize("offset", [13, -1])
+    @in_virtual_time
+    async def test_the_last_one_proves_those_before_it(self, offset: int) -> None:
+        rig = Rig()
+        batches, futures = await self.denied(rig)
+        assert await resent(rig) is batches[-1]
+        rig.take([batches[-1]], accepted(offset))
+        for batch in batches[:-1]:
+            assert await resent(rig) is batch
+            rig.refuse(batch, OutOfOrderSequenceNumber)
+        assert [future.result().offset for future in futures] == [-1, -1, offset]
+
+    @in_virtual_time
+    async def test_one_in_the_middle_proves_those_before_it_and_those_behind_it_are_sent_again(self) -> None:
+        rig = Rig()
+        [first, middle, last], futures = await self.denied(rig)
+        assert await resent(rig) is last
+        rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is middle
+        rig.take([middle], accepted(12))
+        assert await resent(rig) is first
+        rig.refuse(first, OutOfOrderSequenceNumber)
+        stamp = last.sequence
+        assert await resent(rig) is last
+        assert last.sequence == stamp is not None
+        rig.take([last], accepted(13))
+        assert [future.result().offset for future in futures] == [-1, 12, 13]
+
+    @in_virtual_time
+    async def test_if_it_has_none_of_them_all_are_sent_again_under_new_sequences(self) -> None:
+        rig = Rig()
+        batches, futures = await self.denied(rig)
+        for batch in reversed(batches):
+            assert await resent(rig) is batch
+            assert batch.sequence is not None
+            rig.refuse(batch, OutOfOrderSequenceNumber)
+        assert not any(batch.persistence.possible for batch in batches)
+        for offset, batch in enumerate(batches, 11):
+            assert await resent(rig) is batch
+            assert batch.sequence is not None
+            assert batch.sequence.identity.epoch == 1
+            rig.take([batch], accepted(offset))
+        assert [future.result().offset for future in futures] == [11, 12, 13]
+
+    @in_virtual_time
+    async def test_batches_before_one_gone_in_doubt_fail_together(self) -> None:
+        rig = Rig()
+        [first, second, gone, last], futures = await self.denied(rig, 4)
+        assert await resent(rig) is last
+        rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is gone
+        rig.refuse(gone, TopicAuthorizationFailed)
+        assert await resent(rig) is second
+        rig.refuse(second, OutOfOrderSequenceNumber)
+        assert await resent(rig) is first
+        rig.refuse(first, OutOfOrderSequenceNumber)
+        for future in futures[:3]:
+            error = future.exception()
+            assert isinstance(error, ProducerError)
+            assert error.possibly_persisted
+        for _ in range(DENIALS_BELIEVED - 1):
+            assert await resent(rig) is last
+            assert not futures[3].done()
+            rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is last
+        assert last.sequence is not None
+        assert last.sequence.identity.epoch == 1
+        rig.take([last], accepted(11))
+        assert futures[3].result().offset == 11
+
+    @in_virtual_time
+    async def test_one_that_has_no_room_before_it_for_them_proves_nothing(self) -> None:
+        """The topic was made anew between two answers: the leader takes what comes first."""
+        rig = Rig()
+        [first, _, last], futures = await self.denied(rig)
+        assert await resent(rig) is last
+        rig.take([last], accepted(0))
+        await resent(rig)
+        assert not rig.accumulator.queue(first).is_proved(first)
+        assert not futures[0].done()
+
+    @in_virtual_time
+    async def test_a_new_leader_is_asked_for_the_oldest_again(self) -> None:
+        rig = Rig()
+        [first, *_], _ = await self.denied(rig)
+        rig.accumulator.update_topic(TOPIC, [2])
+        rig.accumulator.update_topic(TOPIC, [1])
+        assert await resent(rig) is first
+        assert first.persistence.denials == 0

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer._core.batching.batch import RecordFuture
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.records.compression import Codec
+from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import Encoder
+from aioproducer.errors import DeliveryTimeout, TimeoutReason
+from aioproducer.testing import in_virtual_time
+from tests.fakes import FakeConnection
+from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
+from tests.unit.floor_rig import NODE, lost, settle
+
+
+class TestWhatGoesWhen:
+    @in_virtual_time
+    async def test_a_record_goes_once_it_has_lingered(self) -> None:
+        async with Rig() as rig:
+            rig.fill(b"a")
+            await pass_time(LINGER_S / 2)
+            rig.fill(b"b")
+            assert rig.sent_values() == []
+            await pass_time(LINGER_S / 2)
+            assert rig.sent_values() == [[b"a", b"b"]]
+
+    @in_virtual_time
+    async def test_a_full_batch_goes_at_once(self) -> None:
+        async with Rig(batching={"batch_bytes": 100}) as rig:
+            rig.fill(b"a" * 30)
+            rig.fill(b"b" * 30)
+            await settle()
+            assert rig.sent_values() == [[b"a" * 30]]
+
+    @in_virtual_time
+    async def test_nothing_lingers_while_somebody_flushes(self) -> None:
+        async with Rig() as rig:
+            rig.fill(b"a")
+            flushing = asyncio.create_task(rig.accumulator.flush())
+            await settle()
+            assert rig.sent_values() == [[b"a"]]
+            rig.accept()
+            await flushing
+            assert rig.loop.time() == 0
+
+    @in_virtual_time
+    async def test_nothing_lingers_once_it_is_to_finish(self) -> None:
+        async with Rig() as rig:
+            rig.fill(b"a")
+            rig.sender.finish()
+            await settle()
+            assert rig.sent_values() == [[b"a"]]
+
+    @in_virtual_time
+    async def test_what_has_expired_fails_without_taking_a_sequence(self) -> None:
+        async with Rig(connected=(), batching={"delivery_timeout_s": 1.0}) as rig:
+            rig.pool.errors[NODE] = lost()
+            future = rig.append()
+            await pass_time(1)
+            error = future.exception()
+            assert isinstance(error, DeliveryTimeout)
+            assert "never sent: node 1 is not connected: " in str(error)
+            assert error.reason is TimeoutReason.CONNECTING
+            assert error.__cause__ is rig.pool.errors[NODE]
+            rig.pool.connections[NODE] = FakeConnection()
+            batch = rig.fill(b"b")
+            await pass_time(LINGER_S)
+            assert batch.sequence is not None
+            assert batch.sequence.base_sequence == 0
+
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"acks": 1}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"max_in_flight": 2}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"max_in_flight": 1}, [[b"0" * 60, b"1" * 60, b"2" * 60]]),
+        ],
+    )
+    @in_virtual_time
+    async def test_a_broker_that_has_nothing_to_do_gets_a_batchs_worth_first(
+        self, settings: dict[str, Any], expected: list[list[bytes]]
+    ) -> None:
+        async with Rig(partitions=3, batching={"batch_bytes": 150}, **settings) as rig:
+            for partition in range(3):
+                rig.fill(b"%d" % partition * 60, partition=partition)
+            await pass_time(LINGER_S)
+            assert rig.sent_values() == expected
+
+    @in_virtual_time
+    async def test_several_partitions_share_a_request(self) -> None:
+        async with Rig(partitions=3) as rig:
+            for partition in range(3):
+                rig.fill(b"%d" % partition, partition=partition)
+            await pass_time(LINGER_S)
+            assert len(rig.connection.calls) == 1
+            assert sorted(*rig.sent_values()) == [b"0", b"1", b"2"]  # type: ignore[type-var]
+
+    @in_virtual_time
+    async def test_no_more_requests_are_in_flight_than_allowed(self) -> None:
+        async with Rig(max_in_flight=2, batching={"batch_bytes": 100}) as rig:
+            for number in range(4):
+                rig.fill(b"%d" % number * 40)
+            await settle()
+            assert rig.sent_values() == [[b"0" * 40], [b"1" * 40]]
+            rig.accept()
+            await settle()
+            assert rig.sent_values() == [[b"1" * 40], [b"2" * 40]]
+
+    @in_virtual_time
+    async def test_what_tasks_send_on_an_answer_goes_in_the_turn_in_which_they_go_on(self) -> None:
+        async with Rig(partitions=2, batching={"linger_s": 0.0}) as rig:
+
+            async def send_again(acknowledged: RecordFuture, partition: int) -> None:
+                await acknowledged
+                _ = rig.append(b"again", partition=partition)
+
+            tasks = [
+                asyncio.create_task(send_again(rig.append(partition=partition), partition))
+                for partition in range(2)
+            ]
+            await settle()
+            rig.accept(0, 1)
+            await asyncio.sleep(0)
+            assert rig.sent_values() == [[b"again", b"again"]]
+            await asyncio.gather(*tasks)
+
+    @in_virtual_time
+    async def test_a_throttled_node_is_left_alone_for_as_long(self) -> None:
+        async with Rig() as rig:
+            rig.connection.throttled_until = 3.0
+            rig.fill(b"a")
+            await pass_time(2.9)
+            assert rig.connection.calls == []
+            await pass_time(0.1)
+            assert rig.sent_values() == [[b"a"]]
+
+    @in_virtual_time
+    async def test_a_retry_goes_when_its_backoff_is_over(self) -> None:
+        async with Rig() as rig:
+            rig.fill(b"a")
+            await pass_time(LINGER_S)
+            rig.connection.answer(lost())
+            await pass_time(0.09)
+            assert rig.connection.calls == []
+            await pass_time(0.02)
+            assert rig.sent_values() == [[b"a"]]
+
+    @in_virtual_time
+    async def test_a_call_that_gives_up_earlier_is_told_of_its_own_limit(self) -> None:
+        async with Rig(connected=()) as rig:
+            assert "2.5 s (timeout_s)" in rig.sender.obstacles.failure(rig.fill(), 2.5, 2.5).message
+
+
+class TestWhileTheBrokerIsBusy:
+    @in_virtual_time
+    async def test_a_record_lingers_that_would_go_at_once_otherwise(self) -> None:
+        batching = {"linger_is_adaptive": True, "linger_s": 60.0}
+        async with Rig(partitions=3, batching=batching) as rig:
+            for number in range(2):
+                rig.fill(b"%d" % number, partition=number)
+                await settle()
+            assert rig.sent_values() == [[b"0"]]
+            rig.accept(0)
+            await settle()
+            assert rig.sent_values() == [[b"1"]]
+            rig.accept(1)
+            rig.fill(b"2", partition=2)
+            await settle()
+            assert rig.sent_values() == [[b"2"]]
+
+    @in_virtual_time
+    async def test_it_is_busy_until_it_has_answered_all(self) -> None:
+        batching = {"linger_is_adaptive": True, "linger_s": 60.0, "batch_bytes": 100}
+        async with Rig(partitions=3, batching=batching) as rig:
+            for number in range(2):
+                rig.fill(b"%d" % number * 60, partition=number)
+                rig.fill(b"more" * 20, partition=number)
+                await settle()
+            assert len(rig.connection.calls) > 1
+            rig.fill(b"2", partition=2)
+            rig.accept(0)
+            await settle()
+            assert [b"2"] not in rig.sent_values()
+
+
+class TestEnd:
+    @in_virtual_time
+    async def test_it_ends_once_everything_has_its_outcome(self) -> None:
+        async with Rig() as rig:
+            rig.fill()
+            rig.sender.finish()
+            await pass_time(1)
+            assert not rig.running.done()
+            rig.accept()
+            await settle()
+            assert rig.running.done()
+            assert rig.running.exception() is None
+
+    @in_virtual_time
+    async def test_it_waits_for_calls_that_have_not_appended_yet(self) -> None:
+        async with Rig() as rig:
+            rig.accumulator.pending_calls["one"] = 1
+            rig.sender.finish()
+            await pass_time(1)
+            assert not rig.running.done()
+            del rig.accumulator.pending_calls["one"]
+            rig.wakeup.ring()
+            await settle()
+            assert rig.running.done()
+
+    @in_virtual_time
+    async def test_cancelled_it_leaves_no_task_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        thread = Thread(monkeypatch)
+        rig = Rig(codec=Codec.GZIP)
+        run = rig.sender.run
+        left: list[asyncio.Task[None]] = []
+
+        async def watched() -> None:
+            try:
+                await run()
+            finally:
+                left.extend(
+                    task for tasks in rig.sender._preparing.values() for task in tasks if not task.done()
+                )
+
+        monkeypatch.setattr(rig.sender, "run", watched)
+        async with rig:
+            rig.accumulator.flushing.add(1)
+            batch = rig.fill(LARGE)
+            await settle()
+            assert rig.sender._preparing
+            rig.running.cancel()
+            thread.release.set()
+            await asyncio.wait([rig.running])
+            assert not left
+            assert batch.state is BatchState.IN_FLIGHT
+
+
+class TestBugs:
+    @in_virtual_time
+    async def test_one_while_an_answer_is_taken_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object) -> None:
+            raise LookupError("a bug")
+
+        monkeypatch.setattr(AnswerHandler, "take", fail)
+        async with Rig() as rig:
+            batch = rig.fill()
+            await pass_time(LINGER_S)
+            batch.persistence.answered()  # as the handler notes first
+            with pytest.raises(LookupError):  # the connection wants to hear of it, too
+                rig.accept()
+            await settle()
+            assert isinstance(rig.running.exception(), LookupError)
+            assert batch.possibly_persisted, "the answer may have said that it is in the log"
+
+    @in_virtual_time
+    async def test_one_in_a_task_of_its_own_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(*_: object) -> None:
+            await asyncio.sleep(0)
+            raise LookupError("a bug")
+
+        monkeypatch.setattr(Encoder, "encode_off_loop", fail)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.fill(LARGE)
+            await pass_time(LINGER_S)
+            assert isinstance(rig.running.exception(), LookupError)
+
+    @in_virtual_time
+    async def test_one_is_what_it_ends_with_though_a_request_was_prepared(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise LookupError("a bug")
+
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.fill(LARGE)
+            await settle()
+            assert rig.sender._preparing
+            monkeypatch.setattr(rig.sender, "_run_once", fail)
+            rig.wakeup.ring()
+            await settle()
+            thread.release.set()
+            await asyncio.wait([rig.running])
+            assert isinstance(rig.running.exception(), LookupError)

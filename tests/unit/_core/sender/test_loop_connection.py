@@ -1,0 +1,202 @@
+"""What the sender's loop does about nodes that it has no connection to."""
+
+from __future__ import annotations
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.metadata.snapshot import MetadataSnapshot
+from aioproducer._core.net.address import Address
+from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
+from aioproducer.errors import AuthenticationFailed, UnsupportedVersion
+from aioproducer.testing import in_virtual_time
+from tests.fakes import FakeConnection
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit.floor_rig import NODE, TOPIC, lost, settle
+
+
+class TestWithoutConnection:
+    @in_virtual_time
+    async def test_the_leader_is_connected_to(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.fill()
+            await pass_time(LINGER_S)
+            assert rig.pool.wanted[-1] == (NODE, Address("b1", 9092))
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            assert len(rig.connection.calls) == 1
+
+    @in_virtual_time
+    async def test_it_tries_again_when_the_pause_after_a_failure_is_over(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.backing_off_until[NODE] = 1.0
+            rig.fill()
+            await pass_time(LINGER_S)
+            tried = len(rig.pool.wanted)
+            await pass_time(0.9)
+            assert len(rig.pool.wanted) == tried
+            rig.pool.backing_off_until.clear()
+            await pass_time(0.1)
+            assert len(rig.pool.wanted) == tried + 1
+
+    @in_virtual_time
+    async def test_a_leader_that_refuses_us_for_long_fails_what_is_for_it(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(
+                AuthenticationFailed("wrong password", mechanism="PLAIN"), 0.0
+            )
+            rig.pool.backing_off_until[NODE] = 60.0
+            patient = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            assert not patient.done()
+            await pass_time(0.1)
+            error = patient.exception()
+            assert isinstance(error, AuthenticationFailed)
+            assert "orders-0: wrong password" in str(error)
+            assert not error.possibly_persisted
+            late = rig.append(b"b")
+            await pass_time(LINGER_S)
+            assert isinstance(late.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_record_without_producer_id_fails_when_leader_refuses(self) -> None:
+        async with Rig(connected=(), identified=False) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.backing_off_until[NODE] = 60.0
+            refused = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S)
+            assert isinstance(refused.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_new_record_waits_for_the_attempt_on_its_way(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), -60.0)
+            waiting = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            assert not waiting.done()
+            await pass_time(0.1)
+            assert isinstance(waiting.exception(), AuthenticationFailed)
+            waiting = rig.append(b"b")
+            await pass_time(LINGER_S)
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            rig.accept()
+            await settle()
+            assert waiting.exception() is None
+
+    @in_virtual_time
+    async def test_until_then_it_is_tried_again_when_its_pause_is_over(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.backing_off_until[NODE] = 1.0
+            rig.fill()
+            await pass_time(0.9)
+            tried = len(rig.pool.wanted)
+            rig.pool.backing_off_until.clear()
+            await pass_time(0.1)
+            assert len(rig.pool.wanted) == tried + 1
+
+    @in_virtual_time
+    async def test_what_is_for_others_or_is_still_gathering_does_not_fail_with_it(self) -> None:
+        async with Rig(partitions=0, connected=(), batching={"linger_s": 60.0}) as rig:
+            rig.learn(TOPIC, NODE, NODE, NODE + 1)
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            refused, gathering, elsewhere = [rig.append(partition=each) for each in range(3)]
+            for each in (0, 2):
+                batch = rig.queue(each).open
+                assert batch is not None
+                rig.accumulator.seal(batch, rig.loop.time())
+            await pass_time(REFUSAL_PATIENCE_S)
+            assert isinstance(refused.exception(), AuthenticationFailed)
+            assert not gathering.done()
+            assert not elsewhere.done()
+
+    @in_virtual_time
+    async def test_a_refusal_that_is_over_in_time_fails_nothing(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            delivered = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            rig.pool.refused.clear()
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            rig.accept()
+            await settle()
+            assert delivered.exception() is None
+
+    @in_virtual_time
+    async def test_a_refusal_of_one_node_is_none_of_another(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE + 1] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            waiting = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S + 1)
+            assert not waiting.done()
+
+    @in_virtual_time
+    async def test_a_leader_that_is_gone_is_looked_up_again(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.updater.snapshot = MetadataSnapshot()
+            rig.fill()
+            await pass_time(LINGER_S)
+            assert rig.pool.wanted == []
+            assert rig.updater.refreshes[-1] is None
+
+    @in_virtual_time
+    async def test_a_partition_without_a_leader_has_its_topic_looked_up(self) -> None:
+        async with Rig() as rig:
+            rig.learn("lost", -1)
+            queues = rig.accumulator.topics["lost"]
+            _ = rig.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, rig.receipts)
+            await pass_time(LINGER_S)
+            assert rig.updater.refreshes[-1] == frozenset({"lost"})
+            assert rig.connection.calls == []
+
+    @in_virtual_time
+    async def test_a_connection_lost_by_writing_gets_nothing_more(self) -> None:
+        """Without a backoff the batch is due again at once: to try the same connection would never end."""
+        async with Rig(retry_backoff=Backoff(0.0, 0.0)) as rig:
+
+            def break_off(*_: object, **__: object) -> None:
+                rig.connection.closed = True
+                raise lost(written=False)
+
+            rig.connection.call = break_off  # type: ignore[method-assign]
+            batch = rig.fill()
+            await pass_time(LINGER_S)
+            assert batch.state is BatchState.BACKOFF
+            assert not batch.possibly_persisted
+            assert batch.attempts == 1
+            # In the turn that has failed it, and in the one that it asked for.
+            assert rig.pool.wanted == [(NODE, Address("b1", 9092))] * 2
+
+    @in_virtual_time
+    async def test_a_broker_that_is_too_old_fails_the_batch(self) -> None:
+        async with Rig() as rig:
+            rig.connection.error = UnsupportedVersion("Produce: too old")
+            future = rig.append()
+            await pass_time(LINGER_S)
+            error = future.exception()
+            assert isinstance(error, UnsupportedVersion)
+            assert str(error).startswith("orders-0 at b1:9092 (node 1), ")
+            assert not error.possibly_persisted
+
+
+class TestConnected:
+    @in_virtual_time
+    async def test_what_was_lost_with_the_connection_goes_after_the_shortest_pause(self) -> None:
+        async with Rig() as rig:
+            rig.fill()
+            await pass_time(LINGER_S)
+            for _ in range(5):  # pauses grow from 0.1 to 1 s
+                rig.connection.answer(lost())
+                await pass_time(1.0)
+            rig.connection.answer(lost())
+            await pass_time(0.2)
+            assert rig.sent_values() == []
+            rig.sender.connected(NODE)
+            await pass_time(0.09)
+            assert rig.sent_values() == []
+            await pass_time(0.01)
+            assert rig.sent_values() == [[b"value"]]

@@ -1,0 +1,208 @@
+"""At the end of a read the tasks go on whose records are answered, and what they send then goes out with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
+from aioproducer._core.sender.loop import Sender
+from aioproducer.testing import in_virtual_time
+from aioproducer.types import RecordMetadata
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit.floor_rig import TOPIC, settle
+
+
+class Office:
+    """Tasks that send records and await them, at the sender of a rig."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.kind = acknowledgement_on(rig.loop)
+        rig.sender._waker = self.kind.waker
+        self.sent: list[RecordMetadata] = []
+
+    def append(self, value: bytes) -> Acknowledgement:
+        waiter = self.rig.accumulator.append_to_open(self.rig.accumulator.topics[TOPIC], value, self.kind)
+        assert isinstance(waiter, Acknowledgement)
+        return waiter
+
+    async def send(self, *values: bytes) -> None:
+        for value in values:
+            self.sent.append(await self.append(value))
+
+    def from_the_transport(self) -> None:
+        """Let the oldest request be answered as it is by a transport: no task runs meanwhile."""
+        self.rig.loop.call_soon(self.rig.accept)
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Which task ran in each turn of the sender; None: it was at the end of a read."""
+    turns: list[str | None] = []
+    run_once = Sender._run_once
+
+    def noted(sender: Sender) -> float | None:
+        task = asyncio.current_task()
+        turns.append(None if task is None else task.get_name())
+        return run_once(sender)
+
+    monkeypatch.setattr(Sender, "_run_once", noted)
+    return turns
+
+
+ADAPTIVE = {"linger_s": 0.005, "linger_is_adaptive": True}
+
+
+@in_virtual_time
+async def test_what_a_task_sends_next_is_written_before_the_read_is_over(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await settle()
+        assert rig.sent_values() == [[b"a"]]
+        turns.clear()
+        seen: list[list[list[bytes | None]]] = []
+        office.from_the_transport()
+        rig.loop.call_soon(lambda: seen.append(rig.sent_values()))
+        await settle()
+        assert (seen, turns) == ([[[b"b"]]], [None])
+        office.from_the_transport()
+        await sending
+        assert [each.offset for each in office.sent] == [0, 0]
+
+
+@in_virtual_time
+async def test_where_futures_are_awaited_the_sender_has_its_turn_behind_their_tasks(
+    turns: list[str | None],
+) -> None:
+    """Else it would send what lingers without what those send now."""
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        rig.fill()
+        await settle()
+        turns.clear()
+        office.from_the_transport()
+        await settle()
+        assert len(turns) == 1
+        assert turns != [None]
+
+
+@in_virtual_time
+async def test_where_nobody_sends_more_the_sender_has_no_turn(turns: list[str | None]) -> None:
+    async with Rig(batching={"linger_s": 0.5}) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await pass_time(0.5)
+        assert turns
+        turns.clear()
+        office.from_the_transport()
+        await sending
+        await settle()
+        assert turns == []
+
+
+@in_virtual_time
+async def test_what_an_answer_makes_room_for_goes_at_once(turns: list[str | None]) -> None:
+    async with Rig(max_in_flight=1, partitions=2, batching={"linger_s": 0.0, "max_in_flight": 1}) as rig:
+        office = Office(rig)
+        rig.accumulator.topics[TOPIC].sticky = rig.queue(0)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        rig.fill(b"behind", partition=1)
+        await settle()
+        assert rig.sent_values() == [[b"a"]]
+        turns.clear()
+        office.from_the_transport()
+        await sending
+        assert (rig.sent_values(), turns) == ([[b"behind"]], [None])
+
+
+@in_virtual_time
+async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        rig.sender.finish()
+        office.from_the_transport()
+        await asyncio.wait([rig.running])
+        await sending
+        assert None not in turns
+
+
+@in_virtual_time
+async def test_it_looks_again_when_the_next_linger_is_over() -> None:
+    async with Rig(batching={"linger_s": 0.5}) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await pass_time(0.5)
+        office.from_the_transport()
+        await pass_time(0.4)
+        assert rig.sent_values() == []
+        await pass_time(0.2)
+        assert rig.sent_values() == [[b"b"]]
+        office.from_the_transport()
+        await sending
+
+
+@in_virtual_time
+async def test_a_bug_there_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Sender) -> None:
+        raise LookupError("a bug")
+
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        monkeypatch.setattr(Sender, "_run_once", fail)
+        office.from_the_transport()
+        await asyncio.wait([rig.running])
+        assert isinstance(rig.running.exception(), LookupError)
+        await sending
+
+
+@in_virtual_time
+async def test_one_that_was_cancelled_sends_nothing_there(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await settle()
+        turns.clear()
+        rig.loop.call_soon(rig.accept)
+        rig.running.cancel()
+        await settle()
+        assert (turns, rig.sent_values()) == ([], [])
+        sending.cancel()
+
+
+@in_virtual_time
+async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | None]) -> None:
+    async with Rig() as rig:
+        rig.fill()
+        await settle()
+        turns.clear()
+        await pass_time(LINGER_S)
+        assert turns == [None]
+        assert len(rig.connection.calls) == 1
+    assert rig.wakeup.on_time is None, "nobody is there any more whose turn it could be"
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@in_virtual_time
+async def test_an_interrupt_in_a_callback_is_raised_and_the_sender_ends(
+    monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """A program may go on after Ctrl-C: nobody knows how far that turn got, and what waits must not wait for ever."""
+
+    def interrupted(_: Sender) -> None:
+        raise interrupt
+
+    async with Rig() as rig:
+        monkeypatch.setattr(Sender, "_run_once", interrupted)
+        assert rig.wakeup.on_time is not None
+        with pytest.raises(interrupt):
+            rig.wakeup.on_time()
+        with pytest.raises(RuntimeError, match=interrupt.__name__):
+            await rig.running

@@ -1,0 +1,237 @@
+"""The table of docs/design.md and Kafka's own rules, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.sender.outcomes import (
+    OUTCOME_UNKNOWN,
+    Complete,
+    Fail,
+    FailRecords,
+    Renumber,
+    Retry,
+    Split,
+    Standing,
+    Verdict,
+    judge,
+)
+from aioproducer.errors import (
+    BrokerError,
+    CorruptMessage,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    TopicAuthorizationFailed,
+    UnknownProducerId,
+    broker_error,
+)
+
+RESENT = [2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103]
+"""Kafka's retriable codes, of those that a produce request may be answered with."""
+
+REFUSED_FOR_ITS_SEQUENCE = [OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch]
+REFUSED_FOR_RECORDS = [InvalidRecord, InvalidTimestamp]
+JUDGED_BY_STANDING = {
+    kind.code
+    for kind in (
+        DuplicateSequenceNumber,
+        MessageTooLarge,
+        *REFUSED_FOR_ITS_SEQUENCE,
+        *REFUSED_FOR_RECORDS,
+    )
+}
+NAMED = {code for code, kind in BrokerError.by_code.items() if kind.__name__ != f"ErrorCode{code}"}
+"""Without those that other tests have had made for codes that nobody knows."""
+FINAL = sorted(NAMED - set(RESENT) - JUDGED_BY_STANDING)
+UNHEARD_OF = 4711
+
+
+def standing(
+    *,
+    records: int = 3,
+    idempotent: bool = True,
+    oldest: bool = True,
+    in_doubt: bool = False,
+    proved: bool = False,
+    half_of_possibly_persisted: bool = False,
+    denied_in_vain: bool = False,
+    last_attempt: bool = False,
+) -> Standing:
+    return Standing(
+        records=records,
+        idempotent=idempotent,
+        oldest=oldest,
+        in_doubt=in_doubt,
+        proved=proved,
+        half_of_possibly_persisted=half_of_possibly_persisted,
+        denied_in_vain=denied_in_vain,
+        last_attempt=last_attempt,
+    )
+
+
+def verdict(
+    kind: type[BrokerError], stands: Standing, record_errors: dict[int, str] | None = None
+) -> type[Verdict]:
+    error = kind("told by the broker")
+    outcome = judge(error, stands, record_errors or {})
+    assert isinstance(outcome, Complete) or outcome.error is error
+    return type(outcome)
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+@pytest.mark.parametrize("code", RESENT)
+def test_what_may_succeed_later_is_sent_again(code: int, in_doubt: bool) -> None:
+    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Retry
+
+
+@pytest.mark.parametrize("code", RESENT)
+def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) -> None:
+    assert verdict(broker_error(code), standing(last_attempt=True)) is Fail
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+@pytest.mark.parametrize("code", [*FINAL, UNHEARD_OF])
+def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
+    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Fail
+
+
+@pytest.mark.parametrize("last_attempt", [False, True])
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
+    stands = standing(in_doubt=in_doubt, last_attempt=last_attempt)
+    assert judge(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
+
+
+class TestTooLarge:
+    @pytest.mark.parametrize("in_doubt", [False, True])
+    @pytest.mark.parametrize("idempotent", [False, True])
+    def test_several_records_are_split(self, idempotent: bool, in_doubt: bool) -> None:
+        stands = standing(records=2, idempotent=idempotent, in_doubt=in_doubt)
+        assert verdict(MessageTooLarge, stands) is Split
+
+    def test_splitting_needs_no_retry(self) -> None:
+        assert verdict(MessageTooLarge, standing(records=2, last_attempt=True)) is Split
+
+    def test_a_single_record_fails(self) -> None:
+        assert verdict(MessageTooLarge, standing(records=1)) is Fail
+
+    @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_half_of_stored_batch_fails_when_its_sequence_is_refused(
+        self, kind: type[BrokerError], oldest: bool, expected: type[Verdict]
+    ) -> None:
+        outcome = judge(
+            kind("no"),
+            standing(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
+            {},
+        )
+        assert isinstance(outcome, expected)
+        assert ("in parts" in str(outcome)) is oldest
+
+
+class TestRefusedForItsSequence:
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_it_is_sent_under_a_new_identity(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()) is Renumber
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(in_doubt=True)) is Retry
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_batch_denied_in_vain_fails_with_those_before_gone(self, kind: type[BrokerError]) -> None:
+        outcome = judge(kind("no"), standing(in_doubt=True, denied_in_vain=True), {})
+        assert isinstance(outcome, Fail)
+        assert outcome.before_gone
+        assert isinstance(outcome.error, kind)
+        assert OUTCOME_UNKNOWN in str(outcome.error)
+
+    @pytest.mark.parametrize("half", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_one_that_is_proved_to_be_in_the_log_is_delivered_at_an_unknown_offset(
+        self, kind: type[BrokerError], half: bool
+    ) -> None:
+        stands = standing(in_doubt=True, proved=True, half_of_possibly_persisted=half)
+        assert judge(kind("no"), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"),
+        [(OutOfOrderSequenceNumber, Retry), (UnknownProducerId, Renumber), (InvalidProducerEpoch, Renumber)],
+    )
+    def test_behind_one_that_is_resent_only_the_order_may_mend_itself(
+        self, kind: type[BrokerError], expected: type[Verdict]
+    ) -> None:
+        assert verdict(kind, standing(oldest=False)) is expected
+
+    @pytest.mark.parametrize("oldest", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_it_fails_once_the_retries_are_used_up(self, kind: type[BrokerError], oldest: bool) -> None:
+        assert verdict(kind, standing(oldest=oldest, last_attempt=True)) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_without_a_sequence_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(idempotent=False)) is Fail
+
+
+class TestRefusedForSomeRecords:
+    @pytest.mark.parametrize("last_attempt", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
+        error = kind()
+        messages = {1: "no key", 2: "no key either"}
+        outcome = judge(error, standing(records=3, last_attempt=last_attempt), messages)
+        assert outcome == FailRecords(error, messages)
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_all_of_them_fail_as_a_batch(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(records=2), {0: "bad", 1: "bad"}) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_without_a_word_on_records_the_batch_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
+    def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
+        self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
+    ) -> None:
+        assert verdict(kind, standing(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
+
+
+@pytest.mark.parametrize(
+    "kind", [NotLeaderOrFollower, NotEnoughReplicas, CorruptMessage, TopicAuthorizationFailed]
+)
+def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError]) -> None:
+    assert verdict(kind, standing(), {0: "odd"}) is verdict(kind, standing())
+
+
+class TestInATransaction:
+    """It has one epoch for all its partitions, and comes about whole or not at all."""
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_what_would_need_another_epoch_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()._replace(transactional=True)) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(in_doubt=True)._replace(transactional=True)) is Retry
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_others_fail_unless_the_transaction_passes_refusals(self, kind: type[BrokerError]) -> None:
+        error, of_transaction = kind("no"), standing()._replace(transactional=True)
+        passing = of_transaction._replace(passes_refusals=True)
+        assert judge(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
+        assert judge(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
+
+    @pytest.mark.parametrize("code", RESENT)
+    def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
+        assert verdict(broker_error(code), standing()._replace(transactional=True)) is Retry
+
+    def test_several_records_that_are_too_large_together_are_split(self) -> None:
+        assert verdict(MessageTooLarge, standing()._replace(transactional=True)) is Split

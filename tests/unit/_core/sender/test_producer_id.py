@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
+from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.sender.producer_id import PATIENT_FAILURES, ProducerIdRequester
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    ProducerError,
+    UnsupportedVersion,
+)
+from aioproducer.testing import in_virtual_time
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import lost
+
+
+class Asker:
+    """A requester, and what it told."""
+
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self.identities = IdentityKeeper()
+        self.assigned = 0
+        self.refusals: list[ProducerError] = []
+        self.wakes = 0
+        self.requester = ProducerIdRequester(
+            self.identities,
+            backoff or Backoff(0.1, 1.0, jitter=0.0),
+            on_identity=self._on_identity,
+            on_refused=self.refusals.append,
+            wake=self._wake,
+        )
+
+    def _on_identity(self) -> None:
+        assert self.identities.current is not None, "it is told once there is one"
+        self.assigned += 1
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def identity(producer_id: int = 41, epoch: int = 0) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch)
+
+
+def refusal(kind: type[BrokerError]) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=kind.code, producer_id=-1, producer_epoch=-1)
+
+
+@in_virtual_time
+async def test_at_first_there_is_nobody_to_be_patient_with() -> None:
+    requester = Asker().requester
+    assert (requester.patient_until, requester.dial_next_at) == (0, 0)
+
+
+@in_virtual_time
+async def test_the_answer_is_the_identity() -> None:
+    asker, connection = Asker(), FakeConnection()
+    asker.requester.ask(connection.real)
+    assert asker.assigned == 0
+    asked = connection.calls[0].request
+    assert (asked.transactional_id, asked.transaction_timeout_ms) == (None, 2**31 - 1)
+    connection.answer(identity(41, 3))
+    assert asker.identities.current == ProducerIdentity(41, 3)
+    assert (asker.assigned, asker.wakes, asker.refusals) == (1, 1, [])
+
+
+@in_virtual_time
+async def test_while_it_may_be_answered_nobody_else_is_asked() -> None:
+    asker, connection = Asker(), FakeConnection(2)
+    await asyncio.sleep(10)
+    asker.requester.ask(connection.real)
+    assert asker.requester.asked == {2}
+    assert asker.requester.patient_until == 10 + ANSWER_PATIENCE_S
+
+
+@in_virtual_time
+async def test_the_first_of_several_answers_counts() -> None:
+    asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
+    asker.requester.ask(slow.real)
+    asker.requester.ask(fast.real)
+    fast.answer(identity(42))
+    slow.answer(identity(43))
+    assert asker.identities.current == ProducerIdentity(42, 0)
+    assert asker.assigned == 1
+    assert asker.requester.asked == set()
+
+
+@in_virtual_time
+async def test_a_late_failure_changes_nothing() -> None:
+    asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
+    asker.requester.ask(slow.real)
+    asker.requester.ask(fast.real)
+    fast.answer(identity(42))
+    slow.answer(refusal(ClusterAuthorizationFailed))
+    assert asker.refusals == []
+    assert asker.requester.patient_until == 0
+
+
+@in_virtual_time
+async def test_a_late_answer_serves_when_the_identity_is_used_up() -> None:
+    asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
+    asker.requester.ask(slow.real)
+    asker.requester.ask(fast.real)
+    fast.answer(identity(42))
+    asker.identities.current = None
+    slow.answer(identity(43))
+    assert asker.identities.current == ProducerIdentity(43, 0)
+
+
+class TestFailures:
+    @in_virtual_time
+    async def test_what_may_pass_is_asked_again_after_a_growing_pause(self) -> None:
+        asker, connection = Asker(), FakeConnection()
+        pauses = []
+        for _ in range(3):
+            asker.requester.ask(connection.real)
+            connection.answer(refusal(CoordinatorNotAvailable))
+            pauses.append(asker.requester.patient_until - now())
+        assert pauses == [0.1, 0.2, 0.4]
+        assert (asker.refusals, asker.wakes) == ([], 3)
+
+    @in_virtual_time
+    async def test_after_a_success_the_pauses_begin_anew(self) -> None:
+        asker, connection = Asker(), FakeConnection()
+        for answer in (refusal(CoordinatorNotAvailable), identity()):
+            asker.requester.ask(connection.real)
+            connection.answer(answer)
+        asker.identities.current = None
+        asker.requester.ask(connection.real)
+        connection.answer(lost())
+        assert asker.requester.patient_until == 0.1
+
+    @in_virtual_time
+    async def test_a_refusal_is_told(self) -> None:
+        asker, connection = Asker(), FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(refusal(ClusterAuthorizationFailed))
+        [error] = asker.refusals
+        assert isinstance(error, ClusterAuthorizationFailed)
+        assert str(error) == "the cluster gave no producer id"
+        assert asker.requester.patient_until == 0.1
+        assert asker.wakes == 1
+
+    @in_virtual_time
+    async def test_a_broker_that_knows_no_producer_ids_is_a_refusal(self) -> None:
+        asker, connection = Asker(), FakeConnection()
+        connection.error = UnsupportedVersion("too old")
+        asker.requester.ask(connection.real)
+        assert asker.refusals == [connection.error]
+        assert asker.requester.asked == set()
+
+    @in_virtual_time
+    async def test_without_a_backoff_it_still_pauses(self) -> None:
+        """A refusal that needs no answer would otherwise be asked for again for ever, at once."""
+        asker, connection = Asker(Backoff(0.0, 0.0)), FakeConnection()
+        connection.error = lost(written=False)
+        asker.requester.ask(connection.real)
+        assert asker.requester.patient_until == SHORTEST_PAUSE_S
+
+
+class TestLog:
+    def told(self, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+        return [(each.levelname, each.getMessage()) for each in caplog.records]
+
+    @in_virtual_time
+    async def test_an_identity_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "aioproducer")
+        asker, connection = Asker(), FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(identity(41, 3))
+        assert self.told(caplog) == [("DEBUG", "producer_id.assigned id=41 epoch=3")]
+
+    @in_virtual_time
+    async def test_what_may_pass_becomes_a_warning_when_it_does_not(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "aioproducer")
+        asker, connection = Asker(), FakeConnection()
+        for _ in range(PATIENT_FAILURES + 1):
+            asker.requester.ask(connection.real)
+            connection.answer(refusal(CoordinatorNotAvailable))
+        told = self.told(caplog)
+        why = "CoordinatorNotAvailable: the cluster gave no producer id"
+        assert told[0] == ("INFO", f'producer_id.failed attempt=1 retry_in_s=0.100 error="{why}"')
+        assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (PATIENT_FAILURES - 1), "WARNING"]
+
+    @in_virtual_time
+    async def test_what_does_not_pass_is_one_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        asker, connection = Asker(), FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(refusal(ClusterAuthorizationFailed))
+        assert [level for level, _ in self.told(caplog)] == ["WARNING"]
+
+
+class TestDialling:
+    @in_virtual_time
+    async def test_everybody_has_a_turn_before_anybody_has_another(self) -> None:
+        asker = Asker()
+        for _ in range(5):
+            assert {asker.requester.next_to_dial({1, 2, 3}) for _ in range(3)} == {1, 2, 3}
+
+    @in_virtual_time
+    async def test_a_node_that_is_new_comes_next(self) -> None:
+        asker = Asker()
+        for _ in range(2):
+            asker.requester.next_to_dial({1, 2})
+        assert asker.requester.next_to_dial({1, 2, 3}) == 3
+
+    @in_virtual_time
+    async def test_each_has_some_time_to_accept(self) -> None:
+        asker = Asker()
+        await asyncio.sleep(2)
+        asker.requester.next_to_dial({1})
+        assert asker.requester.dial_next_at == 2 + CONNECT_STAGGER_S
+
+
+@in_virtual_time
+async def test_the_pause_after_a_lost_connection_ends_soon_after_the_next_one() -> None:
+    asker = Asker()
+    for _ in range(5):
+        connection = FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(lost())
+    assert asker.requester.patient_until == now() + 1.0
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + 0.1
+
+
+@in_virtual_time
+async def test_the_pause_after_a_refusal_does_not() -> None:
+    asker = Asker()
+    for _ in range(5):
+        connection = FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(refusal(CoordinatorNotAvailable))
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + 1.0
+
+
+@in_virtual_time
+async def test_a_connection_more_is_no_reason_to_be_impatient_with_who_is_asked() -> None:
+    asker = Asker()
+    connection = FakeConnection()
+    asker.requester.ask(connection.real)
+    connection.answer(lost())
+    asker.requester.ask(FakeConnection().real)
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + ANSWER_PATIENCE_S

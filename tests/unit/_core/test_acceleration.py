@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import aioproducer
+from aioproducer._core import acceleration
+from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+
+ROOT = Path(__file__).parents[3]
+ASKED = """
+import sys
+if "absent" in sys.argv:
+    sys.modules["aioproducer._core._accelerator"] = None
+import aioproducer
+from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+print(aioproducer.accelerated, key_partitions is not python_key_partitions)
+"""
+
+
+def asked(pure: str | None, *arguments: str) -> list[str]:
+    """Return what another process says: whether it is accelerated, and whether its functions are those in C."""
+    environment = {name: value for name, value in os.environ.items() if name != "AIOPRODUCER_PURE"}
+    if pure is not None:
+        environment["AIOPRODUCER_PURE"] = pure
+    command = (sys.executable, "-c", ASKED, *arguments)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def built() -> bool:
+    try:
+        import_module("aioproducer._core._accelerator")
+    except ImportError:
+        return False
+    return True
+
+
+def test_the_functions_are_those_that_it_says() -> None:
+    assert (
+        aioproducer.accelerated is acceleration.accelerated is (key_partitions is not python_key_partitions)
+    )
+
+
+@pytest.mark.parametrize("pure", [None, "", "0"])
+def test_what_was_built_is_used(pure: str | None) -> None:
+    assert asked(pure) == [str(built())] * 2
+
+
+def test_users_can_do_without() -> None:
+    assert asked("1") == ["False", "False"]
+
+
+def test_what_was_not_built_is_not_missed() -> None:
+    assert asked(None, "absent") == ["False", "False"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the flag hides symbols with GCC and Clang")
+@pytest.mark.skipif(not built(), reason="the accelerator was not built")
+def test_accelerator_exports_its_init_function_alone() -> None:
+    module = import_module("aioproducer._core._accelerator")
+    assert module.__file__ is not None
+    library = ctypes.CDLL(module.__file__)
+    shared = re.findall(
+        r"^PyObject \*(\w+)\(", (ROOT / "aioproducer/_core/_c/_accelerator.h").read_text(), re.MULTILINE
+    )
+    assert all(name.startswith("aioproducer_") for name in shared)
+    assert hasattr(library, "PyInit__accelerator")
+    assert [name for name in shared if hasattr(library, name)] == []

@@ -1,0 +1,36 @@
+"""Fields of the append path in C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer._core import append_fields
+from aioproducer._core.batching.append_lock import AppendLock
+from aioproducer._core.batching.batch import Batch
+from aioproducer._core.batching.memory_budget import MemoryBudget
+from aioproducer._core.batching.partition_queue import PartitionQueue
+from aioproducer._core.batching.topic import TopicQueues
+from aioproducer._core.clock import LoopClock
+
+CLASSES: list[tuple[type[Any], type[Any]]] = [
+    (AppendLock, append_fields.PythonLockFields),
+    (Batch, append_fields.PythonBatchFields),
+    (LoopClock, append_fields.PythonClockFields),
+    (MemoryBudget, append_fields.PythonMemoryFields),
+    (PartitionQueue, append_fields.PythonQueueFields),
+    (TopicQueues, append_fields.PythonTopicFields),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), CLASSES)
+def test_class_declares_no_field_of_its_base(kind: Any, fields: Any) -> None:
+    """A slot of the class would hide the field from the code in C."""
+    assert not set(kind.__slots__) & set(fields.__slots__)
+
+
+@pytest.mark.parametrize(("kind", "fields"), CLASSES)
+def test_base_has_the_fields_of_its_twin(kind: Any, fields: Any) -> None:
+    base = next(each for each in kind.__mro__ if each.__name__ in {fields.__name__, fields.__name__[6:]})
+    assert set(fields.__slots__) <= set(vars(base))

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aioproducer._core.backoff import Backoff
+
+
+class NoSpread:
+    """Always the middle."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        return (a + b) / 2
+
+
+class Extreme:
+    """Always as far as it may go."""
+
+    def __init__(self, *, high: bool) -> None:
+        self._high = high
+
+    def uniform(self, a: float, b: float, /) -> float:
+        return b if self._high else a
+
+
+def test_delays_double_from_the_first_to_the_longest() -> None:
+    backoff = Backoff(0.1, 1.0)
+    delays = [backoff.delay_s(attempt, NoSpread()) for attempt in range(6)]
+    assert delays == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_the_multiplier_may_be_another() -> None:
+    assert Backoff(1.0, 100.0, multiplier=3.0).delay_s(2, NoSpread()) == pytest.approx(9.0)
+
+
+def test_jitter_spreads_a_delay_to_both_sides() -> None:
+    backoff = Backoff(0.1, 1.0, jitter=0.2)
+    assert backoff.delay_s(0, Extreme(high=False)) == pytest.approx(0.08)
+    assert backoff.delay_s(0, Extreme(high=True)) == pytest.approx(0.12)
+
+
+def test_jitter_does_not_exceed_the_longest_delay() -> None:
+    assert Backoff(0.1, 1.0).delay_s(10, Extreme(high=True)) == 1.0
+
+
+def test_a_longest_delay_below_the_first_wins() -> None:
+    assert Backoff(10.0, 1.0).delay_s(0, NoSpread()) == 1.0
+
+
+def test_without_a_first_delay_there_is_none_ever() -> None:
+    assert Backoff(0.0, 1.0).delay_s(50, NoSpread()) == 0.0
+
+
+def test_an_outage_of_any_length_does_not_overflow() -> None:
+    assert Backoff(0.1, 1.0).delay_s(10**9, NoSpread()) == 1.0
+
+
+def test_two_clients_that_fail_together_come_back_apart() -> None:
+    backoff = Backoff(0.1, 1.0)
+    assert len({backoff.delay_s(0, random.Random(seed)) for seed in range(20)}) == 20
+
+
+def test_the_module_random_is_the_default_source() -> None:
+    assert 0.08 <= Backoff(0.1, 1.0).delay_s(0) <= 0.12

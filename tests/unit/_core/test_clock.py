@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from aioproducer._core import clock as module
+from aioproducer._core.clock import (
+    ITERATIONS,
+    TURN_AFTER_BYTES,
+    TURN_AFTER_RECORDS,
+    TURN_AFTER_S,
+    LoopClock,
+    LoopTurns,
+    wall_ms,
+)
+from aioproducer.testing import in_virtual_time
+
+
+def test_it_counts_milliseconds_since_the_epoch() -> None:
+    before = time.time_ns()
+    now_ms = wall_ms()
+    after = time.time_ns()
+    assert before // 1_000_000 <= now_ms <= after // 1_000_000
+
+
+@in_virtual_time
+async def test_it_is_read_once_per_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = LoopClock(asyncio.get_running_loop())
+    assert [clock.now_ms(), clock.now_ms()] == [1_000, 1_000]
+    await asyncio.sleep(0)
+    assert clock.now_ms() == 1_001
+
+
+@in_virtual_time
+async def test_forgotten_it_is_read_again_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = LoopClock(asyncio.get_running_loop())
+    assert clock.now_ms() == 1_000
+    clock.forget()
+    assert clock.now_ms() == 1_001
+
+
+@in_virtual_time
+async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = LoopClock(asyncio.get_running_loop())
+    assert [clock.fresh_ms(), clock.known_ms] == [1_000, 0]
+    assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_001, 1_002, 1_002]
+    await asyncio.sleep(0)
+    assert clock.known_ms == 0
+
+
+def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
+    turns = LoopTurns()
+    for passed, due in ((0, False), (TURN_AFTER_S / 2, False), (TURN_AFTER_S * 1.01, True)):
+        turns.look(7.0 + passed, free=100, rate=1.0, size=100)
+        assert turns.due is due
+    turns.over()
+    assert turns.due is False, "the sender has had it"
+
+
+def test_it_is_due_after_that_while_to_the_last_bit() -> None:
+    turns = LoopTurns()
+    turns.look(0.0, free=100, rate=1.0, size=100)
+    turns.look(TURN_AFTER_S, free=100, rate=1.0, size=100)
+    assert turns.due
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_it_is_due_when_so_much_was_appended_since(rate: float) -> None:
+    much, free = int(TURN_AFTER_BYTES / rate), 50 * TURN_AFTER_BYTES
+    turns = LoopTurns()
+    for _ in range(2):
+        for appended, due in ((0, False), (much - 1, False), (much, True)):
+            turns.look(7.0, free - appended, rate, size=TURN_AFTER_BYTES)
+            assert turns.due is due
+        turns.over()
+        free -= much
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_turn_is_due_after_so_many_records(rate: float) -> None:
+    size, free, many = 100, 50 * TURN_AFTER_BYTES, int(TURN_AFTER_RECORDS / rate)
+    turns = LoopTurns()
+    for records, due in ((0, False), (many - 1, False), (many, True)):
+        turns.look(7.0, free - records * size, rate, size)
+        assert turns.due is due
+
+
+def test_memory_that_was_given_back_is_not_taken() -> None:
+    turns = LoopTurns()
+    for free in (0, TURN_AFTER_BYTES, 2 * TURN_AFTER_BYTES):
+        turns.look(7.0, free, rate=1.0, size=100)
+        assert not turns.due
+
+
+def test_however_long_nobody_appended_none_is_due() -> None:
+    turns = LoopTurns()
+    for at in (0.0, 60.0, 120.0):
+        turns.look(at, free=100, rate=1.0, size=100)
+        assert not turns.due
+        turns.over()
+
+
+@in_virtual_time
+async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them() -> None:
+    loop = asyncio.get_running_loop()
+    turns = LoopTurns()
+    turns.due = True
+    began_at = loop.time()
+    order: list[str] = []
+
+    def sender(left: int) -> None:
+        order.append("sender")
+        if left:
+            loop.call_soon(sender, left - 1)
+
+    loop.call_soon(sender, ITERATIONS - 1)
+    taking = asyncio.create_task(turns.take())
+    await asyncio.sleep(0)
+    assert turns.due is False, "others append meanwhile"
+    await taking
+    assert order == ["sender"] * ITERATIONS
+    assert loop.time() == began_at, "it takes no time where nobody else has something to do"

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, ContextVar, copy_context
+from math import inf
+from typing import Any
+
+import pytest
+import uvloop
+
+from aioproducer._core.clock import Wakeup
+from aioproducer.testing import Deadlock, in_virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_virtual_time
+async def test_it_waits_until_somebody_rings() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(3, wakeup.ring)
+    await wakeup.wait(inf)
+    assert now() == 3
+
+
+@in_virtual_time
+async def test_it_waits_until_the_time_given() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_at_that_time_it_does_what_it_is_told_to() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    called: list[float] = []
+
+    def in_its_place() -> None:
+        called.append(loop.time())
+        assert wakeup.take()
+        wakeup.ring_at(7)
+        if len(called) == 2:
+            wakeup.ring()
+
+    wakeup.on_time = in_its_place
+    await wakeup.wait(5)
+    assert called == [5, 7]
+    assert now() == 7
+
+
+@in_virtual_time
+async def test_timer_rings_behind_work_of_the_same_moment() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup, done = Wakeup(loop), list[str]()
+    wakeup.on_time = lambda: done.append("timer")
+
+    async def handle() -> None:
+        done.append("request")
+
+    async def serve() -> None:
+        await asyncio.sleep(5)
+        await loop.create_task(handle())
+
+    wakeup.ring_at(5)  # before the timer of `serve` in the loop's heap
+    await serve()
+    await asyncio.sleep(1)
+    assert done == ["request", "timer"]
+
+
+@in_virtual_time
+async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> None:
+    request: ContextVar[str] = ContextVar("request")
+    wakeup = Wakeup(asyncio.get_running_loop())
+    seen: list[str] = []
+
+    def in_its_place() -> None:
+        seen.append(request.get("nobody's"))
+        wakeup.ring()
+
+    wakeup.on_time = in_its_place
+    somebody = copy_context()
+    somebody.run(request.set, "somebody's")
+    somebody.run(wakeup.ring_at, 5)
+    await wakeup.wait(inf)
+    assert seen == ["nobody's"]
+
+
+@in_virtual_time
+async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.ring()
+    await wakeup.wait(5)
+    assert now() == 0
+
+
+@in_virtual_time
+async def test_so_does_one_between_two_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(inf)
+    wakeup.ring()
+    await wakeup.wait(5)
+    assert now() == 1
+
+
+@in_virtual_time
+async def test_ringing_twice_is_ringing_once() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    wakeup.ring()
+    wakeup.ring()
+    await wakeup.wait(5)
+    loop.call_later(1, wakeup.ring)
+    loop.call_at(loop.time() + 1, wakeup.ring)
+    await wakeup.wait(5)
+    assert now() == 1
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_one() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    await wakeup.wait(9)
+    assert now() == 2
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_the_timer_is_not_set_again_for_the_time_that_it_is_set_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(5)
+    monkeypatch.setattr(loop, "call_at", None)
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_a_wait_with_an_earlier_time_ends_then() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(9)
+    await wakeup.wait(2)
+    assert now() == 2
+
+
+@in_virtual_time
+async def test_the_timer_for_a_later_time_stays_and_is_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was cancelled asyncio would keep until then, minutes of it where a linger ends each few milliseconds."""
+    loop = asyncio.get_running_loop()
+    wakeup, set_for, call_at = Wakeup(loop), list[float](), loop.call_at
+
+    def counted(when: float, *args: Any, context: Context) -> asyncio.TimerHandle:
+        set_for.append(when)
+        return call_at(when, *args, context=context)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    wakeup.ring_at(9)
+    for linger in (2, 4, 6):
+        await wakeup.wait(linger)
+        assert now() == linger
+        wakeup.ring_at(9)
+    await wakeup.wait(inf)
+    assert now() == 9
+    assert set_for == [9, 2, 4, 6]
+
+
+@in_virtual_time
+async def test_a_timer_that_is_forgotten_ends_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    wakeup.forget()
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_all_timers_are_forgotten() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.ring_at(9)
+    wakeup.ring_at(2)
+    wakeup.forget()
+    await wakeup.wait(11)
+    assert now() == 11
+
+
+@in_virtual_time
+async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await wakeup.wait(2)
+    assert now() == 1
+    await wakeup.wait(1.5)
+    assert now() == 1.5
+
+
+def test_without_ring_or_time_it_never_ends() -> None:
+    @in_virtual_time
+    async def wait() -> None:
+        await Wakeup(asyncio.get_running_loop()).wait(inf)
+
+    with pytest.raises(Deadlock):
+        wait()
+
+
+@in_virtual_time
+async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(inf))
+    await asyncio.sleep(0)
+    wakeup.hold()
+    wakeup.ring()
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    wakeup.release()
+    await waiting
+    assert now() == 1
+
+
+@in_virtual_time
+async def test_a_release_rings_nobody() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.hold()
+    wakeup.release()
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(5))
+    await asyncio.sleep(1)
+    wakeup.hold()
+    wakeup.ring()
+    assert wakeup.take()
+    wakeup.release()
+    await waiting
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_what_is_rung_after_that_is_heard() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(inf))
+    await asyncio.sleep(1)
+    wakeup.hold()
+    assert wakeup.take()
+    wakeup.ring()
+    wakeup.release()
+    await waiting
+    assert now() == 1
+
+
+@in_virtual_time
+async def test_nobody_takes_it_where_nobody_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    wakeup.ring()
+    assert not wakeup.take()
+    await wakeup.wait(5)
+    assert now() == 0
+    waiting = loop.create_task(wakeup.wait(inf))
+    await asyncio.sleep(0)
+    wakeup.ring()
+    assert not wakeup.take()  # who waits is on its way
+    await waiting
+
+
+@pytest.mark.parametrize(("until", "rings_at"), [(2, 2), (7, 5), (inf, 5)])
+@in_virtual_time
+async def test_whoever_takes_it_says_when_to_look_again(until: float, rings_at: float) -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(5))
+    await asyncio.sleep(0)
+    wakeup.ring_at(until)
+    await waiting
+    assert now() == rings_at
+
+
+def test_on_uvloop_too_it_may_be_due_again_before_what_was_due_at_once() -> None:
+    """Its handle of what is due at once cannot tell when."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wakeup = Wakeup(loop)
+        waiting = asyncio.create_task(wakeup.wait(inf))
+        await asyncio.sleep(0)
+        assert wakeup.take()
+        wakeup.ring_at(loop.time())
+        wakeup.ring_at(loop.time() - 1)
+        await waiting
+        for _ in range(3):
+            await asyncio.sleep(0)  # both have rung
+        async with asyncio.timeout(10):
+            await wakeup.wait(loop.time() + 0.01)
+            await wakeup.wait(loop.time() + 0.01)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.metrics.counters import WINDOW_S, Metrics
+from aioproducer._core.observer import OutcomeObserver
+from aioproducer.errors import ProducerError, TopicAuthorizationFailed
+from aioproducer.interceptors import Interceptor
+from aioproducer.testing import in_virtual_time
+from aioproducer.types import RecordMetadata, TopicPartition
+from tests.unit.floor_rig import TOPIC, FloorRig
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+class Spy(Interceptor):
+    def __init__(self) -> None:
+        self.heard: list[tuple[RecordMetadata | None, ProducerError | None, TopicPartition]] = []
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        self.heard.append((metadata, error, record))
+
+
+class Fixture:
+    def __init__(self, *, intercepted: bool = True) -> None:
+        self.metrics, self.spy = Metrics(asyncio.get_running_loop().time), Spy()
+        self.observer = OutcomeObserver(self.metrics, InterceptorChain([self.spy] if intercepted else []))
+        self.batch, _ = FloorRig().sent(b"a", b"b")
+        self.batch.keep_encoded(bytearray(b"12345"))
+
+    def delivered(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Report the batch as acknowledged now."""
+        self.observer.delivered(self.batch, base_offset, log_append_time_ms, self.metrics.clock())
+
+    def counted(self) -> dict[str, float]:
+        """Return what was counted of the topic."""
+        numbers = self.metrics.topics[TOPIC].numbers()
+        return {name: number for name, number in numbers.items() if number}
+
+
+@in_virtual_time
+async def test_what_was_delivered_is_counted_per_topic() -> None:
+    fixture = Fixture(intercepted=False)
+    for _ in range(2):
+        fixture.delivered(0, -1)
+    assert fixture.counted() == {
+        "delivered_records": 4,
+        "delivered_batches": 2,
+        "delivered_bytes": 10,
+        "delivered_uncompressed": 2 * fixture.batch.size,
+    }
+
+
+@in_virtual_time
+async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.delivered(0, -1)
+    await asyncio.sleep(WINDOW_S)
+    fixture.delivered(0, -1)
+    await asyncio.sleep(WINDOW_S)
+    fixture.delivered(0, -1)
+    recent = fixture.metrics.topics[TOPIC].recent(fixture.metrics.clock())
+    assert (recent.numbers["delivered_batches"], recent.totals["delivered_batches"]) == (2, 3)
+
+
+@in_virtual_time
+async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.batch.release()
+    fixture.delivered(0, -1)
+    assert "delivered_bytes" not in fixture.counted()
+
+
+@in_virtual_time
+async def test_interceptors_hear_where_each_record_is() -> None:
+    fixture = Fixture()
+    fixture.delivered(7, -1)
+    assert fixture.spy.heard == [
+        (RecordMetadata(TOPIC, 0, 7, 1_000, log_append_time=False), None, WHERE),
+        (RecordMetadata(TOPIC, 0, 8, 1_000, log_append_time=False), None, WHERE),
+    ]
+
+
+@in_virtual_time
+async def test_an_unknown_offset_is_unknown_for_each() -> None:
+    fixture = Fixture()
+    fixture.delivered(-1, -1)
+    assert [metadata.offset for metadata, _, _ in fixture.spy.heard if metadata] == [-1, -1]
+
+
+@in_virtual_time
+async def test_the_brokers_time_is_told_where_it_is_the_brokers() -> None:
+    fixture = Fixture()
+    fixture.delivered(0, 5)
+    assert [metadata[-2:] for metadata, _, _ in fixture.spy.heard if metadata] == [(5, True), (5, True)]
+
+
+@in_virtual_time
+async def test_what_failed_is_counted_and_told_with_an_error_each() -> None:
+    fixture = Fixture()
+    fixture.observer.failed(fixture.batch, fixture.batch.columns, Failure(TopicAuthorizationFailed, "no"))
+    assert fixture.counted() == {"failed_records": 2}
+    [(metadata, first, where), (_, second, _)] = fixture.spy.heard
+    assert (metadata, where) == (None, WHERE)
+    assert isinstance(first, TopicAuthorizationFailed)
+    assert first is not second
+
+
+@in_virtual_time
+async def test_without_interceptors_a_failure_is_only_counted() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.observer.failed(
+        fixture.batch, fixture.batch.columns.take([0]), Failure(TopicAuthorizationFailed, "no")
+    )
+    assert fixture.counted() == {"failed_records": 1}
+
+
+@in_virtual_time
+async def test_records_that_go_again_and_batches_that_are_split_are_counted() -> None:
+    fixture = Fixture()
+    fixture.observer.retried(fixture.batch)
+    fixture.observer.split(fixture.batch)
+    assert fixture.counted() == {"retried_records": 2, "splits": 1}
+    assert fixture.spy.heard == [], "that is no outcome"

@@ -1,0 +1,316 @@
+"""Requests to a coordinator, asked until they are answered; on fake connections, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer._core.net.address import Address
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.protocol.transactions import EndTxnResponse
+from aioproducer._core.transactions.coordinator import Node
+from aioproducer._core.transactions.reactions import Api
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidTxnState,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+    broker_error,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.coordinators_rig import (
+    CHECK,
+    END,
+    OFFERED,
+    TRANSACTION,
+    AskedConnection,
+    CoordinatorsRig,
+)
+
+DESCRIBE = "DescribeTransactionsRequest"
+
+
+class TestRequest:
+    @in_virtual_time
+    async def test_the_coordinator_is_found_once(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        for first in (True, False):
+            ending = rig.end()
+            if first:
+                await rig.is_found_at(1)
+            await rig.answer()
+            assert (await ending).error_code == 0
+        assert rig.happened == ["written"] * 2
+        assert rig.coordinators.last_error is None
+
+    @in_virtual_time
+    async def test_one_after_the_other(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        both = [rig.end(), rig.end(Api.ABORT)]
+        await rig.is_found_at(1)
+        assert rig.requests(1) == ["EndTxnRequest"]
+        await rig.answer()
+        assert [each.done() for each in both] == [True, False]
+        await rig.answer()
+        await asyncio.gather(*both)
+
+    @pytest.mark.parametrize(
+        ("limits", "version"),
+        [({}, 5), ({"at_most": 4}, 4), ({"at_least": 5}, 5), ({"at_least": 3, "at_most": 4}, 4)],
+    )
+    @in_virtual_time
+    async def test_its_version_is_kept_within_limits(self, limits: dict[str, Any], version: int) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(**limits)
+        await rig.is_found_at(1)
+        assert rig.connection(1).asked_in == [6, version]
+        await rig.answer()
+        await ending
+
+    @in_virtual_time
+    async def test_a_coordinator_that_is_too_old_is_the_end(self) -> None:
+        rig = CoordinatorsRig(nodes=(1,))
+        rig.connect(1, AskedConnection(1, {26: (0, 3)}))
+        ending = rig.end(at_least=5)
+        await rig.is_found_at(1)
+        with pytest.raises(
+            UnsupportedVersion, match="offers EndTxnRequest up to version 3, and 5 is needed"
+        ) as raised:
+            await ending
+        assert raised.value.fatal
+        assert rig.happened == []
+
+    @pytest.mark.parametrize(
+        ("api", "version", "code", "abortable"),
+        [
+            (Api.COMMIT, 2, 48, True),
+            (Api.COMMIT, 1, 48, False),
+            (Api.ABORT, 2, 90, False),
+            (Api.ABORT, 1, 48, True),
+            (Api.ABORT, 2, 48, False),
+            (Api.COMMIT, 2, 120, True),
+        ],
+    )
+    @in_virtual_time
+    async def test_refused(self, api: Api, version: int, code: int, abortable: bool) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(api, version=version)
+        await rig.is_found_at(1)
+        await rig.answer(code)
+        if code != 120:  # else somebody who was replaced may have said it
+            await rig.is_found_at(1)
+        with pytest.raises(
+            broker_error(code), match=rf"^{api.name} for transactional id 'tx' at b1:9092"
+        ) as raised:
+            await ending
+        assert (raised.value.abortable, raised.value.fatal) == (abortable, not abortable)
+
+    @pytest.mark.parametrize("code", [7, -1, 4711])
+    @in_virtual_time
+    async def test_an_end_that_may_be_done_is_asked_again(self, code: int) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(1)
+        for wait_s in (0.1, 0.2, 0.4):
+            await rig.answer(code)
+            assert isinstance(rig.coordinators.last_error, BrokerError)
+            assert rig.requests(1) == []
+            await asyncio.sleep(wait_s)
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"] * 4
+        assert rig.coordinators.last_error is None
+
+    @in_virtual_time
+    async def test_while_the_markers_are_written_it_is_asked_more_often(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(1)
+        await rig.answer(51)
+        assert isinstance(rig.coordinators.last_error, ConcurrentTransactions)
+        await asyncio.sleep(0.0121)
+        await rig.answer()
+        await ending
+
+    @pytest.mark.parametrize("code", [47, 48, 49, 90])
+    @in_virtual_time
+    async def test_one_that_was_frozen_and_replaced_is_not_believed(self, code: int) -> None:
+        """It does not know that yet, and speaks of the time before."""
+        rig = CoordinatorsRig(1, 2, 3)
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end()
+        await rig.answer(code)
+        asked = [node_id for node_id in (2, 3) if rig.connection(node_id).calls]
+        assert len(asked) == 1
+        assert rig.requests(1) == []
+        await rig.is_found_at(3, by=asked[0])
+        await rig.answer(at=3)
+        await ending
+        assert rig.happened == ["written"] * 2
+
+    @in_virtual_time
+    async def test_what_two_of_them_say_is_believed(self) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1, 2))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end()
+        await rig.answer(48)
+        await rig.is_found_at(2, by=2)
+        await rig.answer(48, at=2)
+        await rig.is_found_at(1, by=1)  # both have refused: whoever is asked
+        with pytest.raises(InvalidTxnState, match="at b2:9092"):
+            await ending
+
+    @pytest.mark.parametrize("code", [15, 16])
+    @in_virtual_time
+    async def test_one_that_is_not_it_any_more(self, code: int) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(1)
+        await rig.answer(code)
+        await asyncio.sleep(0.1)
+        await rig.is_found_at(2)
+        await rig.answer(at=2)
+        await ending
+        assert rig.happened == ["written"] * 2
+
+    @in_virtual_time
+    async def test_of_several_refusals_the_gravest_counts(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+
+        def asks(*codes: int) -> asyncio.Task[EndTxnResponse]:
+            refusals = [(code, f"orders-{index}") for index, code in enumerate(codes)]
+            return asyncio.create_task(
+                rig.coordinators.request(Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals, version=1)
+            )
+
+        asking = asks(0, 7, 29, 3)
+        await rig.is_found_at(1)
+        await rig.answer()
+        with pytest.raises(TopicAuthorizationFailed, match="orders-2: "):
+            await asking
+        asking = asks(29, 90, 0, 29)
+        await rig.answer()
+        await rig.is_found_at(1)
+        with pytest.raises(ProducerFenced, match="orders-1: "):
+            await asking
+
+    @pytest.mark.parametrize(("codes", "raised"), [((55, 29), 29), ((29, 55), 29), ((55,), 55)])
+    @in_virtual_time
+    async def test_what_was_not_attempted_is_never_the_reason(
+        self, codes: tuple[int, ...], raised: int
+    ) -> None:
+        """A coordinator adds all partitions or none, and says so of those it has nothing against."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        refusals = [(code, "orders-0") for code in codes]
+        asking = asyncio.create_task(
+            rig.coordinators.request(Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals, version=1)
+        )
+        await rig.is_found_at(1)
+        await rig.answer()
+        with pytest.raises(broker_error(raised)):
+            await asking
+
+    @in_virtual_time
+    async def test_not_attempted_for_what_passes_is_asked_again(self) -> None:
+        """A topic that was just made is not known to the coordinator yet."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        refusals = [[(55, "orders-0"), (3, "new-0")], [(0, "orders-0"), (0, "new-0")]]
+        asking = asyncio.create_task(
+            rig.coordinators.request(
+                Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals.pop(0), version=1
+            )
+        )
+        await rig.is_found_at(1)
+        await rig.answer()
+        await asyncio.sleep(0.1)
+        await rig.answer()
+        await asking
+
+
+class TestCheck:
+    """A request that is sent directly before another."""
+
+    @in_virtual_time
+    async def test_check_comes_before_each_attempt(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes()
+        await rig.answer(51)
+        await asyncio.sleep(0.02)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes(51)
+        await asyncio.sleep(0.03)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes()
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"] * 2
+
+    @in_virtual_time
+    async def test_refused_check_keeps_the_request_back(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        await rig.describes(90)
+        await rig.is_found_at(1)
+        with pytest.raises(
+            ProducerFenced, match=r"^DESCRIBE for transactional id 'tx' at b1:9092 .*: another epoch"
+        ) as raised:
+            await ending
+        assert raised.value.fatal
+        assert rig.happened == []
+
+    @in_virtual_time
+    async def test_refused_check_of_a_replaced_coordinator_is_repeated(self) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1, 2))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end(check=CHECK)
+        await rig.describes(90)
+        await rig.is_found_at(2, by=2)
+        await rig.describes(at=2)
+        await rig.answer(at=2)
+        await ending
+
+    @in_virtual_time
+    async def test_late_answer_to_a_check_does_not_count(self) -> None:
+        """A successor may have come since. On a slow network a check may take longer with each."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        for took_s in (1.1, 1.9):
+            assert rig.requests(1) == [DESCRIBE]
+            await asyncio.sleep(took_s)
+            await rig.describes()
+        await rig.answer()
+        await ending
+
+    @in_virtual_time
+    async def test_lost_answer_to_a_check_leaves_nothing_uncertain(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        rig.lose(1)
+        await asyncio.sleep(0.1)
+        rig.connect(1)
+        await rig.is_found_at(1)
+        await rig.describes()
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"]
+
+    @in_virtual_time
+    async def test_broker_without_the_check_receives_the_request(self) -> None:
+        rig = CoordinatorsRig(nodes=(1,))
+        connection = AskedConnection(1)
+        connection.versions = ApiVersionTable({key: OFFERED[key] for key in (10, 26)})
+        rig.connect(1, connection)
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        await rig.answer()
+        await ending

@@ -1,0 +1,237 @@
+"""Transactions as the producer has them: who it is, when one may begin, and when it has to be another epoch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import TopicPartition
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_requests import GoingOn
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    CommitFailed,
+    ProducerError,
+    TopicAuthorizationFailed,
+    TransactionStateError,
+    TransactionTimeout,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
+from tests.unit.floor_rig import TOPIC, settle
+
+HERE = TopicPartition(TOPIC, 0)
+
+
+class TestInitialize:
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    @in_virtual_time
+    async def test_it_gets_a_producer_id(self, version: int) -> None:
+        made = TransactionsRig(version=version)
+        await made.answered(made.transactions.initialize())
+        manager = made.manager
+        assert (manager.state, manager.current, manager.version) == (
+            State.READY,
+            ProducerIdentity(7, 0),
+            version,
+        )
+
+    @in_virtual_time
+    async def test_no_answer_in_time(self) -> None:
+        made = TransactionsRig(max_block_s=5.0)
+        made.coordinators.last_error = refused(14)
+        with pytest.raises(
+            TransactionTimeout, match=r"cannot initialize within 5 s .*CoordinatorLoadInProgress"
+        ) as raised:
+            await made.transactions.initialize()
+        assert raised.value.__cause__ is made.coordinators.last_error
+        await made.transactions.stop()
+        assert made.coordinators.asked == []
+
+    @in_virtual_time
+    async def test_refused(self) -> None:
+        made = TransactionsRig()
+        task = asyncio.create_task(made.transactions.initialize())
+        await made.answers(refused(53, fatal=True))
+        with pytest.raises(ProducerError, match="refused with 53") as raised:
+            await task
+        assert raised.value.fatal
+        assert made.manager.current is None
+
+    @in_virtual_time
+    async def test_cancelled(self) -> None:
+        made = TransactionsRig()
+        task = asyncio.create_task(made.transactions.initialize())
+        await settle()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await settle()
+        assert made.coordinators.asked == []
+
+
+class TestBegin:
+    @in_virtual_time
+    async def test_it_asks_nobody(self) -> None:
+        async with rig() as made:
+            assert made.transactions.can_be_aborted
+            assert not made.transactions.has_failed
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
+            assert made.transactions.number == 1
+
+    @in_virtual_time
+    async def test_there_is_one_at_a_time(self) -> None:
+        async with rig() as made:
+            with pytest.raises(
+                TransactionStateError, match="cannot begin a transaction: a transaction is open"
+            ):
+                await made.transactions.begin()
+            assert made.transactions.number == 1
+
+    @in_virtual_time
+    async def test_it_waits_for_the_end_before(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            made.completion.complete(batch, 0)
+            await settle()
+            aborting.cancel()
+            beginning = asyncio.create_task(made.transactions.begin())
+            await settle()
+            assert not beginning.done()
+            await made.answers()
+            await beginning
+            assert (made.manager.state, made.transactions.number) == (State.IN_TRANSACTION, 2)
+
+    @in_virtual_time
+    async def test_it_does_not_wait_longer_than_anything_else(self) -> None:
+        async with rig(max_block_s=5.0) as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            aborting.cancel()
+            with pytest.raises(
+                TimeoutError, match="begin a transaction: no answer from the coordinator within 5 s"
+            ):
+                await made.transactions.begin()
+            await made.answers()
+            await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_the_one_whose_end_failed_unheard(self) -> None:
+        async with rig() as made:
+            batch, future = made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            committing.cancel()
+            await settle()
+            made.fail(batch, TopicAuthorizationFailed)
+            await settle()
+            assert isinstance(future.exception(), TopicAuthorizationFailed)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
+                await made.transactions.begin()
+            await made.answered(made.transactions.abort(None))
+            await made.transactions.begin()
+
+
+class TestEmpty:
+    @pytest.mark.parametrize("version", [1, 2])
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_nothing_is_asked(self, commit: bool, version: int) -> None:
+        async with rig(version=version) as made:
+            for _ in range(2):
+                await (made.transactions.commit(None) if commit else made.transactions.abort(None))
+                assert made.manager.state is State.READY
+                await made.transactions.begin()
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
+
+
+class TestBump:
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_what_may_be_late_is_kept_from_the_next_transaction(self, commit: bool) -> None:
+        async with rig(version=1) as made:
+            made.manager.asked()
+            made.manager.uncertain()
+            ending = asyncio.create_task(
+                made.transactions.commit(None) if commit else made.transactions.abort(None)
+            )
+            await made.answers()
+            assert made.manager.state is State.INITIALIZING
+            assert not ending.done()
+            await made.answers()
+            await ending
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+            assert not made.manager.needs_bump
+
+    @in_virtual_time
+    async def test_a_sequence_that_is_not_settled(self) -> None:
+        async with rig(version=1) as made:
+            batch = made.written()
+            made.fail(batch, TopicAuthorizationFailed)
+            await made.answered(made.transactions.abort(None))
+            assert made.coordinators.seen[-2:] == [Api.ABORT, Api.INIT_PRODUCER_ID]
+            assert made.manager.current == ProducerIdentity(7, 1)
+
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    @in_virtual_time
+    async def test_sequence_of_an_unwritten_batch_needs_an_epoch(self, version: int) -> None:
+        """The partition takes nothing more. From version 2 on the abort of nothing gives the next epoch."""
+        async with rig(version=version) as made:
+            made.manager.request_epoch_bump()
+            await made.answered(made.transactions.abort(None))
+            assert made.coordinators.seen[1:] == [Api.ABORT if version == 2 else Api.INIT_PRODUCER_ID]
+            assert made.manager.current == ProducerIdentity(7, 1)
+
+    @in_virtual_time
+    async def test_the_cluster_has_another_version_now(self) -> None:
+        async with rig(version=1) as made:
+            made.manager.asked()
+            made.coordinators.transaction_version = 2
+            await made.answered(made.transactions.commit(None))
+            assert (made.manager.version, made.manager.current) == (2, ProducerIdentity(7, 1))
+            await made.transactions.begin()
+            made.manager.asked()
+            made.coordinators.transaction_version = 1
+            await made.answered(made.transactions.commit(None))
+            assert (made.manager.version, made.manager.current) == (1, ProducerIdentity(7, 2))
+
+    @in_virtual_time
+    async def test_refused_it_is_the_end_of_the_producer_but_not_of_what_was_committed(self) -> None:
+        async with rig(version=1) as made:
+            made.manager.asked()
+            made.manager.uncertain()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers()
+            await made.answers(refused(7))
+            await committing
+            assert made.manager.state is State.FATAL
+            with pytest.raises(ProducerError, match="refused with 7") as raised:
+                await made.transactions.begin()
+            assert (raised.value.fatal, raised.value.abortable) == (True, False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@in_virtual_time
+async def test_a_producer_goes_on_as_another_process_without_asking(version: int) -> None:
+    """InitProducerId would abort what that has left open."""
+    made = TransactionsRig(version=2)
+    await made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), version))
+    assert made.coordinators.seen == []
+    assert made.manager.current == (70, 7)
+    await made.transactions.begin()
+    assert made.transactions.prepared()[1:4] == (70, 7, version)
+
+
+@in_virtual_time
+async def test_a_producer_takes_over_from_another_process_unless_somebody_else_has() -> None:
+    made = TransactionsRig(version=2)
+    task = asyncio.create_task(made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), 2, anew=True)))
+    asked = await made.asks()
+    assert (asked.request.producer_id, asked.request.producer_epoch, asked.at_least) == (70, 7, 3)
+    made.coordinators.answer()
+    await task
+    assert made.manager.current == (70, 8)

@@ -1,0 +1,265 @@
+"""Commit and abort: what is awaited, what fails, and what an answer makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    CommitFailed,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionAborted,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import refused, rig
+from tests.unit.floor_rig import settle
+
+
+class TestCommit:
+    @pytest.mark.parametrize(("version", "epoch"), [(0, 0), (1, 0), (2, 1)])
+    @in_virtual_time
+    async def test_all_is_acknowledged_first(self, version: int, epoch: int) -> None:
+        async with rig(version=version) as made:
+            batch = made.written()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            assert Api.COMMIT not in made.coordinators.seen
+            made.completion.complete(batch, 0)
+            assert (await made.answers()).api is Api.COMMIT
+            await committing
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, epoch))
+
+    @in_virtual_time
+    async def test_what_lingers_is_hurried(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            [batch] = made.drain()
+            made.records.write([batch])
+            batch.persistence.written()
+            made.completion.complete(batch, 0)
+            await made.answers()
+            await committing
+            assert future.done()
+
+    @in_virtual_time
+    async def test_a_failure_that_nobody_awaits_is_raised_and_nothing_is_committed(self) -> None:
+        async with rig() as made:
+            batch, future = made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.fail(batch, TopicAuthorizationFailed)
+            with pytest.raises(
+                CommitFailed, match="nothing of the transaction of 'tx' is committed"
+            ) as raised:
+                await committing
+            assert isinstance(raised.value.__cause__, TopicAuthorizationFailed)
+            assert (raised.value.abortable, raised.value.fatal) == (True, False)
+            assert Api.COMMIT not in made.coordinators.seen
+            assert made.transactions.has_failed
+            failed = future.exception()
+            assert isinstance(failed, TopicAuthorizationFailed)
+            assert failed.abortable
+            await made.answered(made.transactions.abort(None))
+            assert made.coordinators.seen[-1] is Api.ABORT
+
+    @in_virtual_time
+    async def test_refused_by_the_coordinator(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers(refused(48))
+            with pytest.raises(CommitFailed, match="refused with 48"):
+                await committing
+            await made.answered(made.transactions.abort(None))
+            assert made.manager.current == ProducerIdentity(7, 1)
+            await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_refused_for_good(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced) as raised:
+                await committing
+            assert raised.value.fatal
+            assert [type(each) for each in made.fatal] == [ProducerFenced]
+            for call in (made.transactions.commit, made.transactions.abort, made.transactions.prepare):
+                with pytest.raises(ProducerFenced, match="close this producer"):
+                    await call(None)
+            with pytest.raises(ProducerFenced, match="close this producer"):
+                await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_a_record_that_fails_for_good_is_the_end(self) -> None:
+        async with rig() as made:
+            batch, future = made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.fail(batch, ProducerFenced)
+            with pytest.raises(ProducerFenced) as raised:
+                await committing
+            assert raised.value.fatal
+            failed = future.exception()
+            assert isinstance(failed, ProducerFenced)
+            assert failed.fatal
+
+    @in_virtual_time
+    async def test_its_answer_is_lost_and_a_successor_keeps_us_from_asking_again(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.coordinators.asked[0].on_uncertain()
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(TransactionOutcomeUnknown, match="may have been done or not") as raised:
+                await committing
+            assert (raised.value.fatal, type(raised.value.__cause__)) == (True, ProducerFenced)
+            with pytest.raises(TransactionOutcomeUnknown, match="cannot begin a transaction"):
+                await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_without_a_lost_answer_a_successor_tells_that_it_is_not_committed(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced):
+                await committing
+
+
+class TestAbort:
+    @in_virtual_time
+    async def test_what_was_not_written_fails_and_what_was_is_awaited(self) -> None:
+        async with rig() as made:
+            batch, sent = made.sent_out()
+            unsent = made.append(partition=1)
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            failed = unsent.exception()
+            assert isinstance(failed, TransactionAborted)
+            assert not failed.possibly_persisted
+            assert Api.ABORT not in made.coordinators.seen
+            made.completion.complete(batch, 0)
+            assert (await made.answers()).api is Api.ABORT
+            await aborting
+            assert sent.result()
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+
+    @in_virtual_time
+    async def test_what_waits_to_be_sent_again_fails_too(self) -> None:
+        async with rig() as made:
+            batch, future = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time() + 100)
+            await made.answered(made.transactions.abort(None))
+            assert isinstance(future.exception(), TransactionAborted)
+
+    @in_virtual_time
+    async def test_records_are_taken_again_afterwards(self) -> None:
+        async with rig() as made:
+            await made.transactions.abort(None)
+            assert made.accumulator.closed_for is None
+
+    @in_virtual_time
+    async def test_a_second_one_waits_for_the_first(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            both = [asyncio.create_task(made.transactions.abort(None)) for _ in range(2)]
+            await made.answers()
+            await asyncio.gather(*both)
+            assert made.coordinators.seen.count(Api.ABORT) == 1
+
+    @in_virtual_time
+    async def test_it_never_follows_a_commit_that_is_under_way(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            with pytest.raises(TransactionStateError, match="cannot abort: commit was called"):
+                await made.transactions.abort(None)
+            await made.answers()
+            await committing
+
+    @in_virtual_time
+    async def test_partitions_and_offsets_on_their_way_are_given_up(self) -> None:
+        async with rig(version=1) as made:
+            future = made.append()
+            assert made.drain() == []
+            assert (await made.asks()).api is Api.ADD_PARTITIONS
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            assert isinstance(future.exception(), TransactionAborted)
+            assert [each.api for each in made.coordinators.asked] == [Api.ABORT]
+            await made.answers()
+            assert (await made.answers()).api is Api.INIT_PRODUCER_ID
+            await aborting
+
+    @pytest.mark.parametrize("code", [48, 59])
+    @in_virtual_time
+    async def test_refused_since_nothing_is_open(self, code: int) -> None:
+        """The request to add a partition was lost, say: with another epoch it goes on, and that one may come late."""
+        async with rig(version=1) as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await made.answers(refused(code))
+            assert (await made.answers()).api is Api.INIT_PRODUCER_ID
+            await aborting
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+
+    @in_virtual_time
+    async def test_abort_is_repeated_while_its_own_markers_are_written(self) -> None:
+        """Version 2 answers 90 to the next epoch until then; EndTxn compares it, InitProducerId would not."""
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await made.answers(refused(90, fatal=True))
+            assert (await made.answers()).api is Api.DESCRIBE
+            assert (await made.answers()).api is Api.ABORT
+            await aborting
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+
+    @pytest.mark.parametrize("code", [90, 105, 53])
+    @in_virtual_time
+    async def test_fenced_abort_asks_for_no_epoch(self, code: int) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await made.answers(refused(90, fatal=True))
+            await made.answers(refused(code, fatal=True))
+            with pytest.raises(ProducerFenced, match="refused with 90") as raised:
+                await aborting
+            assert raised.value.fatal
+            assert made.manager.state is State.FATAL
+            assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE]
+
+    @in_virtual_time
+    async def test_abort_is_repeated_once(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            for answer in (refused(90, fatal=True), None, refused(90, fatal=True)):
+                await made.answers(answer)
+            with pytest.raises(ProducerFenced):
+                await aborting
+            assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE, Api.ABORT]
+
+    @pytest.mark.parametrize(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
+    @in_virtual_time
+    async def test_fenced_end_asks_nothing_more(self, version: int, commit: bool) -> None:
+        async with rig(version=version) as made:
+            made.manager.asked()
+            end = made.transactions.commit if commit else made.transactions.abort
+            ending = asyncio.create_task(end(None))
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced):
+                await ending
+            assert made.coordinators.seen[1:] == [Api.COMMIT if commit else Api.ABORT]

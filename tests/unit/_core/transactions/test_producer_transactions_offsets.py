@@ -1,0 +1,174 @@
+"""Offsets of consumer groups, committed with a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import GroupMetadata, TopicPartition
+from aioproducer._core.transactions.coordinator import Key, KeyType
+from aioproducer._core.transactions.offsets import OffsetAndMetadata
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    CommitFailed,
+    GroupAuthorizationFailed,
+    ProducerClosed,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionStateError,
+    TransactionTimeout,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
+from tests.unit.floor_rig import settle
+
+OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(42)}
+GROUP = GroupMetadata("g")
+
+
+def sending(made: TransactionsRig, timeout_s: float | None = None) -> asyncio.Task[None]:
+    return asyncio.create_task(made.transactions.send_offsets(OFFSETS, GROUP, timeout_s))
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("version", [1, 2])
+    @in_virtual_time
+    async def test_the_group_is_added_once_below_version_2(self, version: int) -> None:
+        async with rig(version=version) as made:
+            for _ in range(2):
+                await made.answered(made.transactions.send_offsets(OFFSETS, GROUP, None))
+            apis = [Api.OFFSET_COMMIT, Api.OFFSET_COMMIT]
+            if version < 2:
+                apis.insert(0, Api.ADD_OFFSETS)
+            assert made.coordinators.seen[1:] == apis
+            await made.answered(made.transactions.commit(None))
+            assert made.coordinators.seen[-1] is Api.COMMIT
+
+    @in_virtual_time
+    async def test_none(self) -> None:
+        async with rig() as made:
+            await made.transactions.send_offsets({}, GROUP, None)
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
+
+    @in_virtual_time
+    async def test_outside_of_a_transaction(self) -> None:
+        async with rig() as made:
+            await made.transactions.commit(None)
+            with pytest.raises(TransactionStateError, match="cannot send offsets: no transaction is open"):
+                await made.transactions.send_offsets({}, GROUP, None)
+
+    @in_virtual_time
+    async def test_the_groups_coordinator_is_asked(self) -> None:
+        async with rig() as made:
+            task = sending(made)
+            asked = await made.answers()
+            assert asked.key == Key(KeyType.GROUP, "g")
+            await task
+
+    @pytest.mark.parametrize("code", [22, 25, 82])
+    @in_virtual_time
+    async def test_the_group_has_gone_on_without_us(self, code: int) -> None:
+        async with rig() as made:
+            task = sending(made)
+            await made.answers(refused(code))
+            with pytest.raises(
+                CommitFailed, match=f"the group 'g' has gone on without us: refused with {code}"
+            ) as raised:
+                await task
+            assert getattr(raised.value.__cause__, "code", None) == code
+            assert raised.value.abortable
+            with pytest.raises(CommitFailed, match="has gone on without us"):
+                await made.transactions.commit(None)
+
+    @in_virtual_time
+    async def test_refused_otherwise(self) -> None:
+        async with rig(version=1) as made:
+            task = sending(made)
+            await made.answers(refused(30))
+            with pytest.raises(GroupAuthorizationFailed, match="refused with 30") as raised:
+                await task
+            assert raised.value.abortable
+            assert made.manager.groups == set()
+
+    @in_virtual_time
+    async def test_refused_for_good(self) -> None:
+        async with rig() as made:
+            task = sending(made)
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced) as raised:
+                await task
+            assert raised.value.fatal
+            assert made.manager.state is State.FATAL
+
+    @in_virtual_time
+    async def test_a_commit_waits_for_them(self) -> None:
+        async with rig() as made:
+            sent = sending(made)
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            assert made.coordinators.seen[1:] == [Api.OFFSET_COMMIT]
+            await made.answers()
+            await made.answers()
+            await asyncio.gather(sent, committing)
+
+    @in_virtual_time
+    async def test_whoever_is_cancelled_only_stops_waiting(self) -> None:
+        async with rig() as made:
+            sent = sending(made)
+            await settle()
+            sent.cancel()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers(refused(25))
+            with pytest.raises(CommitFailed, match="has gone on without us"):
+                await committing
+
+    @in_virtual_time
+    async def test_not_in_time(self) -> None:
+        async with rig(version=1) as made:
+            with pytest.raises(TransactionTimeout, match="cannot send offsets within 5 s"):
+                await made.transactions.send_offsets(OFFSETS, GROUP, 5)
+            await settle()
+            assert made.coordinators.asked == []
+            assert made.manager.needs_bump
+            assert made.transactions.has_failed
+
+    @pytest.mark.parametrize("later", range(6))
+    @in_virtual_time
+    async def test_cancelled_in_that_very_moment_they_are_not_forgotten(self, later: int) -> None:
+        """Without them nothing may be committed."""
+        async with rig() as made:
+            sent = sending(made, 5)
+            await settle()
+            await asyncio.sleep(5)
+            for _ in range(later):
+                await asyncio.sleep(0)
+            sent.cancel()
+            await asyncio.wait([sent])
+            if made.coordinators.asked:  # cancelled before it was late: they are still on their way
+                await made.answers()
+                await made.answered(made.transactions.commit(None))
+            else:
+                with pytest.raises(CommitFailed, match="cannot send offsets"):
+                    await made.answered(made.transactions.commit(None))
+
+    @in_virtual_time
+    async def test_an_abort_gives_them_up(self) -> None:
+        async with rig() as made:
+            sent = sending(made)
+            await settle()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            with pytest.raises(TransactionAborted, match="before its offsets were committed"):
+                await sent
+            await made.answers()
+            await aborting
+
+    @in_virtual_time
+    async def test_offsets_on_their_way_hear_of_it(self) -> None:
+        async with rig() as made:
+            sent = sending(made)
+            await settle()
+            await made.transactions.stop()
+            with pytest.raises(ProducerClosed):
+                await sent

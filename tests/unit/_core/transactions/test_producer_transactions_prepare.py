@@ -1,0 +1,221 @@
+"""Prepare, and the end of the producer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import PreparedTransaction
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    CommitFailed,
+    ProducerClosed,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+    TransactionTimeout,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import rig
+from tests.unit.floor_rig import settle
+
+
+class TestPrepare:
+    @pytest.mark.parametrize(("version", "two_phase_commit"), [(0, False), (1, False), (2, False), (2, True)])
+    @in_virtual_time
+    async def test_all_is_acknowledged_then(self, version: int, two_phase_commit: bool) -> None:
+        async with rig(version=version, two_phase_commit=two_phase_commit, timeout_ms=5_000) as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(None))
+            await settle()
+            assert not preparing.done()
+            made.completion.complete(batch, 0)
+            await preparing
+            prepared = made.transactions.prepared()
+            assert prepared == PreparedTransaction(
+                "tx", 7, 0, max(version, 1), prepared.began_at_ms, -1 if two_phase_commit else 5_000
+            )
+            assert prepared.began_at_ms > 1_700_000_000_000
+            assert made.transactions.can_be_aborted
+            await made.transactions.prepare(None)
+            await made.answered(made.transactions.commit(None))
+            assert made.manager.state is State.READY
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_it_may_be_ended_here_too(self, commit: bool) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            await made.transactions.prepare(None)
+            await made.answered(made.transactions.commit(None) if commit else made.transactions.abort(None))
+            assert made.coordinators.seen[-1] is (Api.COMMIT if commit else Api.ABORT)
+
+    @in_virtual_time
+    async def test_something_fails(self) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(None))
+            await settle()
+            made.fail(batch, TopicAuthorizationFailed)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
+                await preparing
+            assert made.transactions.has_failed
+
+    @in_virtual_time
+    async def test_not_in_time(self) -> None:
+        async with rig() as made:
+            made.written()
+            with pytest.raises(TransactionTimeout, match="cannot prepare within 5 s"):
+                await made.transactions.prepare(5)
+            assert made.transactions.has_failed
+
+    @in_virtual_time
+    async def test_cancelled_it_goes_on_and_may_be_called_again(self) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(None))
+            await settle()
+            preparing.cancel()
+            await settle()
+            states = [made.manager.state]
+            made.completion.complete(batch, 0)
+            await settle()
+            states.append(made.manager.state)
+            assert states == [State.PREPARING, State.PREPARED]
+            await made.transactions.prepare(None)
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_cancelled_it_may_be_ended_at_once(self, commit: bool) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(None))
+            await settle()
+            preparing.cancel()
+            await settle()
+            ending = asyncio.create_task(
+                made.transactions.commit(None) if commit else made.transactions.abort(None)
+            )
+            await settle()
+            made.completion.complete(batch, 0)
+            await made.answers()
+            await ending
+            assert made.manager.state is State.READY
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_another_task_ends_it_meanwhile(self, commit: bool) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(5))
+            await settle()
+            ending = asyncio.create_task(
+                made.transactions.commit(None) if commit else made.transactions.abort(None)
+            )
+            await settle()
+            made.completion.complete(batch, 0)
+            with pytest.raises(TransactionStateError, match=r"cannot prepare: (commit|abort) was called"):
+                await preparing
+            await made.answers()
+            await ending
+
+    @in_virtual_time
+    async def test_a_late_one_does_not_touch_a_commit(self) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(5))
+            await settle()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            with pytest.raises(TransactionStateError, match="cannot prepare: commit was called"):
+                await preparing
+            assert made.manager.state is State.COMMITTING
+            made.completion.complete(batch, 0)
+            await made.answers()
+            await committing
+
+
+class TestClose:
+    @in_virtual_time
+    async def test_what_is_open_is_aborted(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            closing = asyncio.create_task(made.transactions.close(5))
+            assert (await made.answers()).api is Api.ABORT
+            await closing
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_what_has_failed_too(self) -> None:
+        async with rig() as made:
+            batch = made.written()
+            made.fail(batch, TopicAuthorizationFailed)
+            closing = asyncio.create_task(made.transactions.close(5))
+            assert (await made.answers()).api is Api.ABORT
+            await closing
+
+    @in_virtual_time
+    async def test_without_an_answer_it_ends_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            began_at = made.loop.time()
+            await made.transactions.close(5)
+            assert made.loop.time() - began_at == 5
+            assert (
+                'transaction.left_open transactional_id=tx error="TransactionOutcomeUnknown: ' in caplog.text
+            )
+
+    @pytest.mark.parametrize("state", [State.PREPARING, State.PREPARED], ids=lambda each: each.name)
+    @in_virtual_time
+    async def test_what_is_to_be_ended_elsewhere_is_left_alone(self, state: State) -> None:
+        async with rig() as made:
+            batch = made.written()
+            preparing = asyncio.create_task(made.transactions.prepare(None))
+            await settle()
+            if state is State.PREPARED:
+                made.completion.complete(batch, 0)
+                await preparing
+            await made.transactions.close(5)
+            assert made.manager.state is state
+            preparing.cancel()
+
+    @in_virtual_time
+    async def test_a_commit_that_is_under_way_is_waited_for(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            closing = asyncio.create_task(made.transactions.close(5))
+            await made.answers()
+            await asyncio.gather(committing, closing)
+            assert made.coordinators.seen[1:] == [Api.COMMIT]
+
+    @in_virtual_time
+    async def test_a_commit_without_an_answer_is_not_turned_round(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            await made.transactions.close(5)
+            assert made.coordinators.seen[1:] == [Api.COMMIT]
+            assert made.manager.state is State.COMMITTING
+            await made.transactions.stop()
+            with pytest.raises(TransactionOutcomeUnknown, match="closed before the coordinator") as raised:
+                await committing
+            assert isinstance(raised.value.__cause__, ProducerClosed)
+
+    @in_virtual_time
+    async def test_when_nothing_is_open_nothing_is_asked(self) -> None:
+        async with rig() as made:
+            await made.transactions.commit(None)
+            await made.transactions.close(5)
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
+
+    @in_virtual_time
+    async def test_after_a_fatal_error_nothing_is_asked(self) -> None:
+        async with rig() as made:
+            made.records.failed(ProducerFenced("gone"))
+            await made.transactions.close(5)
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]

@@ -1,0 +1,259 @@
+"""Callers who wait for an end, give up, or are cancelled: the end goes on, and there is always a way out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    CommitFailed,
+    ProducerClosed,
+    TopicAuthorizationFailed,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+    TransactionTimeout,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
+from tests.unit.floor_rig import settle
+
+
+async def gives_up(task: asyncio.Task[None]) -> None:
+    """Cancel *task*, which waits."""
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+class TestOutcomeUnknown:
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_without_an_answer_in_time_and_the_same_call_waits_on(self, commit: bool) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            end = made.transactions.commit if commit else made.transactions.abort
+            made.coordinators.last_error = refused(7)
+            with pytest.raises(
+                TransactionOutcomeUnknown, match=r"no answer .* within 5 s .*RequestTimedOut"
+            ) as raised:
+                await end(5)
+            assert raised.value.__cause__ is made.coordinators.last_error
+            assert (raised.value.abortable, raised.value.fatal) == (False, False)
+            waiting = asyncio.create_task(end(5))
+            await made.answers()
+            await waiting
+            assert made.coordinators.seen.count(Api.COMMIT if commit else Api.ABORT) == 1
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_a_commit_may_fail_after_that(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            with pytest.raises(TransactionOutcomeUnknown):
+                await made.transactions.commit(5)
+            await made.answers(refused(48))
+            with pytest.raises(CommitFailed, match="refused with 48"):
+                await made.transactions.commit(5)
+            await made.answered(made.transactions.abort(None))
+            await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_nothing_turns_it_round(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            with pytest.raises(TransactionOutcomeUnknown):
+                await made.transactions.commit(5)
+            with pytest.raises(TransactionStateError, match="commit was called; call it again"):
+                await made.transactions.abort(None)
+            await made.answers()
+            await made.transactions.commit(None)
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_cancelled_it_goes_on_and_the_next_begin_waits_for_it(self, commit: bool) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            end = made.transactions.commit if commit else made.transactions.abort
+            await gives_up(asyncio.create_task(end(None)))
+            beginning = asyncio.create_task(made.transactions.begin())
+            await settle()
+            assert not beginning.done()
+            await made.answers()
+            await beginning
+            assert made.transactions.number == 2
+
+
+class TestCommitInTime:
+    @in_virtual_time
+    async def test_what_is_not_acknowledged_in_time_is_not_committed(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            with pytest.raises(TransactionTimeout, match="cannot commit within 5 s"):
+                await made.transactions.commit(5)
+            assert made.transactions.has_failed
+            made.completion.complete(batch, 0)
+            await settle()
+            assert Api.COMMIT not in made.coordinators.seen
+            with pytest.raises(
+                (TransactionTimeout, CommitFailed), match=r"cannot begin a transaction: .*abort it"
+            ):
+                await made.transactions.begin()
+            await made.answered(made.transactions.abort(None))
+            await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_a_coordinator_that_cannot_be_asked_in_time_has_not_committed_it(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            made.coordinators.reachable = False
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(5)
+            await settle()
+            assert made.coordinators.asked == []
+            assert made.transactions.has_failed
+
+    @in_virtual_time
+    async def test_others_who_wait_hear_of_it_too(self) -> None:
+        async with rig() as made:
+            made.sent_out()
+            patient = asyncio.create_task(made.transactions.commit(50))
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(5)
+            with pytest.raises(CommitFailed, match="cannot commit within 5 s"):
+                await patient
+
+    @pytest.mark.parametrize("later", range(6))
+    @in_virtual_time
+    async def test_cancelled_in_that_very_moment_it_leaves_a_way_out(self, later: int) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(5))
+            until = made.loop.time() + 5
+            await asyncio.sleep(5)
+            assert made.loop.time() == until
+            for _ in range(later):
+                await asyncio.sleep(0)
+            committing.cancel()
+            await asyncio.wait([committing])
+            made.completion.complete(batch, 0)
+            await made.out_of_it()
+
+    @in_virtual_time
+    async def test_an_empty_one_that_waits_for_another_epoch_goes_on(self) -> None:
+        """The feature was switched: nothing is to be committed, but there is no next transaction without an epoch."""
+        async with rig(version=1) as made:
+            made.coordinators.transaction_version = 2
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(5)
+            beginning = asyncio.create_task(made.transactions.begin())
+            await made.answers()
+            await beginning
+            assert made.manager.version == 2
+
+
+class TestAtTheSameTime:
+    @in_virtual_time
+    async def test_an_abort_of_what_has_failed_while_it_is_being_committed(self) -> None:
+        async with rig() as made:
+            first, _ = made.sent_out()
+            second, _ = made.sent_out(partition=1)
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.fail(first, TopicAuthorizationFailed)
+            await settle()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            assert Api.ABORT not in made.coordinators.seen
+            made.completion.complete(second, 0)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
+                await committing
+            await made.answers()
+            await aborting
+            assert Api.COMMIT not in made.coordinators.seen
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_the_commit_of_a_transaction_that_another_begin_has_waited_for_too(self) -> None:
+        """Of two who wait to begin, one does; what that one goes on with is nothing of the other's."""
+        async with rig() as made:
+            made.manager.asked()
+            await gives_up(asyncio.create_task(made.transactions.abort(None)))
+
+            async def begin_and_commit() -> None:
+                await made.transactions.begin()
+                made.manager.asked()
+                with pytest.raises(TransactionOutcomeUnknown):
+                    await made.transactions.commit(5)
+
+            working = asyncio.create_task(begin_and_commit())
+            await settle()
+            other = asyncio.create_task(made.transactions.begin())
+            await made.answers()
+            with pytest.raises((TransactionStateError, TransactionOutcomeUnknown)):
+                await other
+            await working
+            await made.answered(made.transactions.commit(5))
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_an_answer_that_is_the_end_while_it_is_being_aborted(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            made.fail(batch, TransactionsRig.END)
+            with pytest.raises(TransactionsRig.END, match="close this producer") as raised:
+                await aborting
+            assert raised.value.fatal
+            assert Api.ABORT not in made.coordinators.seen
+
+    @in_virtual_time
+    async def test_what_is_cancelled_while_nobody_waits_is_no_warning(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            await gives_up(asyncio.create_task(made.transactions.commit(None)))
+            await made.answers(refused(48))
+            assert made.transactions.has_failed
+
+
+class TestFailedBefore:
+    @in_virtual_time
+    async def test_a_commit_says_that_it_failed_and_of_what(self) -> None:
+        """Whether the failure came before the call or during it."""
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.fail(batch, TopicAuthorizationFailed)
+            for _ in range(2):
+                with pytest.raises(CommitFailed, match="TopicAuthorizationFailed: failed") as raised:
+                    await made.transactions.commit(None)
+                assert isinstance(raised.value.__cause__, TopicAuthorizationFailed)
+                assert raised.value.abortable
+
+    @in_virtual_time
+    async def test_so_does_prepare(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.fail(batch, TopicAuthorizationFailed)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed: failed"):
+                await made.transactions.prepare(None)
+
+
+class TestGivenUp:
+    """The sender is gone, by a bug or with its event loop."""
+
+    @in_virtual_time
+    async def test_nobody_waits_for_ever_and_each_call_raises_why(self) -> None:
+        async with rig() as made:
+            made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.transactions.give_up(ProducerClosed("the sender is gone"))
+            with pytest.raises(ProducerClosed):
+                await committing
+            assert made.manager.state is State.FATAL
+            with pytest.raises(ProducerClosed, match="the sender is gone"):
+                await made.transactions.begin()

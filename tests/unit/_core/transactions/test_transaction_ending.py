@@ -1,0 +1,141 @@
+"""An end under way, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aioproducer._core.transactions.transaction_ending import (
+    Ending,
+    again,
+    commit_failed,
+    late,
+    lost,
+    raise_outcome,
+    unknown,
+)
+from aioproducer.errors import (
+    CommitFailed,
+    ConnectionFailed,
+    ProducerClosed,
+    ProducerError,
+    ProducerFenced,
+    TransactionOutcomeUnknown,
+    TransactionTimeout,
+)
+from tests.unit.floor_rig import settle
+
+
+def task_of(outcome: ProducerError | None, *, lasts: bool = False) -> asyncio.Task[ProducerError | None]:
+    async def work() -> ProducerError | None:
+        if lasts:
+            await asyncio.get_running_loop().create_future()
+        return outcome
+
+    return asyncio.create_task(work())
+
+
+class TestEnding:
+    def test_at_first_nobody_was_asked(self) -> None:
+        ending = Ending(commits=True)
+        assert (ending.commits, ending.is_out, ending.given_up) == (True, False, None)
+        ending.written()
+        assert (ending.is_out, ending.is_uncertain) == (True, False)
+
+    @pytest.mark.parametrize("happens", [Ending.written, Ending.unanswered])
+    def test_asked_without_an_answer_that_tells_it_is_uncertain(
+        self, happens: Callable[[Ending], None]
+    ) -> None:
+        ending = Ending(commits=True)
+        ending.written()
+        happens(ending)
+        assert ending.is_uncertain
+
+    async def test_given_up_its_task_ends_and_who_waits_hears_why(self) -> None:
+        ending = Ending(commits=True)
+        ending.task = task_of(None, lasts=True)
+        await settle()
+        failed = CommitFailed("late")
+        ending.give_up(failed)
+        with pytest.raises(CommitFailed, match="late") as raised:
+            ending.raise_outcome()
+        assert raised.value is not failed
+        await settle()
+        assert ending.task.cancelled()
+        with pytest.raises(CommitFailed, match="late"):
+            ending.raise_outcome()
+
+    async def test_of_its_outcome_everybody_hears(self) -> None:
+        ending = Ending(commits=False)
+        ending.task = task_of(None)
+        await settle()
+        ending.raise_outcome()
+        ending.task = task_of(ProducerFenced("gone"))
+        await settle()
+        for _ in range(2):
+            with pytest.raises(ProducerFenced, match="gone"):
+                ending.raise_outcome()
+
+
+async def test_a_task_that_was_cancelled_is_that_of_a_closed_producer() -> None:
+    task = task_of(None, lasts=True)
+    await settle()
+    task.cancel()
+    await settle()
+    with pytest.raises(ProducerClosed, match="was closed, or its event loop is shutting down"):
+        raise_outcome(task)
+
+
+@pytest.mark.parametrize(("abortable", "fatal"), [(True, False), (False, True)])
+def test_told_again_an_error_says_the_same(abortable: bool, fatal: bool) -> None:
+    error = ProducerFenced("gone", possibly_persisted=True)
+    error.abortable, error.fatal, error.__cause__ = abortable, fatal, ValueError("why")
+    told = again(error)
+    assert told is not error
+    assert type(told) is ProducerFenced
+    assert told.args == ("gone",)
+    assert (told.abortable, told.fatal, told.possibly_persisted) == (abortable, fatal, True)
+    assert told.__cause__ is error.__cause__
+
+
+def test_who_is_late_has_changed_nothing() -> None:
+    error = late("commit", 5.0, None)
+    assert type(error) is TransactionTimeout
+    assert str(error) == "cannot commit within 5 s (timeout_s, or max_block_ms without)"
+    assert error.__cause__ is None
+    last = ConnectionFailed("lost")
+    error = late("commit", 0.25, last)
+    assert str(error).endswith(
+        "within 0.25 s (timeout_s, or max_block_ms without); last error: ConnectionFailed: lost"
+    )
+    assert error.__cause__ is last
+
+
+def test_without_an_answer_the_outcome_is_unknown() -> None:
+    error = unknown("abort", 5.0, None)
+    assert type(error) is TransactionOutcomeUnknown
+    assert str(error) == (
+        "abort: no answer from the coordinator within 5 s (timeout_s, or max_block_ms without); it is being asked on,"
+        " call the same method again to wait for the outcome"
+    )
+    last = ConnectionFailed("lost")
+    assert str(unknown("abort", 5.0, last)).endswith("outcome; last error: ConnectionFailed: lost")
+    assert unknown("abort", 5.0, last).__cause__ is last
+
+
+def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
+    cause = ConnectionFailed("gone")
+    error = commit_failed("tx", cause)
+    assert "nothing of the transaction of 'tx' is committed" in str(error)
+    assert "ConnectionFailed: gone; abort it" in str(error)
+    assert error.__cause__ is cause
+
+
+def test_a_lost_answer_that_cannot_be_asked_for_again() -> None:
+    cause = ProducerFenced("another one")
+    error = lost("commit", cause)
+    assert str(error).startswith("commit: the coordinator was asked, its answer was lost")
+    assert "(another one)" in str(error)
+    assert (error.fatal, error.abortable, error.__cause__) == (True, False, cause)

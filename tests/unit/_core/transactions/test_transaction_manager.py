@@ -1,0 +1,378 @@
+"""The manager of states alone: every call in every state, and what the partitions are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_state import (
+    OPEN,
+    SENDING,
+    TRANSITIONS,
+    TransactionEvent as Event,
+    TransactionState as State,
+)
+from aioproducer.errors import (
+    CommitFailed,
+    DeliveryTimeout,
+    ProducerError,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionStateError,
+    UnknownProducerId,
+)
+from aioproducer.types import TopicPartition
+
+FIRST, NEXT = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
+HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FAILED = TopicAuthorizationFailed("not ours")
+
+CALLS: dict[Event, Callable[[TransactionManager], object]] = {
+    Event.INITIALIZE: lambda manager: manager.initialize(),
+    Event.INITIALIZED: lambda manager: manager.initialized(FIRST, 1),
+    Event.BEGIN: lambda manager: manager.begin(),
+    Event.PREPARE: lambda manager: manager.prepare(),
+    Event.SETTLED: lambda manager: manager.settled(),
+    Event.COMMIT: lambda manager: manager.commit(),
+    Event.ABORT: lambda manager: manager.abort(),
+    Event.ENDED: lambda manager: manager.ended(None, 1),
+    Event.BUMP: lambda manager: manager.ended(None, 2),
+    Event.FAIL: lambda manager: manager.failed(FAILED),
+    Event.FAIL_FATALLY: lambda manager: manager.failed(ProducerFenced("gone")),
+}
+OF_USERS = {
+    Event.BEGIN: "begin a transaction",
+    Event.PREPARE: "prepare",
+    Event.COMMIT: "commit",
+    Event.ABORT: "abort",
+}
+SITUATIONS = {
+    State.UNINITIALIZED: "the producer is not started",
+    State.INITIALIZING: "still asking for its producer id",
+    State.READY: "no transaction is open; begin one",
+    State.IN_TRANSACTION: "a transaction is open; commit or abort it first",
+    State.PREPARING: "prepare was called",
+    State.PREPARED: "the transaction is prepared",
+    State.COMMITTING: "commit was called; call it again",
+    State.ABORTING: "abort was called; call it again",
+    State.ABORTABLE: "the transaction has failed; abort it",
+    State.FATAL: "the producer has failed; close it",
+}
+
+
+class Rig:
+    def __init__(self, state: State = State.UNINITIALIZED, *, version: int = 1) -> None:
+        self.wanted = 0
+        self.moves: list[bool] = []
+        self.manager = TransactionManager("tx", on_wanted=self._want, on_moved=self.moves.append)
+        self.manager.state, self.manager.version = state, version
+        if state is not State.UNINITIALIZED:
+            self.manager.assign(*FIRST)
+
+    def _want(self) -> None:
+        self.wanted += 1
+
+
+def manager(state: State, *, version: int = 1) -> TransactionManager:
+    return Rig(state, version=version).manager
+
+
+def named(each: object) -> str | None:
+    return each.name if isinstance(each, State | Event) else None
+
+
+class TestEveryCallInEveryState:
+    def test_there_is_a_call_for_each_event(self) -> None:
+        assert set(CALLS) == set(Event)
+
+    @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=named)
+    def test_what_is_allowed_moves_it(self, state: State, event: Event) -> None:
+        rig = Rig(state)
+        CALLS[event](rig.manager)
+        to = TRANSITIONS[state, event]
+        assert rig.manager.state is to
+        unmoved = event is Event.FAIL_FATALLY and state is State.FATAL
+        assert rig.moves == ([] if unmoved else [to is State.IN_TRANSACTION])
+
+    @pytest.mark.parametrize(
+        ("state", "event"), sorted(set(product(State, Event)) - set(TRANSITIONS)), ids=named
+    )
+    def test_what_is_not_is_refused_and_changes_nothing(self, state: State, event: Event) -> None:
+        rig = Rig(state)
+        if event is Event.FAIL:
+            rig.manager.failed(FAILED)  # of nothing that is open
+            assert rig.manager.cause is None
+        elif event in OF_USERS:
+            with pytest.raises(
+                TransactionStateError, match=f"^cannot {OF_USERS[event]}: .*{SITUATIONS[state]}"
+            ):
+                CALLS[event](rig.manager)
+        else:
+            with pytest.raises(AssertionError, match=f"that is {state.name} cannot {event.name}$"):
+                CALLS[event](rig.manager)
+        assert (rig.manager.state, rig.moves) == (state, [])
+
+    @pytest.mark.parametrize("state", State, ids=named)
+    def test_a_transaction_is_open_or_not(self, state: State) -> None:
+        assert manager(state).is_open is (state in OPEN)
+
+
+class TestAdmission:
+    @pytest.mark.parametrize("state", State, ids=named)
+    def test_records_go_while_something_is_to_be_sent(self, state: State) -> None:
+        it = manager(state, version=2)
+        assert it.admits(HERE) is (state in SENDING)
+
+    def test_without_a_producer_id_nothing_goes(self) -> None:
+        it = manager(State.IN_TRANSACTION, version=2)
+        it.current = None
+        assert not it.admits(HERE)
+
+    def test_held_back_nothing_goes(self) -> None:
+        it = manager(State.IN_TRANSACTION, version=2)
+        it.held = True
+        assert not it.admits(HERE)
+
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_below_version_2_only_what_was_added(self, version: int) -> None:
+        it = manager(State.IN_TRANSACTION, version=version)
+        it.want(HERE)
+        it.want(THERE)
+        assert (it.wanted(), it.admits(HERE)) == ([HERE, THERE], False)
+        it.added([HERE])
+        assert (it.wanted(), it.admits(HERE), it.admits(THERE)) == ([THERE], True, False)
+
+    @pytest.mark.parametrize(
+        ("state", "version", "told"),
+        [
+            *((state, 1, int(state in SENDING)) for state in State),
+            (State.IN_TRANSACTION, 2, 0),
+            (State.COMMITTING, 2, 0),
+        ],
+        ids=named,
+    )
+    def test_a_partition_is_wanted_while_something_is_to_be_sent(
+        self, state: State, version: int, told: int
+    ) -> None:
+        rig = Rig(state, version=version)
+        rig.manager.want(HERE)
+        assert (rig.wanted, rig.manager.wanted()) == (told, [HERE] * told)
+
+    def test_what_was_added_is_not_wanted_again(self) -> None:
+        rig = Rig(State.IN_TRANSACTION)
+        rig.manager.want(HERE)
+        rig.manager.added([HERE])
+        rig.manager.want(HERE)
+        assert (rig.wanted, rig.manager.wanted()) == (1, [])
+
+    def test_the_sequences_under_the_present_identity_are_kept(self) -> None:
+        it = manager(State.READY)
+        assert [it.keeps(each) for each in (FIRST, NEXT, None)] == [True, False, False]
+        it.current = None
+        assert not it.keeps(None)
+
+    def test_no_partition_takes_an_epoch_of_its_own(self) -> None:
+        assert not manager(State.READY).bumps_partitions
+
+
+class TestWhatTheCoordinatorMayKnow:
+    def test_nothing_at_first(self) -> None:
+        it = TransactionManager("tx", on_wanted=lambda: None, on_moved=lambda _: None)
+        assert (it.attempted, it.needs_bump, it.version, it.cause) == (False, False, 0, None)
+        assert (it.groups, it.current) == (set(), None)
+        assert it.transactional_id == "tx"
+
+    def test_a_request_that_goes_out(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.asked()
+        assert (it.attempted, it.needs_bump) == (True, False)
+
+    def test_a_request_whose_fate_is_unknown(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.uncertain()
+        assert (it.attempted, it.needs_bump) == (False, True)
+
+    def test_a_sequence_that_is_left_behind(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.request_epoch_bump()
+        assert (it.attempted, it.needs_bump) == (False, True)
+
+    def test_an_end_forgets_all_of_it(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.asked()
+        it.groups.add("g")
+        it.added([HERE])
+        it.failed(FAILED)
+        it.abort()
+        it._wanted[THERE] = None
+        it.ended(None, 1)
+        assert (it.attempted, it.groups, it.cause, it.wanted()) == (False, set(), None, [])
+        it.begin()
+        assert not it.admits(HERE)
+
+
+class TestBump:
+    """Below version 2 the next transaction has the same epoch, unless something may be late; from 2 on it never has."""
+
+    @pytest.mark.parametrize("state", [State.COMMITTING, State.ABORTING], ids=named)
+    @pytest.mark.parametrize(
+        ("uncertain", "before", "after", "answered", "bump"),
+        [
+            (False, 1, 1, None, False),
+            (True, 1, 1, None, True),
+            (False, 0, 0, None, False),
+            (True, 0, 0, None, True),
+            (False, 0, 1, None, True),
+            (False, 1, 2, None, True),
+            (False, 1, 0, None, False),
+            (False, 2, 2, NEXT, False),
+            (True, 2, 2, NEXT, False),
+            (False, 2, 1, NEXT, False),
+            (True, 2, 1, NEXT, False),
+            (False, 2, 2, None, False),
+            (True, 2, 2, None, True),
+        ],
+    )
+    def test_when_another_epoch_is_asked_for(
+        self,
+        state: State,
+        uncertain: bool,
+        before: int,
+        after: int,
+        answered: ProducerIdentity | None,
+        bump: bool,
+    ) -> None:
+        it = manager(state, version=before)
+        if uncertain:
+            it.uncertain()
+        assert it.ended(answered, after) is bump
+        assert it.state is (State.INITIALIZING if bump else State.READY)
+        assert (it.current, it.version) == (answered or FIRST, after)
+        assert it.needs_bump is (uncertain and answered is None)
+
+    def test_a_producer_that_was_forgotten_needs_one(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(UnknownProducerId("forgotten"))
+        assert it.needs_bump
+        it.abort()
+        assert it.ended(None, 1)
+
+    def test_the_new_epoch_settles_it(self) -> None:
+        it = manager(State.COMMITTING)
+        it.uncertain()
+        it.ended(None, 1)
+        it.initialized(NEXT, 2)
+        assert (it.state, it.current, it.version, it.needs_bump) == (State.READY, NEXT, 2, False)
+
+    def test_no_epoch_is_ever_taken_here(self) -> None:
+        it = manager(State.COMMITTING)
+        it.uncertain()
+        it.ended(None, 1)
+        assert it.current == FIRST
+
+
+class TestFailures:
+    def test_the_first_one_is_the_cause(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(FAILED)
+        it.failed(DeliveryTimeout("late"))
+        assert (it.state, it.cause) == (State.ABORTABLE, FAILED)
+
+    def test_while_it_is_aborted_they_count_for_nothing(self) -> None:
+        it = manager(State.ABORTING)
+        it.failed(FAILED)
+        assert (it.state, it.cause) == (State.ABORTING, None)
+
+    @pytest.mark.parametrize("state", sorted(set(State) - {State.FATAL}), ids=named)
+    def test_a_fatal_one_counts_always(self, state: State) -> None:
+        it = manager(state)
+        fenced = ProducerFenced("gone")
+        it.failed(fenced)
+        it.failed(ProducerFenced("again"))
+        assert (it.state, it.cause) == (State.FATAL, fenced)
+
+    def test_one_that_was_found_to_be_fatal_is(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        error = TopicAuthorizationFailed("of all things")
+        error.fatal = True
+        it.failed(error)
+        assert (it.state, it.cause) == (State.FATAL, error)
+
+    @pytest.mark.parametrize("what", ["send", "commit"])
+    def test_what_can_be_aborted_is_told_with_its_cause(self, what: str) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(TopicAuthorizationFailed("not ours", possibly_persisted=True))
+        told = it.refusal(what)
+        assert type(told) is TopicAuthorizationFailed
+        assert str(told) == (
+            f"cannot {what}: the transaction of 'tx' has failed (not ours); abort it, then this producer goes on"
+        )
+        assert (told.abortable, told.fatal, told.possibly_persisted) == (True, False, False)
+        assert told.__cause__ is it.cause
+
+    def test_what_is_fatal_too(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(ProducerFenced("gone"))
+        told = it.refusal("go on")
+        assert type(told) is ProducerFenced
+        assert str(told) == (
+            "cannot go on: the transaction of 'tx' has failed (gone); close this producer and start another"
+        )
+        assert (told.abortable, told.fatal) == (False, True)
+        assert told.__cause__ is it.cause
+
+    @pytest.mark.parametrize(
+        "call", [TransactionManager.begin, TransactionManager.commit, TransactionManager.prepare]
+    )
+    def test_in_a_failed_transaction_each_call_but_abort_raises_it(
+        self, call: Callable[[TransactionManager], None]
+    ) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(CommitFailed("22"))
+        with pytest.raises(CommitFailed, match="22"):
+            call(it)
+        it.abort()
+        assert it.state is State.ABORTING
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            TransactionManager.begin,
+            TransactionManager.commit,
+            TransactionManager.prepare,
+            TransactionManager.abort,
+        ],
+    )
+    def test_after_a_fatal_error_each_call_raises_it(
+        self, call: Callable[[TransactionManager], None]
+    ) -> None:
+        it = manager(State.READY)
+        it.failed(ProducerFenced("gone"))
+        with pytest.raises(ProducerFenced, match="gone"):
+            call(it)
+
+    def test_the_cause_of_one_that_is_being_aborted_explains_nothing(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(FAILED)
+        it.abort()
+        assert isinstance(it.refusal("send"), TransactionStateError)
+
+    def test_a_settled_one_does_not_fail_any_more(self) -> None:
+        it = manager(State.PREPARED)
+        it.failed(ProducerError("late"))
+        assert (it.state, it.cause) == (State.PREPARED, None)
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    def test_end_is_due_once_something_was_asked_or_for_an_epoch(self, version: int, commit: bool) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.version = version
+        assert not it.must_be_ended(commit=commit)
+        it.request_epoch_bump()
+        assert it.must_be_ended(commit=commit) is (version == 2 and not commit)
+        it.asked()
+        assert it.must_be_ended(commit=commit)

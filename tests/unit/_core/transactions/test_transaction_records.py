@@ -1,0 +1,323 @@
+"""The records of a transaction: settled, dropped, held; and what the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.transactions.markers_pause import HELD_S, STEP_S
+from aioproducer._core.transactions.transaction_records import TransactionRecords
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    DeliveryTimeout,
+    ProducerClosed,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionAborted,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import TransactionsRig, failed_of, rig
+from tests.unit.floor_rig import TOPIC, settle
+
+
+class TestLook:
+    @in_virtual_time
+    async def test_while_it_takes_records_nothing_fails(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            made.records.look()
+            assert not future.done()
+            made.manager.state = State.READY
+
+    @in_virtual_time
+    async def test_once_something_failed_what_was_not_sent_fails_of_that(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time() + 10)
+            out, in_flight = made.sent_out(partition=1)
+            lingering = made.append()
+            made.manager.failed(TopicAuthorizationFailed("not ours"))
+            made.records.look()
+            error = failed_of(lingering)
+            assert isinstance(error, TopicAuthorizationFailed)
+            assert str(error).startswith(
+                "cannot send: the transaction of 'tx' has failed (not ours); abort it"
+            )
+            assert (error.abortable, error.fatal, error.possibly_persisted) == (True, False, False)
+            assert isinstance(error.__cause__, TopicAuthorizationFailed)
+            assert (batch.state, out.state) == (BatchState.BACKOFF, BatchState.IN_FLIGHT)
+            assert not in_flight.done()
+
+    @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
+    @in_virtual_time
+    async def test_what_is_not_written_may_be_unless_it_is_aborted_or_the_end(self, state: State) -> None:
+        async with rig() as made:
+            before, made.manager.state = made.manager.state, state
+            assert made.records.goes_on == (state not in {State.ABORTING, State.FATAL})
+            made.manager.state = before
+
+    @in_virtual_time
+    async def test_once_it_is_aborted_all_but_what_is_in_flight_fails(self) -> None:
+        async with rig() as made:
+            batch, retried = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time() + 10)
+            _, in_flight = made.sent_out(partition=1)
+            lingering = made.append()
+            made.manager.abort()
+            made.records.look()
+            for future, possibly in ((retried, True), (lingering, False)):
+                error = failed_of(future)
+                assert isinstance(error, TransactionAborted)
+                assert (error.abortable, error.possibly_persisted) == (True, possibly)
+            assert not in_flight.done()
+
+    @in_virtual_time
+    async def test_once_the_producer_is_at_its_end_all_but_what_is_in_flight_fails(self) -> None:
+        """The sender may look before everything is failed for that: then it must not write any more."""
+        async with rig() as made:
+            batch, retried = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time())
+            lingering = made.append()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.look()
+            made.accumulator.schedule.collect(made.loop.time(), hurry=True)
+            assert made.drain() == []
+            for future in (retried, lingering):
+                error = failed_of(future)
+                assert isinstance(error, ProducerFenced)
+                assert (error.fatal, error.abortable) == (True, False)
+
+    @in_virtual_time
+    async def test_without_a_completion_it_is_not_put_together(self) -> None:
+        made = TransactionsRig()
+        records = TransactionRecords(
+            made.manager, accumulator=made.accumulator, updater=made.updater.real, on_fatal=made.fatal.append
+        )
+        made.manager.state = State.ABORTING
+        with pytest.raises(AssertionError, match="nobody has said"):
+            records.look()
+
+
+class TestWrite:
+    @pytest.mark.parametrize(("version", "at_most"), [(0, 11), (1, 11), (2, None)])
+    @in_virtual_time
+    async def test_the_version_of_produce_goes_with_that_of_the_transaction(
+        self, version: int, at_most: int | None
+    ) -> None:
+        async with rig(version=version) as made:
+            batch = made.written()
+            assert made.records.write([batch]) == at_most
+            assert made.manager.attempted
+            made.completion.complete(batch, 0)
+
+    @pytest.mark.parametrize(
+        "state", [State.UNINITIALIZED, State.INITIALIZING, State.READY], ids=lambda each: each.name
+    )
+    @in_virtual_time
+    async def test_outside_of_a_transaction_nothing_is_written(self, state: State) -> None:
+        async with rig() as made:
+            batch = made.written()
+            made.manager.state = state
+            with pytest.raises(AssertionError, match="outside a transaction"):
+                made.records.write([batch])
+            made.completion.complete(batch, 0)
+
+    @in_virtual_time
+    async def test_what_is_on_its_way_out_when_the_producer_is_at_its_end_does_no_harm(self) -> None:
+        """A request before it in the same turn of the sender may have shown that."""
+        async with rig() as made:
+            batch = made.written()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.write([batch])
+            made.completion.complete(batch, 0)
+
+
+class TestSettled:
+    @in_virtual_time
+    async def test_at_first_it_is(self) -> None:
+        async with rig() as made:
+            assert made.records.are_settled
+            await made.records.settled()
+
+    @in_virtual_time
+    async def test_with_the_last_answer(self) -> None:
+        async with rig() as made:
+            batches = [made.sent_out(partition=partition)[0] for partition in (0, 1)]
+            waiting = asyncio.create_task(made.records.settled())
+            for batch in batches:
+                await settle()
+                assert not waiting.done()
+                assert not made.records.are_settled
+                made.completion.complete(batch, 0)
+            await waiting
+
+    @in_virtual_time
+    async def test_an_answer_that_nobody_waits_for_any_more_counts(self) -> None:
+        """The batch has expired in flight: without its answer nobody knows whether its sequence is in the log."""
+        async with rig() as made:
+            batch, future = made.sent_out()
+            waiting = asyncio.create_task(made.records.settled())
+            made.completion.expire_in_flight(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            await settle()
+            assert future.done()
+            assert not waiting.done()
+            made.completion.complete(batch, 0)
+            made.accumulator.wake()  # as the sender is with each answer
+            await waiting
+
+    @in_virtual_time
+    async def test_a_call_on_its_way_counts(self) -> None:
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            made.accumulator.enter("one", topic, 1)
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            future = made.append()
+            made.accumulator.leave("one", topic)
+            await settle()
+            assert not waiting.done()
+            [batch] = made.drain()
+            made.records.write([batch])
+            batch.persistence.written()
+            made.completion.complete(batch, 0)
+            await waiting
+            assert future.done()
+
+    @in_virtual_time
+    async def test_while_nothing_happens_the_sender_is_left_alone(self) -> None:
+        """Else both wake each other, as fast as they can, for as long as a call waits for its topic, say."""
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            made.accumulator.enter("one", topic, 1)
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            before = made.wakes
+            for _ in range(3):
+                made.records.look()
+                await settle()
+            assert made.wakes == before
+            made.accumulator.leave("one", topic)
+            await waiting
+
+    @in_virtual_time
+    async def test_who_is_cancelled_leaves_nothing(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.completion.expire_in_flight(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            waiting.cancel()
+            await settle()
+            made.records.look()
+            assert not made.accumulator.flushing
+            made.completion.complete(batch, 0)
+
+
+class TestDropped:
+    @in_virtual_time
+    async def test_calls_on_their_way_fail(self) -> None:
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            asking = asyncio.create_task(made.updater.topic("other", made.loop.time() + 60))
+            await settle()
+            made.accumulator.enter("one", topic, 1)
+            made.manager.abort()
+            dropping = asyncio.create_task(made.records.dropped())
+            await settle()
+            assert isinstance(asking.exception(), TransactionAborted)
+            closed_for = made.accumulator.closed_for
+            assert closed_for is not None
+            assert closed_for.kind is TransactionAborted
+            assert not dropping.done()
+            made.accumulator.leave("one", topic)
+            await dropping
+            assert made.accumulator.closed_for is None
+
+    @in_virtual_time
+    async def test_of_a_producer_that_is_closed_meanwhile_none_are_taken_again(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.manager.abort()
+            dropping = asyncio.create_task(made.records.dropped())
+            await settle()
+            closed = Failure(ProducerClosed, "closed")
+            made.accumulator.close(closed)
+            made.completion.complete(batch, 0)
+            await dropping
+            assert made.accumulator.closed_for is closed
+
+
+class TestEpochBump:
+    @in_virtual_time
+    async def test_a_sequence_that_is_not_in_the_log_needs_one(self) -> None:
+        async with rig(version=1) as made:
+            batch = made.written()
+            assert not made.manager.needs_bump
+            made.fail(batch, TopicAuthorizationFailed)
+            assert made.manager.needs_bump
+
+    @in_virtual_time
+    async def test_so_does_one_that_was_never_written(self) -> None:
+        async with rig(version=1) as made:
+            made.manager.added([made.queue(0).topic_partition])
+            _ = made.append(b"value")
+            [batch] = made.drain()
+            made.completion.give_back(batch)
+            made.fail(batch, TopicAuthorizationFailed)
+            assert made.manager.needs_bump
+
+    @in_virtual_time
+    async def test_what_has_no_sequence_yet_needs_none(self) -> None:
+        async with rig(version=1) as made:
+            _ = made.append(b"value")
+            made.fail(made.queue(0).batches[0], TopicAuthorizationFailed)
+            assert not made.manager.needs_bump
+
+
+class TestMarkers:
+    def held_once(self, made: TransactionsRig, produce_s: float = HELD_S) -> None:
+        """Let a transaction end, and the first Produce of the next take *produce_s*; let that end, too."""
+        made.records.ended(0.001)
+        batch = made.written()
+        made.records.write([batch])
+        made.records.answered(produce_s)
+        made.completion.complete(batch, 0)
+        made.records.ended(0.001)
+
+    @pytest.mark.parametrize("version", [1, 2])
+    @in_virtual_time
+    async def test_behind_a_transaction_that_was_held_the_next_waits_from_version_2_on(
+        self, version: int
+    ) -> None:
+        async with rig(version=version) as made:
+            self.held_once(made)
+            assert made.manager.held is (version == 2)
+
+    @in_virtual_time
+    async def test_behind_one_that_was_not_it_does_not(self) -> None:
+        async with rig() as made:
+            self.held_once(made, HELD_S / 2)
+            assert not made.manager.held
+
+    @in_virtual_time
+    async def test_its_records_go_when_the_pause_is_over(self) -> None:
+        async with rig() as made:
+            self.held_once(made)
+            assert not made.append().done()
+            assert made.drain() == []
+            await asyncio.sleep(STEP_S * 1.01)  # no time has passed from the end to the first Produce
+            [batch] = made.drain()
+            made.completion.reenqueue(batch, made.loop.time())
+            made.manager.abort()
+            made.records.look()
+
+    @in_virtual_time
+    async def test_behind_the_end_of_the_producer_nothing_is_let_go(self) -> None:
+        async with rig() as made:
+            self.held_once(made)
+            await made.transactions.stop()
+            await asyncio.sleep(1)
+            assert made.manager.held

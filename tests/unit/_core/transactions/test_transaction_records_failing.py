@@ -1,0 +1,130 @@
+"""What makes a transaction fail, and what its producer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.transactions.transaction_records import aborted, failure_of
+from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer.errors import (
+    BufferFull,
+    BufferTimeout,
+    DeliveryTimeout,
+    MetadataTimeout,
+    MetadataUnavailable,
+    ProducerClosed,
+    ProducerError,
+    ProducerFenced,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TransactionAborted,
+    TransactionalIdAuthorizationFailed,
+    TransactionStateError,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import failed_of, rig
+
+
+class TestFailing:
+    @in_virtual_time
+    async def test_a_record_fails_its_transaction(self) -> None:
+        async with rig() as made:
+            told = made.records.failing(Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            assert told == Failure(DeliveryTimeout, "late", possibly_persisted=True, abortable=True)
+            cause = made.manager.cause
+            assert isinstance(cause, DeliveryTimeout)
+            assert cause.possibly_persisted
+            assert made.fatal == []
+
+    @in_virtual_time
+    async def test_or_its_producer(self) -> None:
+        async with rig() as made:
+            told = made.records.failing(Failure(ProducerFenced, "gone"))
+            assert told == Failure(ProducerFenced, "gone", fatal=True)
+            assert [str(each) for each in made.fatal] == [
+                "cannot go on: the transaction of 'tx' has failed (gone); close this producer and start another"
+            ]
+            made.records.failing(Failure(ProducerFenced, "gone"))
+            assert len(made.fatal) == 1
+
+    @in_virtual_time
+    async def test_outside_of_a_transaction_it_fails_alone(self) -> None:
+        async with rig() as made:
+            await made.transactions.commit(None)
+            failure = Failure(DeliveryTimeout, "late")
+            assert made.records.failing(failure) is failure
+
+    @in_virtual_time
+    async def test_a_closed_producer_does_not_go_on_after_an_abort(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            closed = Failure(ProducerClosed, "closed")
+            made.accumulator.close(closed)
+            made.completion.fail_everything(closed)
+            error = failed_of(future)
+            assert (error.abortable, error.fatal) == (False, False)
+
+    @in_virtual_time
+    async def test_the_sender_is_woken_once_it_has_failed(self) -> None:
+        async with rig() as made:
+            before = made.wakes
+            made.records.failed(DeliveryTimeout("late"))
+            assert made.wakes == before + 1
+            made.records.failed(DeliveryTimeout("late"))
+            assert made.wakes == before + 1
+
+    @pytest.mark.parametrize(
+        "error",
+        [RecordTooLarge("x"), MetadataTimeout("x"), BufferTimeout("x")],
+        ids=lambda each: type(each).__name__,
+    )
+    @in_virtual_time
+    async def test_a_record_that_was_refused_fails_it_too(self, error: ProducerError) -> None:
+        async with rig() as made:
+            made.records.refused(error)
+            assert made.manager.cause is error
+            assert (error.abortable, error.fatal) == (True, False)
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            BufferFull("x"),
+            MetadataUnavailable("x"),
+            TransactionStateError("x"),
+            TypeError("x"),
+            asyncio.CancelledError(),
+        ],
+        ids=lambda each: type(each).__name__,
+    )
+    @in_virtual_time
+    async def test_unless_the_caller_knows_and_may_try_again(self, error: BaseException) -> None:
+        async with rig() as made:
+            made.records.refused(error)
+            assert made.manager.state is State.IN_TRANSACTION
+
+    @in_virtual_time
+    async def test_or_is_the_end_of_its_producer(self) -> None:
+        async with rig() as made:
+            error = TransactionalIdAuthorizationFailed("not ours")
+            made.records.refused(error)
+            assert (error.abortable, error.fatal) == (False, True)
+
+    @in_virtual_time
+    async def test_refused_by_a_closed_producer_it_is_not_to_be_aborted(self) -> None:
+        async with rig() as made:
+            made.accumulator.close(Failure(ProducerClosed, "closed"))
+            error = ProducerClosed("closed")
+            made.records.refused(error)
+            assert (error.abortable, error.fatal) == (False, False)
+
+    def test_an_error_for_many_records(self) -> None:
+        error = TopicAuthorizationFailed("told", possibly_persisted=True)
+        error.abortable, error.__cause__ = True, ValueError("why")
+        failure = failure_of(error)
+        assert failure == Failure(TopicAuthorizationFailed, "told", cause=error.__cause__, abortable=True)
+        assert aborted() == Failure(
+            TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
+        )

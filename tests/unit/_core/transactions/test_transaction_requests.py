@@ -1,0 +1,366 @@
+"""Each request, with the versions that go with those of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aioproducer import GroupMetadata, TopicPartition
+from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState as Described,
+)
+from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from aioproducer._core.transactions.coordinator import Key, KeyType
+from aioproducer._core.transactions.offsets import OffsetAndMetadata, topics_of
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_requests import TransactionRequests, found_not_ours
+from aioproducer.errors import UnsupportedVersion
+from aioproducer.testing import in_virtual_time
+from tests.unit._core.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings
+from tests.unit.floor_rig import settle
+
+OURS = ProducerIdentity(7, 3)
+OFFSETS = {TopicPartition("in", 1): OffsetAndMetadata(42, "mine", 5)}
+GROUP = GroupMetadata("g", 3, "m", "i")
+OF_TRANSACTION, OF_GROUP = Key(KeyType.TRANSACTION, ID), Key(KeyType.GROUP, "g")
+
+Ask = Callable[[TransactionRequests], Coroutine[Any, Any, Any]]
+
+
+class Rig:
+    def __init__(
+        self,
+        version: int = 1,
+        identity: ProducerIdentity | None = OURS,
+        *,
+        reachable: bool = True,
+        **changes: Any,
+    ) -> None:
+        self.manager = TransactionManager(ID, on_wanted=lambda: None, on_moved=lambda _: None)
+        self.manager.current, self.manager.version = identity, version
+        self.coordinators = FakeCoordinators(version)
+        self.coordinators.reachable = reachable
+        self.requests = TransactionRequests(settings(**changes), self.manager, self.coordinators.real)
+
+    async def asked(self, ask: Ask, answer: Any = None) -> tuple[Asked, Any]:
+        """Return what *ask* asks, and what it makes of *answer*."""
+        task = asyncio.create_task(ask(self.requests))
+        await settle()
+        asked = self.coordinators.answer(answer)
+        return asked, await task
+
+
+def end(*, commit: bool) -> Ask:
+    return lambda requests: requests.end(commit=commit, on_written=lambda: None, on_unanswered=lambda: None)
+
+
+ALL: dict[Api, Ask] = {
+    Api.INIT_PRODUCER_ID: lambda requests: requests.init_producer_id(),
+    Api.ADD_PARTITIONS: lambda requests: requests.add_partitions([TopicPartition("out", 0)]),
+    Api.ADD_OFFSETS: lambda requests: requests.add_offsets("g"),
+    Api.OFFSET_COMMIT: lambda requests: requests.commit_offsets(OFFSETS, GROUP),
+    Api.COMMIT: end(commit=True),
+    Api.ABORT: end(commit=False),
+}
+CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("api", ALL, ids=lambda api: api.name)
+@in_virtual_time
+async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Api, version: int) -> None:
+    asked, _ = await Rig(version).asked(ALL[api])
+    assert (asked.api, asked.version) == (api, version)
+    if api is Api.INIT_PRODUCER_ID:
+        assert (asked.at_least, asked.at_most) == (3, 5)
+    else:
+        at_least = 5 if api in {Api.COMMIT, Api.ABORT} and version == 2 else 0
+        assert (asked.at_least, asked.at_most) == (at_least, 4 if api in CAPPED and version < 2 else None)
+    assert asked.key == (OF_GROUP if api is Api.OFFSET_COMMIT else OF_TRANSACTION)
+
+
+@pytest.mark.parametrize("two_phase_commit", [False, True])
+@in_virtual_time
+async def test_what_brokers_do_not_allow_names_the_option_and_what_they_take(two_phase_commit: bool) -> None:
+    refused = UnsupportedVersion("up to version 5")
+    refused.fatal = True
+    rig = Rig(two_phase_commit=two_phase_commit)
+    with pytest.raises(UnsupportedVersion) as raised:
+        await rig.asked(ALL[Api.INIT_PRODUCER_ID], refused)
+    told = str(raised.value)
+    assert raised.value.fatal
+    assert told.startswith("transaction_two_phase_commit_enable: ") is two_phase_commit
+    assert ("(up to version 5)" in told) is two_phase_commit
+    assert ("transaction.two.phase.commit.enable=true" in told) is two_phase_commit
+
+
+@pytest.mark.parametrize(
+    ("identity", "two_phase_commit", "versions"),
+    [
+        (None, False, (0, 5)),
+        (OURS, False, (3, 5)),
+        (ProducerIdentity(0, 0), False, (3, 5)),
+        (None, True, (6, 6)),
+        (OURS, True, (6, 6)),
+    ],
+)
+@in_virtual_time
+async def test_asking_for_a_producer_id(
+    identity: ProducerIdentity | None, two_phase_commit: bool, versions: tuple[int, int]
+) -> None:
+    rig = Rig(identity=identity, two_phase_commit=two_phase_commit, timeout_ms=4_711)
+    asked, got = await rig.asked(
+        ALL[Api.INIT_PRODUCER_ID], InitProducerIdResponse(producer_id=8, producer_epoch=4)
+    )
+    own = identity or ProducerIdentity(-1, -1)
+    assert asked.request == InitProducerIdRequest(
+        transactional_id=ID,
+        transaction_timeout_ms=4_711,
+        producer_id=own.producer_id,
+        producer_epoch=own.epoch,
+        enable2_pc=two_phase_commit,
+        keep_prepared_txn=False,
+    )
+    assert (asked.at_least, asked.at_most) == versions
+    assert got == ProducerIdentity(8, 4)
+    assert not rig.manager.attempted
+    assert asked.refusals(InitProducerIdResponse(error_code=53, producer_epoch=-1)) == [(53, "")]
+    too_long = InitProducerIdResponse(error_code=50, producer_epoch=-1)
+    assert asked.refusals(too_long) == [(50, "transaction_timeout_ms = 4711")]
+
+
+@in_virtual_time
+async def test_adding_partitions() -> None:
+    partitions = [TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("a", 1)]
+    rig = Rig()
+    asked, _ = await rig.asked(lambda requests: requests.add_partitions(partitions))
+    assert asked.request == AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=7,
+        v3_and_below_producer_epoch=3,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name="a", partitions=[3, 1]),
+            AddPartitionsToTxnTopic(name="b", partitions=[0]),
+        ],
+    )
+    assert rig.manager.attempted
+    answer = AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                ],
+            )
+            for name, index, code in (("a", 3, 29), ("b", 0, 0))
+        ]
+    )
+    assert asked.refusals(answer) == [(29, "a-3"), (0, "b-0")]
+
+
+@in_virtual_time
+async def test_adding_a_group() -> None:
+    rig = Rig()
+    asked, _ = await rig.asked(ALL[Api.ADD_OFFSETS])
+    assert asked.request == AddOffsetsToTxnRequest(
+        transactional_id=ID, producer_id=7, producer_epoch=3, group_id="g"
+    )
+    assert rig.manager.attempted
+    assert asked.refusals(AddOffsetsToTxnResponse(error_code=30)) == [(30, "group 'g'")]
+
+
+@in_virtual_time
+async def test_committing_offsets() -> None:
+    rig = Rig()
+    asked, _ = await rig.asked(ALL[Api.OFFSET_COMMIT])
+    assert asked.request == TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id="g",
+        producer_id=7,
+        producer_epoch=3,
+        generation_id=3,
+        member_id="m",
+        group_instance_id="i",
+        topics=topics_of(OFFSETS),
+    )
+    assert rig.manager.attempted
+    answer = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name="in", partitions=[TxnOffsetCommitResponsePartition(partition_index=1, error_code=22)]
+            )
+        ]
+    )
+    assert asked.refusals(answer) == [(22, "in-1")]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(
+    ("version", "answer", "goes_on_as"),
+    [
+        (0, EndTxnResponse(), None),
+        (1, EndTxnResponse(), None),
+        (1, EndTxnResponse(producer_id=7, producer_epoch=4), None),
+        (2, EndTxnResponse(), None),
+        (2, EndTxnResponse(producer_id=7, producer_epoch=4), ProducerIdentity(7, 4)),
+        (2, EndTxnResponse(producer_id=0, producer_epoch=0), ProducerIdentity(0, 0)),
+    ],
+)
+@in_virtual_time
+async def test_ending(
+    commit: bool, version: int, answer: EndTxnResponse, goes_on_as: ProducerIdentity | None
+) -> None:
+    rig, written = Rig(version), list[str]()
+    asked, got = await rig.asked(
+        lambda requests: requests.end(
+            commit=commit,
+            on_written=lambda: written.append("out"),
+            on_unanswered=lambda: written.append("lost"),
+        ),
+        answer,
+    )
+    assert asked.api is (Api.COMMIT if commit else Api.ABORT)
+    assert asked.request == EndTxnRequest(
+        transactional_id=ID, producer_id=7, producer_epoch=3, committed=commit
+    )
+    assert (got, written) == (goes_on_as, ["out"])
+    assert asked.refusals(EndTxnResponse(error_code=90)) == [(90, "")]
+    asked.on_uncertain()
+    assert written == ["out", "lost"]
+    assert rig.manager.needs_bump
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize(
+    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
+)
+@in_virtual_time
+async def test_one_that_is_cancelled_may_still_be_on_its_way(api: Api, reachable: bool) -> None:
+    rig = Rig(reachable=reachable)
+    task = asyncio.create_task(ALL[api](rig.requests))
+    await settle()
+    task.cancel()
+    await asyncio.wait([task])
+    assert rig.manager.needs_bump is reachable
+
+
+@in_virtual_time
+async def test_asking_for_the_next_epoch_twice_does_no_harm() -> None:
+    rig = Rig()
+    task = asyncio.create_task(rig.requests.init_producer_id())
+    await settle()
+    task.cancel()
+    await asyncio.wait([task])
+    assert not rig.manager.needs_bump
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
+)
+@in_virtual_time
+async def test_without_a_producer_id_there_is_no_transaction(api: Api) -> None:
+    rig = Rig(identity=None)
+    with pytest.raises(AssertionError, match="without a producer id"):
+        await ALL[api](rig.requests)
+
+
+@in_virtual_time
+async def test_the_version_in_force_is_what_the_coordinators_know() -> None:
+    rig = Rig(1)
+    rig.coordinators.transaction_version = 2
+    assert rig.requests.transaction_version == 2
+
+
+MINE, NEXT, AFTER = OURS, ProducerIdentity(7, 4), ProducerIdentity(7, 5)
+OTHERS, LAST = ProducerIdentity(8, 3), ProducerIdentity(7, 32_766)
+OURS_STATES = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
+
+
+def described(identity: ProducerIdentity, state: str, code: int = 0) -> Described:
+    return Described(
+        error_code=code,
+        transactional_id=ID,
+        transaction_state=state,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("state", [*OURS_STATES, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
+@pytest.mark.parametrize("identity", [MINE, NEXT, AFTER, OTHERS])
+def test_description_shows_a_successor(
+    identity: ProducerIdentity, state: str, version: int, asked: bool
+) -> None:
+    code, about = found_not_ours(described(identity, state), MINE, version=version, asked=asked)
+    by_lost_end = (
+        identity == NEXT and version == 2 and state.startswith(("Complete", "PrepareCo", "PrepareAb"))
+    )
+    by_lost_init = identity == NEXT and asked and state == "Empty"
+    if identity == MINE or by_lost_end or by_lost_init:
+        assert code == (51 if state.startswith("Prepare") else 0)
+    else:
+        assert (code, about) == (90, f"producer id {identity.producer_id}, epoch {identity.epoch}, {state}")
+
+
+def test_description_after_the_last_epoch_has_another_id() -> None:
+    following = described(ProducerIdentity(9, 0), "CompleteCommit")
+    assert found_not_ours(following, LAST, version=2, asked=False)[0] == 0
+    assert found_not_ours(following, MINE, version=2, asked=False)[0] == 90
+    assert (
+        found_not_ours(described(ProducerIdentity(7, 32_767), "PrepareAbort"), LAST, version=2, asked=False)[
+            0
+        ]
+        == 51
+    )
+    assert found_not_ours(described(ProducerIdentity(9, -1), "Empty"), MINE, version=1, asked=True)[0] == 0
+    assert found_not_ours(described(MINE, "", 105), MINE, version=1, asked=True) == (105, "")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@in_virtual_time
+async def test_next_epoch_is_preceded_by_a_description(version: int) -> None:
+    asked, _ = await Rig(version).asked(ALL[Api.INIT_PRODUCER_ID])
+    check = asked.check
+    assert check is not None
+    assert (check.api, check.request) == (Api.DESCRIBE, DescribeTransactionsRequest(transactional_ids=[ID]))
+
+    def refusals(identity: ProducerIdentity, state: str, code: int = 0) -> list[int]:
+        answer = DescribeTransactionsResponse(transaction_states=[described(identity, state, code)])
+        return [each for each, _ in check.refusals(answer)]
+
+    assert refusals(MINE, "Ongoing") == [0]
+    assert refusals(NEXT, "Ongoing") == [90]
+    assert refusals(NEXT, "Empty") == [0], "asked already, so it may be ours"
+    for code in (105, 53):
+        assert refusals(MINE, "", code) == [], "no evidence"
+    assert refusals(MINE, "", 16) == [16]
+
+
+@in_virtual_time
+async def test_first_producer_id_is_preceded_by_nothing() -> None:
+    asked, _ = await Rig(identity=None).asked(ALL[Api.INIT_PRODUCER_ID])
+    assert asked.check is None

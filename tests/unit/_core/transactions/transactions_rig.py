@@ -1,0 +1,281 @@
+"""Transactions on real batches and queues, with coordinators that a test answers for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.protocol.describe_transactions import DescribeTransactionsResponse
+from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.transactions import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    TxnOffsetCommitResponse,
+)
+from aioproducer._core.transactions.coordinator import Coordinators, Key, Step
+from aioproducer._core.transactions.producer_transactions import Transactions
+from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_records import TransactionRecords
+from aioproducer._core.transactions.transaction_requests import TransactionSettings
+from aioproducer.errors import ProducerError, ProducerFenced, TransactionStateError, broker_error
+from tests.unit.floor_rig import FloorRig, settle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioproducer._core.batching.batch import Batch
+
+ID = "tx"
+
+
+def settings(**changes: Any) -> TransactionSettings:
+    defaults: dict[str, Any] = {
+        "transactional_id": ID,
+        "timeout_ms": 60_000,
+        "two_phase_commit": False,
+        "max_block_s": 60.0,
+    }
+    return TransactionSettings(**(defaults | changes))
+
+
+@dataclass
+class Asked:
+    """A request that the coordinators were given."""
+
+    api: Api
+    key: Key
+    request: Any
+    refusals: Callable[[Any], Sequence[tuple[int, str]]]
+    version: int
+    at_least: int
+    at_most: int | None
+    answered: asyncio.Future[Any]
+    on_uncertain: Callable[[], None]
+    check: Step | None
+    """What is asked before; the fake takes it for answered well."""
+
+
+class FakeCoordinators:
+    """Has one request at a time, until the test answers it."""
+
+    def __init__(self, transaction_version: int = 2) -> None:
+        self.transaction_version = transaction_version
+        self.last_error: ProducerError | None = None
+        self.reachable = True
+        """Whether requests are written at once."""
+        self.answers_at_once = False
+        self.refusing: dict[Api, ProducerError] = {}
+        """What is refused, where everything is answered at once."""
+        self.asked: list[Asked] = []
+        """Those without an answer."""
+        self.seen: list[Api] = []
+        self._turn = asyncio.Lock()
+
+    def left_cluster(self) -> None:
+        """Stay in one cluster."""
+
+    @property
+    def real(self) -> Coordinators:
+        return cast("Coordinators", self)
+
+    async def request(
+        self,
+        api: Api,
+        key: Key,
+        request: Any,
+        refusals: Callable[[Any], Sequence[tuple[int, str]]],
+        *,
+        version: int,
+        at_least: int = 0,
+        at_most: int | None = None,
+        on_written: Callable[[], None] = lambda: None,
+        on_uncertain: Callable[[], None] = lambda: None,
+        fails_refused: bool = False,
+        check: Step | None = None,
+    ) -> Any:
+        async with self._turn:
+            answered = asyncio.get_running_loop().create_future()
+            asked = Asked(
+                api, key, request, refusals, version, at_least, at_most, answered, on_uncertain, check
+            )
+            self.asked.append(asked)
+            self.seen.append(api)
+            written = self.reachable
+            if written:
+                on_written()
+            if self.answers_at_once:
+                asyncio.get_running_loop().call_soon(self.answer, self.refusing.get(api))
+            try:
+                return await answered
+            except asyncio.CancelledError:
+                if written:
+                    on_uncertain()
+                raise
+            finally:
+                self.asked.remove(asked)
+
+    def answer(self, outcome: Any = None) -> Asked:
+        """Answer the oldest request: with what says that it is done, or with *outcome*, which may be an error."""
+        asked = self.asked[0]
+        if isinstance(outcome, ProducerError):
+            asked.answered.set_exception(outcome)
+        else:
+            asked.answered.set_result(outcome or self.done(asked))
+        return asked
+
+    def done(self, asked: Asked) -> Any:
+        """Return the answer that says that it is done."""
+        request = asked.request
+        match asked.api:
+            case Api.INIT_PRODUCER_ID:
+                return InitProducerIdResponse(
+                    producer_id=max(request.producer_id, 7), producer_epoch=request.producer_epoch + 1
+                )
+            case Api.DESCRIBE:
+                return DescribeTransactionsResponse(transaction_states=[])
+            case Api.ADD_PARTITIONS:
+                return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
+            case Api.ADD_OFFSETS:
+                return AddOffsetsToTxnResponse()
+            case Api.OFFSET_COMMIT:
+                return TxnOffsetCommitResponse(topics=[])
+            case _ if asked.version >= 2:
+                return EndTxnResponse(
+                    producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
+                )
+        return EndTxnResponse()
+
+
+def refused(code: int, *, fatal: bool = False) -> ProducerError:
+    """Return what the coordinators raise of *code*: the end of the transaction, or of the producer."""
+    error = broker_error(code)(f"refused with {code}")
+    error.abortable, error.fatal = not fatal, fatal
+    return error
+
+
+def failed_of(future: asyncio.Future[Any]) -> ProducerError:
+    """Return what *future* has failed of."""
+    error = future.exception()
+    assert isinstance(error, ProducerError)
+    return error
+
+
+class TransactionsRig(FloorRig):
+    """A sender that looks whenever something has changed, and writes when the test says so."""
+
+    END = ProducerFenced
+    """What a record fails of so that it is the end of the producer."""
+
+    def __init__(self, *, version: int = 2, partitions: int = 2, **changes: Any) -> None:
+        self.moves: list[bool] = []
+        self.is_due = False
+        self.manager = TransactionManager(ID, on_wanted=self._wanted, on_moved=self.moves.append)
+        super().__init__(identified=False, identities=self.manager, partitions=partitions)
+        self.fatal: list[ProducerError] = []
+        self.records = TransactionRecords(
+            self.manager,
+            accumulator=self.accumulator,
+            updater=self.updater.real,
+            on_fatal=self.fatal.append,
+        )
+        self.completion = BatchCompletion(
+            self.accumulator, observer=self.witness, on_failure=self.records.failing
+        )
+        self.records.end_through(self.completion)
+        self.coordinators = FakeCoordinators(version)
+        self.transactions = Transactions(
+            settings(**changes),
+            self.manager,
+            self.coordinators.real,
+            records=self.records,
+            on_admitted=lambda: self.accumulator.schedule.identity_changed(self.loop.time()),
+        )
+
+    def _wanted(self) -> None:
+        self.transactions.partitions_wanted()
+
+    def _wake(self) -> None:
+        super()._wake()
+        if not self.is_due:
+            self.is_due = True
+            self.loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Look, as the sender does first in each turn; and hurry lingering batches, if it is time."""
+        self.is_due = False
+        self.records.look()
+        self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
+
+    async def asks(self) -> Asked:
+        """Return what is asked of the coordinators now."""
+        await settle()
+        return self.coordinators.asked[0]
+
+    async def answers(self, outcome: Any = None) -> Asked:
+        """Answer what is asked of the coordinators, and let everything happen that follows."""
+        await settle()
+        asked = self.coordinators.answer(outcome)
+        await settle()
+        return asked
+
+    async def answered(self, work: Any) -> Any:
+        """Return what *work* does while all its requests are answered as done."""
+        task = self.loop.create_task(work)
+        await settle()
+        while not task.done():
+            await self.answers()
+        return task.result()
+
+    async def begun(self) -> None:
+        """Initialise, if that is still to be done, and begin."""
+        if self.manager.current is None:
+            await self.answered(self.transactions.initialize())
+        await self.transactions.begin()
+
+    def sent_out(self, value: bytes = b"value", partition: int = 0) -> tuple[Batch, asyncio.Future[Any]]:
+        """Append a record and write it; the partition is in the transaction already, if it has to be."""
+        future = self.append(value, partition=partition)
+        [batch] = self.drain()
+        self.records.write([batch])
+        batch.persistence.written()
+        return batch, future
+
+    def written(self, partition: int = 0) -> Batch:
+        """Return a batch that is out; below version 2 its partition is added as if somebody had asked."""
+        self.manager.added([self.queue(partition).topic_partition])
+        return self.sent_out(partition=partition)[0]
+
+    async def out_of_it(self) -> None:
+        """Begin the next transaction, by whatever the errors advise; AssertionError if nothing helps."""
+        for _ in range(10):
+            try:
+                await self.answered(self.transactions.begin())
+            except TransactionStateError:
+                with suppress(ProducerError):
+                    await self.answered(self.transactions.commit(None))
+            except ProducerError:
+                await self.answered(self.transactions.abort(None))
+            else:
+                return
+        raise AssertionError(f"no way out of {self.manager.state.name}")
+
+    def fail(self, batch: Batch, kind: type[ProducerError]) -> None:
+        self.completion.fail(batch, Failure(kind, "failed"))
+
+
+@asynccontextmanager
+async def rig(**changes: Any) -> AsyncIterator[TransactionsRig]:
+    """Yield a rig with an open transaction; no task of it may be left."""
+    before = asyncio.all_tasks()
+    made = TransactionsRig(**changes)
+    await made.begun()
+    yield made
+    await made.transactions.stop()
+    assert asyncio.all_tasks() == before
