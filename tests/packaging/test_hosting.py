@@ -140,7 +140,29 @@ def test_hooks_run_tools_of_the_environment_and_load_nothing() -> None:
     repositories = load(ROOT / ".pre-commit-config.yaml")["repos"]
     assert [each["repo"] for each in repositories] == ["local"]
     for hook in repositories[0]["hooks"]:
+        if hook["id"] == "commit-subject":
+            continue
         tool, *_ = hook["entry"].split()
         assert hook["language"] == "system"
         assert Path(tool).parent == Path(".venv/bin")
         assert (Path(sys.executable).parent / Path(tool).name).exists(), tool
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted"),
+    [
+        ("sender: wake tasks at the end of a read\n\nWhy.\n", True),
+        ("fast append, records: grow a batch", True),
+        ("Wake tasks at the end of a read\n", False),
+        ("sender:wake tasks", False),
+        (f"sender: {'w' * 64}\n", True),
+        (f"sender: {'w' * 65}\n", False),
+        (f"sender: {'w' * 65}\n\nsender: short\n", False),
+    ],
+)
+def test_hook_checks_the_subject_of_a_commit(message: str, *, accepted: bool) -> None:
+    hooks = load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]
+    [hook] = [each for each in hooks if each["id"] == "commit-subject"]
+    assert (hook["language"], hook["stages"]) == ("pygrep", ["commit-msg"])
+    assert hook["args"] == ["--negate", "--multiline"]  # a message without a match is refused
+    assert (re.search(hook["entry"], message, re.MULTILINE) is not None) is accepted
