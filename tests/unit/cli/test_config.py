@@ -127,7 +127,7 @@ def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "required": False,
         "default": 60_000,
         "unit": "ms",
-        "meaning": "Maximum time a call may wait for metadata and memory together.",
+        "meaning": "Maximum time a call may wait for metadata, async serializers and memory together.",
         "expected": KINDS["max_block_ms"].expected,
     }
     assert told["linger_ms"]["default"] == 5
