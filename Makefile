@@ -12,7 +12,7 @@ CORE   := batching idempotence intake metadata net partitioning protocol records
 CORE_COVERED := 99.4
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 ACCELERATOR := hatch_build.py $(wildcard aioproducer/_core/_c/*.[ch])  # built by pip, if it can be
-PURE_TESTS := $(addprefix tests/unit/,arrow batching intake partitioning records test_acceleration.py) \
+PURE_TESTS := tests/unit/arrow $(addprefix tests/unit/_core/,batching intake partitioning records test_acceleration.py) \
 	$(addprefix tests/property/,test_murmur2.py test_records_roundtrip.py) tests/test_exports.py
 CLUSTER_TESTS := tests/spark/test_cluster.py tests/spark/test_cluster_exactly_once.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)

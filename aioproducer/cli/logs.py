@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import quoted
 from aioproducer.cli.output import printable
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
@@ -27,7 +27,6 @@ _LEVEL: Final = f"{__name__}.level"
 _FORMAT: Final = f"{__name__}.format"
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every log record; all others are fields of the event."""
-_BARE: Final = re.compile(r'[^\s"=]+')
 _EVENT: Final = re.compile(r"[a-z][a-z_]*(?:\.[a-z_]+)+(?= |$)")
 
 
@@ -193,16 +192,18 @@ class _Logfmt(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = escaped(record.getMessage())
         pairs = {"ts": _time(record), "level": record.levelname.lower(), "logger": record.name}
-        line = " ".join(f"{name}={_quoted(value)}" for name, value in pairs.items())
-        line += f" event={message}" if _EVENT.match(message) else f" msg={_quoted(message)}"
+        line = " ".join(f"{name}={quoted(value)}" for name, value in pairs.items())
+        line += f" event={message}" if _EVENT.match(message) else f" msg={quoted(message)}"
         trace = _traceback(record)
-        return line if trace is None else f"{line} traceback={_quoted(trace)}"
+        return line if trace is None else f"{line} traceback={quoted(trace)}"
 
 
 class _Json(logging.Formatter):
     """An object per record; fields of an event are members of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
+        import json
+
         line = {
             "ts": _time(record),
             "level": record.levelname.lower(),
@@ -213,10 +214,6 @@ class _Json(logging.Formatter):
         if (trace := _traceback(record)) is not None:
             line["traceback"] = trace
         return json.dumps(line, default=str)
-
-
-def _quoted(text: str) -> str:
-    return text if text and _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 _FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": _Text, "logfmt": _Logfmt, "json": _Json}

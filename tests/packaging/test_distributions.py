@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)  # the first one builds
 PACKAGES = ("aioproducer", "pyspark_aioproducer")
 DIST_INFO = f"aioproducer-{__version__}.dist-info"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SOURCES = {str(path.relative_to(ROOT)) for path in (ROOT / "aioproducer").glob("_*.[ch]")}
+SOURCES = {str(path.relative_to(ROOT)) for path in (ROOT / "aioproducer/_core/_c").glob("*.[ch]")}
 BINARY = re.compile(r"aioproducer/_core/_accelerator\.\S+\.(so|pyd)")
 PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
 
