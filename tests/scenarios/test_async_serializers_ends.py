@@ -58,6 +58,27 @@ class TestClose:
             assert [type(each) for each in outcomes] == [ProducerClosed, ProducerClosed, SendManyError]
             assert values(opened) == []
 
+    @pytest.mark.parametrize("timeout_s", [0, 0.1])
+    @story
+    async def test_forced_close_ends_call_with_cancelled_serializer(self, timeout_s: float) -> None:
+        async def cleaning_up(_: str) -> bytes:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(1)
+            return b""
+
+        async with open_cluster() as opened:
+            producer = Producer(opened.bootstrap_servers, value_serializer=cleaning_up, max_block_ms=100)
+            await producer.start()
+            await producer.partitions_for(TOPIC)
+            call = begin(producer.send(TOPIC, "a"))
+            await asyncio.sleep(0.2)  # the call is late, and its serializer is cancelled
+            assert await producer.close(timeout_s) == 1
+            assert producer.state == "closed"
+            with pytest.raises(ProducerClosed):
+                await call
+
     @pytest.mark.parametrize("timeout_s", [None, 0])
     @story
     async def test_serializer_may_close_the_producer(self, timeout_s: float | None) -> None:

@@ -92,7 +92,8 @@ class SerializerTurn:
     def interrupt(self, failure: Failure) -> None:
         """End the wait because the producer takes no more records."""
         self._failure = failure
-        self._scope.reschedule(asyncio.get_running_loop().time())
+        if not self._scope.expired():  # else the serializer is cancelled already, and has not returned yet
+            self._scope.reschedule(asyncio.get_running_loop().time())
 
     def withdraw(self, accumulator: Accumulator) -> None:
         """Fail the call as the producer closes; the serializer continues, and no other call waits for it."""
