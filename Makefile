@@ -235,6 +235,11 @@ mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must n
 .PHONY: release-requirements
 release-requirements:  ## pin the build tools of a release, with the hashes of their files
 	@$(PYTHON) -m venv --clear .cache/pin && .cache/pin/bin/python -m pip --quiet install pip-tools
+	@{ echo "# cibuildwheel with hashes, for .github/workflows/release.yml. Made by: make release-requirements"; \
+		echo cibuildwheel | \
+		.cache/pin/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file - -; } > .cache/pinned.txt
+	@mv .cache/pinned.txt tests/packaging/wheel-requirements.txt
 	@{ echo "# Build tools of a release with hashes, for make release-check. Made by: make release-requirements"; \
 		printf '%s\n' build hatchling 'setuptools>=77' packaging 'readme-renderer[md]' | \
 		.cache/pin/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \

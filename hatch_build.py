@@ -14,8 +14,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
-ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
-"""Whether one build serves all later Pythons: those without a GIL have no limited API."""
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+"""True on a free-threaded Python. It has no limited API, and the accelerator was never tested on one."""
 OLDEST = "cp311"
 SOURCES = (
     *("_accelerator", "_append", "_append_fields", "_awaiting", "_buffer", "_buffer_read"),
@@ -40,7 +40,7 @@ class AcceleratorHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build it beside its source, where an editable install looks for it, too."""
-        if os.environ.get("AIOPRODUCER_PURE", "0") not in {"", "0"}:
+        if FREE_THREADED or os.environ.get("AIOPRODUCER_PURE", "0") not in {"", "0"}:
             return
         try:
             built = compile_in_place(self.root)
@@ -48,7 +48,7 @@ class AcceleratorHook(BuildHookInterface[Any]):
             self.app.display_warning(f"Built without the optional accelerator in C: {error}")
             return
         tag = self.build_config.builder.get_best_matching_tag()
-        build_data["tag"] = f"{OLDEST}-abi3-{tag.split('-')[2]}" if ABI3 else tag
+        build_data["tag"] = f"{OLDEST}-abi3-{tag.split('-')[2]}"
         build_data["pure_python"] = False
         build_data["artifacts"].append(f"/aioproducer/_core/{built}")
 
@@ -60,7 +60,7 @@ def compile_in_place(root: str) -> str:
         "aioproducer._core._accelerator",
         [f"aioproducer/_core/_c/{name}.c" for name in SOURCES],
         depends=[f"aioproducer/_core/_c/{name}.h" for name in HEADERS],
-        py_limited_api=ABI3,
+        py_limited_api=True,
         extra_compile_args=COMPILE if unix else [],
         extra_link_args=LINK if sys.platform == "linux" else [],
     )

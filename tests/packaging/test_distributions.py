@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import tomllib
 from email.message import Message
@@ -15,7 +19,7 @@ import pytest
 
 from aioproducer import __version__
 from tests.packaging.conftest import Distributions
-from tests.packaging.environments import ROOT
+from tests.packaging.environments import ROOT, make_environment, succeed
 
 pytestmark = pytest.mark.timeout(300)  # the first one builds
 
@@ -39,7 +43,9 @@ def files_below(folder: Path) -> set[str]:
 
 def names_in(wheel: Path) -> set[str]:
     with ZipFile(wheel) as archive:
-        return {name for name in archive.namelist() if not name.startswith(DIST_INFO)}
+        return {
+            name for name in archive.namelist() if not name.startswith(DIST_INFO) and not name.endswith("/")
+        }
 
 
 def metadata(wheel: Path) -> Message:
@@ -60,6 +66,28 @@ def test_where_there_is_a_compiler_one_binary_serves_all_pythons(distributions: 
         "aioproducer/_core/_accelerator.abi3.so"
     ]
     assert f"aioproducer-{__version__}-cp311-abi3-" in distributions.wheel.name
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="auditwheel repairs wheels of Linux")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_pip_prefers_the_repaired_wheel_of_linux(distributions: Distributions, tmp_path: Path) -> None:
+    index, found = tmp_path / "index", tmp_path / "found"
+    tools = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+    }  # auditwheel calls patchelf
+    repair = (sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", index, distributions.wheel)
+    subprocess.run(repair, env=environment, check=True, capture_output=True, timeout=120)
+    [repaired] = index.iterdir()
+    assert re.search(rf"-cp311-abi3-(many|musl)linux\S*_{platform.machine()}\.whl$", repaired.name)
+    assert names_in(repaired) == names_in(distributions.wheel)
+    shutil.copy(distributions.pure_wheel, index)
+    pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--no-index", "--find-links", index)
+    succeed(*map(str, pip), "--dest", str(found), "aioproducer")
+    assert [each.name for each in found.iterdir()] == [repaired.name]
+    python = make_environment(tmp_path / "environment", str(repaired))
+    assert succeed(python, "-c", "import aioproducer; print(aioproducer.accelerated)") == "True\n"
 
 
 def test_where_there_is_none_the_wheel_is_a_pure_one(distributions: Distributions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def test_a_workflow_goes_through_the_makefile_and_may_only_read(path: Path) -> N
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 60
+        if job is workflow["jobs"].get("wheels"):
+            continue
         assert job["runs-on"] == "ubuntu-latest"
         for command in runs(job):
             assert re.fullmatch(r"make \S+|python\S+ --version", EXPRESSION.sub("0", command)), command
@@ -115,9 +118,36 @@ def test_a_release_is_what_was_checked_and_only_its_upload_has_an_identity() -> 
     upload = release["build"]["steps"][-1]["with"]
     assert f"--outdir {upload['path'].rstrip('/')} " in MAKEFILE
     assert upload["include-hidden-files"]
-    assert release["publish"]["needs"] == "build"
+    assert release["publish"]["needs"] == ["build", "wheels"]
     assert release["publish"]["permissions"] == {"id-token": "write"}
     assert "permissions" not in release["build"]
+
+
+def test_release_has_a_wheel_for_every_platform() -> None:
+    wheels = jobs("release.yml")["wheels"]
+    assert runs(wheels) == [
+        "python -m pip install --require-hashes --only-binary :all: -r tests/packaging/wheel-requirements.txt",
+        "python -m cibuildwheel --output-dir wheels",
+    ]
+    pinned = (ROOT / "tests/packaging/wheel-requirements.txt").read_text()
+    assert re.search(r"^cibuildwheel==\S+ \\\n +--hash=sha256:", pinned, re.MULTILINE)
+    upload = wheels["steps"][-1]["with"]
+    assert upload["path"] == "wheels/"
+    assert wheels["strategy"]["matrix"]["os"] == [
+        "ubuntu-latest",  # x86_64
+        "ubuntu-24.04-arm",
+        "macos-15",  # arm64
+        "macos-15-intel",
+        "windows-latest",
+    ]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    assert settings["build"] == "cp311-*"
+    skipped = settings["skip"].split()
+    for platform in ("manylinux_x86_64", "musllinux_aarch64", "macosx_arm64", "win_amd64"):
+        assert not any(fnmatch(f"cp311-{platform}", each) for each in skipped)
+    assert all(
+        any(fnmatch(f"cp311-{each}", skip) for skip in skipped) for each in ("manylinux_i686", "win32")
+    )
 
 
 @pytest.mark.parametrize("path", FORMS, ids=name)
