@@ -14,9 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / ".cache" / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 TESTS = (
-    *(f"tests/unit/{name}" for name in ("arrow", "batching", "intake", "partitioning", "records")),
-    *(f"tests/unit/test_{name}.py" for name in ("acceleration", "append_fields", "producer")),
-    *(f"tests/property/test_{name}.py" for name in ("batching_machine", "murmur2", "record_buffer")),
+    *(f"tests/unit/_core/{name}" for name in ("batching", "intake", "partitioning", "records")),
+    *(f"tests/unit/_core/test_{name}.py" for name in ("acceleration", "append_fields")),
+    *("tests/unit/arrow", "tests/unit/test_producer.py"),
+    *(
+        f"tests/property/test_{name}.py"
+        for name in ("batching_machine", "bytes_column", "murmur2", "record_buffer")
+    ),
     *(f"tests/property/test_{name}.py" for name in ("fast_append", "receipts_order", "records_roundtrip")),
     *(f"tests/property/test_acceleration{name}.py" for name in ("", "_awaiting", "_produce", "_rows")),
     "tests/scenarios/test_interrupted_append.py",

@@ -12,6 +12,7 @@ import pytest
 
 from aioproducer._core.append_fields import PythonBatchFields
 from aioproducer._core.batching.batch import Batch
+from tests import sanitize
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
@@ -91,6 +92,10 @@ def test_a_module_says_first_what_it_is(path: Path) -> None:
 def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
     """An inner `__init__` that re-exports would be a second way to the same name, and a source of cycles."""
     assert path.read_text(encoding="utf-8").strip() == ""
+
+
+def test_sanitizers_run_tests_that_exist() -> None:
+    assert [each for each in sanitize.TESTS if not (ROOT / each).exists()] == []
 
 
 def test_an_editors_tab_says_which_file_it_is() -> None:
