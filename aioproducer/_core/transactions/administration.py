@@ -106,7 +106,8 @@ class Administration:
         """Let what is still being asked fail."""
         self._is_closed = True
         for scope in self._asking.values():
-            scope.reschedule(asyncio.get_running_loop().time())
+            if not scope.expired():  # else the call is cancelled already, and its task runs next
+                scope.reschedule(asyncio.get_running_loop().time())
 
     async def end(self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None) -> None:
         """End *prepared*, in the version that it began with: a retry in another one would be misunderstood."""

@@ -153,6 +153,25 @@ class TestEnd:
         assert not caught.value.abortable
         assert not brokers.of(EndTxnRequest)
 
+    @in_virtual_time
+    async def test_close_takes_effect_while_a_call_times_out(self) -> None:
+        brokers, loop = Brokers(), asyncio.get_running_loop()
+        brokers.silent = True
+        admin = administration(brokers)
+        calls = [loop.create_task(admin.end(prepared(), commit=True, timeout_s=each)) for each in (5, 60)]
+        closed = loop.create_future()
+
+        def close() -> None:
+            admin.close()
+            closed.set_result(loop.time())
+
+        # Between the first call's timeout and the next step of its task.
+        loop.call_later(5, loop.call_soon, close)
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [TransactionOutcomeUnknown] * 2
+        assert closed.done()
+        assert loop.time() - closed.result() < 1
+
 
 class TestEndMany:
     def test_each_has_its_outcome(self) -> None:
