@@ -54,7 +54,7 @@ def test_a_file_that_is_sent_in_two_parts_is_there_once_and_in_order(
     assert done.output.startswith(f"{FIRST:,} records had been acknowledged before, and not sent again.\n")
 
     audit = ("audit", *where, "--topic", topic, "--run", "nightly-7", "--expect", str(RECORDS), "--json")
-    assert json.loads(call(*audit).output)["ok"]
+    assert json.loads(call(*audit).stdout)["ok"]
     found = read_with_librdkafka(kafka.bootstrap_servers, topic)
     assert sorted((each.value or b"").decode() for each in found) == sorted(lines)
     for each in found:
