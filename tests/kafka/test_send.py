@@ -65,7 +65,7 @@ def test_a_file_that_is_sent_in_two_parts_is_there_once_and_in_order(
 
 def test_topics_are_shown_as_the_broker_has_them(kafka: ApacheKafka, topic: str) -> None:
     where = ("--bootstrap-servers", kafka.bootstrap_servers)
-    told = json.loads(call("topics", topic, *where, "--json").output)
+    told = json.loads(call("topics", topic, *where, "--json").stdout)
     assert [f"{each['host']}:{each['port']}" for each in told["brokers"]] == [kafka.bootstrap_servers]
     assert told["controller"] == told["brokers"][0]["id"]
     [shown] = told["topics"]

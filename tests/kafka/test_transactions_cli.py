@@ -42,7 +42,7 @@ def ended(kafka: ApacheKafka, name: str) -> str:
     """Return how the id's last transaction ended, once its markers are written."""
     while True:
         shown = call("transactions", "describe", name, "-b", kafka.bootstrap_servers, "--json")
-        state = json.loads(shown.output)[name]["state"]
+        state = json.loads(shown.stdout)[name]["state"]
         if state not in {"PrepareCommit", "PrepareAbort"}:
             return str(state)
 
@@ -163,7 +163,7 @@ class TestTransactions:
         assert shown.exit_code == 1
         assert f"{topic}: 0" in shown.output
         assert "not known" in shown.output
-        [told] = json.loads(call("transactions", "end", "--commit", str(first), *where, "--json").output)
+        [told] = json.loads(call("transactions", "end", "--commit", str(first), *where, "--json").stdout)
         assert (told["transactional_id"], told["outcome"]) == (f"{name}.1", "committed")
         assert ended(kafka, f"{name}.1") == "CompleteCommit"
         again = call("transactions", "end", "--commit", "-", *where, input=f"{first}\n\n{second}\n")

@@ -82,7 +82,7 @@ def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
     assert found == set(REASONS)
     rows_of_letters = sorted(int(each.key or each.value or b"") for each in letters)
     assert rows_of_letters == list(range(100, GOOD + GOOD // 100, 101))
-    spark_log.wait_for(f"spark.batch.bad_rows query=- batch=- rows={GOOD // 100} topic={dead!r}")
+    spark_log.wait_for(f"spark.batch.bad_rows query=- batch=- rows={GOOD // 100} topic={dead}")
 
 
 def test_they_fail_the_job_unless_there_is_a_topic_for_them(

@@ -178,7 +178,7 @@ def test_lines_that_cannot_be_sent_are_dead_letters_and_the_others_are_where_the
     assert seen(orders) == [(b"1", b"a"), (b"3", None)]
     assert seen(dead) == [(b"2", b"b"), (b"4", b"c")]
     line = spark_log.wait_for("spark.batch.bad_rows")
-    assert f" batch=0 rows=2 topic={dead!r} reason=\"column 'topic': there is no topic (null)\"" in line
+    assert f" batch=0 rows=2 topic={dead} reason=\"column 'topic': there is no topic (null)\"" in line
 
 
 # --- clickstream
