@@ -133,8 +133,8 @@ def test_every_setting_of_the_table_is_a_section() -> None:
 
 
 def test_what_messages_have_in_them_they_have() -> None:
-    floors = ("security", "net", "protocol")
-    sources = [source for floor in floors for source in (ROOT / "aioproducer" / floor).glob("*.py")]
+    packages = ("security", "net", "protocol")
+    sources = [source for name in packages for source in (ROOT / "aioproducer/_core" / name).glob("*.py")]
     said = re.sub(r'"\s+f?"', "", "".join(source.read_text() for source in sources))
     table = PAGE.split("| the message has |")[1]
     phrases = [
