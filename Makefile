@@ -95,7 +95,7 @@ services: $(VENV)/.dev  ## the web services of examples/, over HTTP, SIGTERM inc
 docs: $(VENV)/.dev  ## the site, into .cache/site; every example and link, and what the pages say of the code
 	$(SAY) "docs and examples"
 	@$(MKDOCS) build --quiet --strict && echo "it begins with .cache/site/index.html"
-	@$(PYTEST) tests/test_docs.py tests/test_docs_examples.py tests/test_examples.py tests/test_from_aiokafka.py tests/test_site.py tests/test_stability.py -q
+	@$(PYTEST) tests/test_docs.py tests/test_docs_examples.py tests/test_docs_security.py tests/test_examples.py tests/test_from_aiokafka.py tests/test_site.py tests/test_stability.py -q
 
 docs-serve: $(VENV)/.dev  ## the site on http://localhost:8001, made anew when a page or a docstring changes
 	@$(MKDOCS) serve --dev-addr localhost:8001
