@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -103,7 +104,8 @@ def configured(
         given.pop(name, None)
     if servers is not None:
         given[SERVERS] = servers
-    elif SERVERS not in given:
+    elif SERVERS not in known:
+        _check_names(given, file)
         raise click.UsageError(
             f"Missing option '-b' / '--bootstrap-servers', {variable(SERVERS)} in the environment, or {SERVERS} in --config."
         )
@@ -134,11 +136,29 @@ def configuration(
     Raises: ConfigError; click.UsageError: no servers are named.
     """
     from aioproducer.config import ProducerConfig
-    from aioproducer.errors import ConfigError
 
     given = configured(servers, file, settings, defaults)
-    try:
+    with _naming(file):
         return ProducerConfig.from_mapping(given, config_providers=config_providers())
+
+
+def _check_names(given: Mapping[str, str], file: Path | None) -> None:
+    """Raise ConfigError for wrong names: the servers in the file may be behind a prefix, or misspelt."""
+    from aioproducer.config.mapping import read_mapping
+    from aioproducer.config.mistakes import raise_all
+    from aioproducer.config.options import KINDS
+
+    with _naming(file):
+        raise_all(read_mapping(given, KINDS, config_providers=config_providers()).mistakes)
+
+
+@contextmanager
+def _naming(file: Path | None) -> Iterator[None]:
+    """Add the name of the file to a ConfigError."""
+    from aioproducer.errors import ConfigError
+
+    try:
+        yield
     except ConfigError as error:
         if file is None:
             raise

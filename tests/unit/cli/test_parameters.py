@@ -94,6 +94,25 @@ def test_without_servers_there_is_no_configuration(tmp_path: Path) -> None:
             configuration(None, file, {})
 
 
+def test_servers_of_a_file_may_have_the_name_of_librdkafka(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("metadata.broker.list = a:1")
+    assert configuration(None, tmp_path / "p", {}).bootstrap_servers == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("[default]\nbootstrap.servers = a:1", r"^'\[default\]bootstrap.servers': .*--config-prefix"),
+        ("spring.kafka.bootstrap-servers = a:1", r"^'spring.kafka.bootstrap-servers': .*--config-prefix"),
+        ("bootstrap.server = a:1", r"^unknown option 'bootstrap.server'; did you mean 'bootstrap.servers'"),
+    ],
+)
+def test_wrong_names_come_before_missing_servers(tmp_path: Path, text: str, mistake: str) -> None:
+    (tmp_path / "p").write_text(text)
+    with pytest.raises(ConfigError, match=rf"{mistake}.*aioproducer config .*p` checks it"):
+        configuration(None, tmp_path / "p", {})
+
+
 def test_what_is_wrong_with_a_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("linger.ms = soon")
     with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'.*aioproducer config .*p` checks it"):
