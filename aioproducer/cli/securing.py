@@ -26,7 +26,7 @@ IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
 _OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
 """Suffixes of names of other clients' secrets, such as `basic.auth.user.info`."""
-_NAME: Final = re.compile(r"\b(?:bootstrap|sasl|security|ssl)(?:[._][a-z0-9]+)+\b")
+_NAME: Final = re.compile(r"(?<![\w.\]-])(?:bootstrap|sasl|security|ssl)(?:[._][a-z0-9]+)+\b")
 
 
 def security_options(command: C) -> C:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
-from aioproducer.cli.securing import secret_names
+from aioproducer.cli.securing import FLAGS, SERVERS, as_given, secret_names
 from aioproducer.testing import ThreadedCluster
 from tests.unit._core.security.certificates import Authority
 
@@ -281,3 +281,11 @@ def test_secret_of_another_client_is_no_argument(name: str) -> None:
     done = call("topics", "-b", "a:1", "-o", f"{name}={PASSWORD}")
     assert done.exit_code == 2
     assert "other users of this machine can see" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("prefix", ["[default]", "spring.kafka.", "my-", "x_"])
+def test_option_behind_a_prefix_keeps_its_name_in_errors(prefix: str) -> None:
+    context = click.Context(click.Command("c"))
+    context.meta[FLAGS] = {SERVERS: "--bootstrap-servers"}
+    assert as_given(f"'{SERVERS}'", context) == "'--bootstrap-servers'"
+    assert as_given(f"'{prefix}{SERVERS}'", context) == f"'{prefix}{SERVERS}'"
