@@ -230,6 +230,11 @@ def logged(source: ast.AST) -> Iterator[tuple[str, str]]:
                     yield str(text).partition(" ")[0], method
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_pages_name_loggers_without_private_packages(page: Path) -> None:
+    assert "aioproducer._" not in page.read_text()
+
+
 def test_every_event_that_is_logged_is_on_its_page_with_its_level() -> None:
     page = (ROOT / "docs/reference/logging.md").read_text()
     listed = {
