@@ -20,14 +20,10 @@ from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.intake_settings import IntakeSettings
 from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.metadata.metadata_source import open_to_any
+from aioproducer._core.metadata.metadata_source import BOOTSTRAP, bootstrap_opener
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
-from aioproducer._core.metadata.staggered import Refusals
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics.counters import Metrics
-from aioproducer._core.net.address import Address
-from aioproducer._core.net.connection import Connection
-from aioproducer._core.net.opening import open_connection
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.observer import OutcomeObserver
 from aioproducer._core.partitioning.partitioner import RoundRobinPartitioner
@@ -48,9 +44,6 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
-
-BOOTSTRAP: Final = -1
-"""What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
 
 
 def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
@@ -115,7 +108,9 @@ class Engine:
         self.updater: Final = MetadataUpdater(
             config.metadata_settings(),
             self.pool,
-            open_connection=self._open_bootstrap_connection,
+            open_connection=bootstrap_opener(
+                self._connections, security=self._security, metrics=self.metrics, limits=self.limits
+            ),
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
             on_answer=self._metadata_answered,
@@ -395,27 +390,6 @@ class Engine:
             self.fail_everything(failure)
             if not task.cancelled() and self._stopping is None:  # even if close() is never called
                 self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
-
-    async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
-        deadline = self._loop.time() + self._connections.setup_timeout_s
-        return await open_to_any(
-            address,
-            partial(self._open, deadline),
-            deadline=deadline,
-            refusals=refusals,
-            resolves=self._connections.dial is None,
-        )
-
-    async def _open(self, deadline: float, endpoint: Address) -> Connection:
-        tally = self.metrics.node(BOOTSTRAP)
-        return await open_connection(
-            endpoint,
-            self._connections,
-            security=self._security,
-            tally=tally,
-            limits=self.limits,
-            deadline=deadline,
-        )
 
     def _admitted(self) -> None:
         self._sender.identity_changed()

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.metadata.metadata_source import open_to_any
-from aioproducer._core.metadata.staggered import Refusals
+from aioproducer._core.metadata.metadata_source import bootstrap_opener
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics.counters import Metrics
-from aioproducer._core.net.address import Address
-from aioproducer._core.net.connection import Connection
-from aioproducer._core.net.opening import open_connection
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.transactions.administration import (
     Administration,
@@ -24,7 +19,6 @@ from aioproducer._core.transactions.administration import (
     TransactionListing,
 )
 from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
-from aioproducer._engine import BOOTSTRAP
 from aioproducer._handover import connection_security
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
@@ -176,7 +170,9 @@ class _Opened:
         self._updater = MetadataUpdater(
             config.metadata_settings(),
             self._pool,
-            open_connection=self._open_bootstrap_connection,
+            open_connection=bootstrap_opener(
+                self._connections, security=self._security, metrics=self._metrics, limits=self._limits
+            ),
             on_update=lambda *_: None,
             leaderless=lambda: (),
             limits=self._limits,
@@ -212,27 +208,6 @@ class _Opened:
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         self._updater.disconnected(node_id, error)
         self.administration.connections_changed()
-
-    async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
-        deadline = self.loop.time() + self._connections.setup_timeout_s
-        return await open_to_any(
-            address,
-            partial(self._open, deadline),
-            deadline=deadline,
-            refusals=refusals,
-            resolves=self._connections.dial is None,
-        )
-
-    async def _open(self, deadline: float, endpoint: Address) -> Connection:
-        tally = self._metrics.node(BOOTSTRAP)
-        return await open_connection(
-            endpoint,
-            self._connections,
-            security=self._security,
-            tally=tally,
-            limits=self._limits,
-            deadline=deadline,
-        )
 
 
 def _checked(timeout_s: float | None) -> float | None:

@@ -11,16 +11,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.snapshot import Broker
 from aioproducer._core.metadata.staggered import Attempt, Refusals, first_success
+from aioproducer._core.metrics.counters import Metrics
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import endpoints
 from aioproducer._core.net.dial_failures import again, described, is_failure
+from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer._core.steps import Log
 from aioproducer.errors import (
@@ -31,8 +34,13 @@ from aioproducer.errors import (
     broker_error,
 )
 
+if TYPE_CHECKING:
+    from aioproducer._core.net.connection_security import ConnectionSecurity
+
 log: Final = Log(__name__)
 
+BOOTSTRAP: Final = -1
+"""Node id of bootstrap addresses in metrics."""
 FOREIGN_PATIENCE_S: Final = 5.0
 """Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
 CONNECT_STAGGER_S: Final = 0.25
@@ -400,6 +408,35 @@ async def close_all(*connections: Connection) -> None:
         connection.close()
     for connection in connections:
         await connection.wait_closed()
+
+
+def bootstrap_opener(
+    settings: ConnectionSettings,
+    *,
+    security: ConnectionSecurity | None,
+    metrics: Metrics,
+    limits: LogLimits,
+) -> Callable[[Address, Refusals], Awaitable[Connection]]:
+    """Return a function that opens a connection to a bootstrap address, within the setup timeout.
+
+    Raises, from the returned function: the errors of `open_to_any` and `open_connection`.
+    """
+
+    async def open_bootstrap(address: Address, refusals: Refusals) -> Connection:
+        deadline = asyncio.get_running_loop().time() + settings.setup_timeout_s
+
+        def open_endpoint(endpoint: Address) -> Awaitable[Connection]:
+            tally = metrics.node(BOOTSTRAP)
+            return open_connection(
+                endpoint, settings, security=security, tally=tally, limits=limits, deadline=deadline
+            )
+
+        resolves = settings.dial is None
+        return await open_to_any(
+            address, open_endpoint, deadline=deadline, refusals=refusals, resolves=resolves
+        )
+
+    return open_bootstrap
 
 
 async def open_to_any(
