@@ -11,14 +11,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def python_untracking(create: F) -> F:
-    """Return *create*: Python has no function that takes an object from the collector."""
+    """Return *create*: Python has no function that excludes an object from the collector."""
     return create
 
 
 untracking: Final = fastest("untracking", python_untracking)
-"""Return a function that creates as its argument, a class or function, from positional arguments.
+"""`untracking(create)` returns a function that calls *create*, a class or function, with positional arguments.
 
-The garbage collector does not visit what the function creates. So no reference in such an object may lead back to it, now and
-later. A full collection visits all tracked objects, and starts when their number has grown by a quarter: objects that each topic
-keeps make the first records of thousands of topics slow.
+The garbage collector does not visit the objects that this function returns. No reference of such an object may ever lead back
+to the object. A full collection visits all tracked objects, and starts when their number has grown by a quarter: objects that
+each topic keeps slow down the first records of thousands of topics.
 """

@@ -25,8 +25,6 @@ FORMATS: Final = ("text", "logfmt", "json")
 _LOG: Final = f"{__name__}.log"
 _LEVEL: Final = f"{__name__}.level"
 _FORMAT: Final = f"{__name__}.format"
-_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""Attributes of every log record; all others are fields of the event."""
 _EVENT: Final = re.compile(r"[a-z][a-z_]*(?:\.[a-z_]+)+(?= |$)")
 
 
@@ -123,7 +121,7 @@ class _Log(logging.Handler):
     def configure(self, options: dict[str, Any]) -> None:
         """Apply the options of the log."""
         self._holds = _LEVEL not in options and _FORMAT not in options
-        self.setFormatter(_FORMATTERS[options.get(_FORMAT, "text")]())
+        self.setFormatter(_formatter(options.get(_FORMAT, "text")))
         if not self._holds:
             level = options.get(_LEVEL, logging.WARNING)
             logging.getLogger("aioproducer").setLevel(level)
@@ -170,10 +168,6 @@ def _time(record: logging.LogRecord) -> str:
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _OWN}
-
-
 def _traceback(record: logging.LogRecord) -> str | None:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else None
 
@@ -190,30 +184,17 @@ class _Logfmt(logging.Formatter):
     """Names and values; the message of an event has this form already."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = escaped(record.getMessage())
-        pairs = {"ts": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        message = record.getMessage()
+        pairs = {"time": _time(record), "level": record.levelname, "logger": record.name}
         line = " ".join(f"{name}={quoted(value)}" for name, value in pairs.items())
-        line += f" event={message}" if _EVENT.match(message) else f" msg={quoted(message)}"
+        line += f" event={escaped(message)}" if _EVENT.match(message) else f" msg={quoted(message)}"
         trace = _traceback(record)
-        return line if trace is None else f"{line} traceback={quoted(trace)}"
+        return line if trace is None else f"{line} exception={quoted(trace)}"
 
 
-class _Json(logging.Formatter):
-    """An object per record; fields of an event are members of their own."""
+def _formatter(name: str) -> logging.Formatter:
+    if name == "json":
+        from aioproducer.contrib.logging import JsonFormatter
 
-    def format(self, record: logging.LogRecord) -> str:
-        import json
-
-        line = {
-            "ts": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_fields(record),
-        }
-        if (trace := _traceback(record)) is not None:
-            line["traceback"] = trace
-        return json.dumps(line, default=str)
-
-
-_FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": _Text, "logfmt": _Logfmt, "json": _Json}
+        return JsonFormatter()
+    return _Logfmt() if name == "logfmt" else _Text()

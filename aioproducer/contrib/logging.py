@@ -139,6 +139,8 @@ class KafkaHandler(logging.Handler):
         self._gives_up = False
         self._flush_failed_at = -math.inf
         self._dropped = 0
+        self._reported = 0
+        """Number of dropped log records in the last `logs.dropped`."""
 
     @property
     def dropped(self) -> int:
@@ -305,15 +307,11 @@ class KafkaHandler(logging.Handler):
 
     async def _send_all(self) -> None:
         producer = Producer.from_config(self._config)
-        limits, reported = LogLimits(), 0
+        limits = LogLimits()
         await producer.start(wait=False)
         try:
             while self._waiting or not self._is_closed:
-                if self._dropped > reported:
-                    reported = self._dropped
-                    limits.log(
-                        log, logging.WARNING, "", "logs.dropped topic=%s dropped=%d", self.topic, reported
-                    )
+                self._report_dropped(limits)
                 if self._waiting:
                     await self._send(producer, self._waiting.popleft())
                     continue
@@ -325,11 +323,15 @@ class KafkaHandler(logging.Handler):
             await producer.close(self._close_timeout_s)
         finally:
             await producer.close(0)
-            if self._dropped > reported:
-                limits.log(
-                    log, logging.WARNING, "", "logs.dropped topic=%s dropped=%d", self.topic, self._dropped
-                )
+            self._report_dropped(limits)
             limits.close()
+
+    def _report_dropped(self, limits: LogLimits) -> None:
+        """Log the number of dropped log records, if it has grown."""
+        dropped = self._dropped
+        if dropped > self._reported:
+            self._reported = dropped
+            limits.log(log, logging.WARNING, "", "logs.dropped topic=%s dropped=%d", self.topic, dropped)
 
     async def _send(self, producer: Producer, each: tuple[bytes, int] | Future[None]) -> None:
         if isinstance(each, Future):

@@ -135,16 +135,16 @@ def test_logfmt_and_json_have_a_line_per_record(capsys: pytest.CaptureFixture[st
 
     assert call(work, "command", "--log-format", "logfmt") == 0
     event, text, bug = capsys.readouterr().err.splitlines()
-    assert event.endswith(f"Z level=warning logger={LOG.name} event={EVENT}")
-    assert text.endswith(r'level=warning logger=asyncio msg="took \"2\" s\\nand more"')
-    assert r'event=task.crashed traceback="Traceback (most recent call last):\n' in bug
+    assert event.endswith(f"Z level=WARNING logger={LOG.name} event={EVENT}")
+    assert text.endswith(r'level=WARNING logger=asyncio msg="took \"2\" s\nand more"')
+    assert r'event=task.crashed exception="Traceback (most recent call last):\n' in bug
 
     assert call(work, "command", "--log-format", "json") == 0
     event, text, bug = map(json.loads, capsys.readouterr().err.splitlines())
-    assert event.pop("ts")
-    assert event == {"level": "warning", "logger": LOG.name, "message": EVENT, "attempt": 2}
+    assert event.pop("time")
+    assert event == {"level": "WARNING", "logger": LOG.name, "message": EVENT, "attempt": 2}
     assert text["message"] == 'took "2" s\nand more'
-    assert bug["traceback"].endswith("literal for int() with base 10: 'odd'")
+    assert bug["exception"].endswith("literal for int() with base 10: 'odd'")
 
 
 def test_traceback_is_shown_without_options_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
