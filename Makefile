@@ -63,7 +63,7 @@ types: mypy  ## mypy, pyright on what users write (tests/typing), and whether it
 	@PATH=$(abspath $(BIN)):$$PATH basedpyright --verifytypes aioproducer --ignoreexternal > .cache/types.txt || \
 		{ grep -A 1 'error:' .cache/types.txt; exit 1; }
 
-architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
+architecture: $(VENV)/.dev  ## the layers of docs/design.md, import by import
 	$(SAY) "architecture"
 	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) tests/test_architecture.py -q
