@@ -35,7 +35,7 @@ class Meter:
                     yield part
 
     def passed(self, size: int) -> None:
-        """Count *size* decompressed bytes of what was read last."""
+        """Count *size* decompressed bytes, which the last read produced."""
         self._passed += size
         if self._steps[-1][1] == self._stored and len(self._steps) > 1:
             _ = self._steps.pop()
