@@ -206,7 +206,7 @@ bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; optio
 bench-sweep: $(VENV)/.dev  ## what is best for each client, into benchmarks/sweep/best.json, which bench reads (some half an hour)
 	@$(BIN)/python -m benchmarks sweep $(BENCH)
 
-bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, and exactly once next to at least once, on a real Spark (some 20 minutes); options: BENCH='--work exactly-once*'
+bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, and exactly once next to at least once, on a real Spark (some 13 minutes); options: BENCH='--work exactly-once*'
 	@$(BIN)/python -m benchmarks spark $(if $(JSON),--json $(JSON)) $(BENCH)
 
 bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
