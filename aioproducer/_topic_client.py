@@ -15,16 +15,24 @@ from aioproducer._core.metadata.staggered import Refusals, failed
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from aioproducer._core.protocol.describe_configs import TOPIC, DescribeConfigsRequest, DescribeConfigsResource
-from aioproducer._core.protocol.fetch import (
+from aioproducer._core.protocol.admin import (
+    TOPIC_RESOURCE,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from aioproducer._core.protocol.consumer import (
     AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     PartitionData,
 )
-from aioproducer._core.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer._handover import connection_security
@@ -241,7 +249,7 @@ class Client:
 
     async def _topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
         asked = DescribeConfigsResource(
-            resource_type=TOPIC, resource_name=topic, configuration_keys=list(names)
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)
         )
         answer = await (await self._any_broker()).request(DescribeConfigsRequest(resources=[asked]))
         told = _only(answer.results)

@@ -17,7 +17,7 @@ from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection, FakePool, FakeUpdater, topic_info

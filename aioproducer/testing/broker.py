@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from aioproducer._core.net.in_flight import FrameReader
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
 from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
 from aioproducer._core.steps import Log
 from aioproducer.errors import IllegalSaslState, ProtocolError

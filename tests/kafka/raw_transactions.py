@@ -12,15 +12,22 @@ from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import BY_NAME, PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer._core.protocol.produce import (
+    BY_NAME,
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from aioproducer._core.protocol.schema import R, Request
 from aioproducer._core.protocol.transactions import (
+    GROUP_KEY,
+    TRANSACTION_KEY,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    FindCoordinatorRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -98,7 +105,7 @@ class RawProducer:
         """Find the coordinator of the id, or of a group; it has to be the one broker."""
         key = self.transactional_id if group is None else group
         request = FindCoordinatorRequest(
-            key_type=TRANSACTION if group is None else GROUP, coordinator_keys=[key]
+            key_type=TRANSACTION_KEY if group is None else GROUP_KEY, coordinator_keys=[key]
         )
         code, _ = await self.until_answered(request, lambda answer: answer.coordinators[0].error_code)
         return code

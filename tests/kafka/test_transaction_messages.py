@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from aioproducer._core.protocol.describe_producers import DescribeProducersRequest, TopicRequest
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
-from aioproducer._core.protocol.offset_fetch import (
+from aioproducer._core.protocol.admin import DescribeProducersRequest, ListTransactionsRequest, TopicRequest
+from aioproducer._core.protocol.consumer import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from aioproducer._core.protocol.transactions import DescribeTransactionsRequest
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.raw_transactions import RawProducer
 from tests.kafka.readback import read_with_librdkafka

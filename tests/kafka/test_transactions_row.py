@@ -17,13 +17,12 @@ from aioproducer import (
     ProducerError,
     TransactionAdmin,
 )
-from aioproducer._core.protocol.find_coordinator import FindCoordinatorRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
+    FindCoordinatorRequest,
     TxnOffsetCommitRequest,
 )
 from tests.kafka.apache.proxy import What

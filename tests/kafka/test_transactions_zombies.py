@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from aioproducer import PreparedTransaction, Producer, ProducerError, TransactionAborted, TransactionAdmin
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import ProduceRequest
-from aioproducer._core.protocol.transactions import EndTxnRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
+from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, EndTxnRequest
 from aioproducer._transactional import Transaction
 from tests.kafka.apache.proxy import What
 from tests.kafka.apache.stand import Stand

@@ -10,10 +10,8 @@ import pytest
 from aioproducer import Producer, ProducerConfig
 from aioproducer._core.net import connection_protocol
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.metadata import MetadataRequest
-from aioproducer._core.protocol.produce import BY_NAME, ProduceRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from aioproducer._core.protocol.produce import BY_NAME, InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.schema import Request, encode_request
 from aioproducer.errors import UnsupportedCompressionType
 from tests.kafka.apache.broker import ApacheKafka

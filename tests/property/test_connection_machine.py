@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer._core.net.in_flight import FrameReader
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.schema import RequestHeader, decode_request
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from tests.unit._core.net.scripted import ASK, answer_to, settings

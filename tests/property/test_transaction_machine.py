@@ -18,16 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.protocol.describe_transactions import (
-    DescribeTransactionsResponse,
-    TransactionState as Described,
-)
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
+    DescribeTransactionsResponse,
     EndTxnResponse,
+    TransactionState as Described,
 )
 from aioproducer._core.transactions.reactions import Api
 from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aioproducer import CommitFailed, DeliveryTimeout, Producer, ProducerError, TransactionOutcomeUnknown
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer.errors import RebootstrapRequired
 from aioproducer.testing import Cluster, broker as broker_module
 from aioproducer.testing.handlers import connect

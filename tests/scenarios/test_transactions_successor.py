@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer, ProducerError, ProducerFenced, TransactionAdmin
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer._core.protocol.schema import ApiVersionTable, Request
+from aioproducer._core.protocol.transactions import DescribeTransactionsRequest
 from aioproducer._transactional import Transaction
 from aioproducer.errors import CoordinatorLoadInProgress, UnsupportedVersion
 from aioproducer.testing import Cluster

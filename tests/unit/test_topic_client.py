@@ -8,8 +8,12 @@ from functools import partial
 import pytest
 
 from aioproducer import Producer, ProducerConfig, _topic_client as client_module
-from aioproducer._core.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from aioproducer._core.protocol.list_offsets import ListOffsetsResponse
+from aioproducer._core.protocol.consumer import (
+    FetchableTopicResponse,
+    FetchResponse,
+    ListOffsetsResponse,
+    PartitionData,
+)
 from aioproducer._core.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer._core.net.in_flight import Decode
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.schema import ApiVersionTable, Request, decode_response
 from aioproducer._core.wire.primitives import read_int16
 from aioproducer.errors import ProtocolError, RebootstrapRequired, UnsupportedVersion, broker_error

@@ -20,7 +20,7 @@ from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import Dial, dial as dial_any
 from aioproducer._core.net.handshake import NODE_CHECK
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.steps import Log, as_step
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 

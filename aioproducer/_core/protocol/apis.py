@@ -6,26 +6,24 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
-from aioproducer._core.protocol.create_topics import CreateTopicsRequest
-from aioproducer._core.protocol.describe_configs import DescribeConfigsRequest
-from aioproducer._core.protocol.describe_producers import DescribeProducersRequest
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer._core.protocol.fetch import FetchRequest
-from aioproducer._core.protocol.find_coordinator import FindCoordinatorRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.list_offsets import ListOffsetsRequest
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
-from aioproducer._core.protocol.metadata import MetadataRequest
-from aioproducer._core.protocol.offset_fetch import OffsetFetchRequest
-from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+)
+from aioproducer._core.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer._core.protocol.schema import Request
 from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
+    FindCoordinatorRequest,
     TxnOffsetCommitRequest,
 )
 

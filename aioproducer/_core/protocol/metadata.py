@@ -1,12 +1,17 @@
-"""Metadata: the brokers, the topics, and who leads which partition.
+"""Descriptions of a broker and its cluster: ApiVersions and Metadata.
 
-KIP-320 (v7: leader epochs), KIP-430 (v8: authorized operations), KIP-482 (v9: flexible), KIP-516 (v10: topic
-ids, v12: asking by id), KIP-1102 (v13: an error for the whole answer).
+ApiVersions is the first request of every connection: KIP-35, KIP-511 (v3: flexible, client name and version), KIP-584 (v3:
+features), KIP-1242 (v5: the cluster id and node id that the client expects; any other broker returns error 129). A broker
+without the requested version returns error 35 in version 0 (KIP-511), so the response header never has tags.
+
+Metadata: KIP-320 (v7: leader epochs), KIP-430 (v8: authorized operations), KIP-482 (v9: flexible), KIP-516 (v10: topic ids,
+v12: topics requested by id), KIP-1102 (v13: an error code for the whole response).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aioproducer._core.protocol.fields import field, struct
 from aioproducer._core.protocol.schema import (
@@ -21,6 +26,7 @@ from aioproducer._core.protocol.types import (
     BOOL,
     INT16,
     INT32,
+    INT64,
     NO_TOPIC_ID,
     NULLABLE_STRING,
     STRING,
@@ -30,7 +36,73 @@ from aioproducer._core.protocol.types import (
 )
 from aioproducer.errors import ProtocolError
 
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
+MAX_API_VERSIONS: Final = 1_000
+"""Maximum number of APIs and of features; Kafka 4.4 has about 90 and 10. The response comes before any login."""
+
+
+@struct
+class ApiVersion:
+    """The versions of one API, both included."""
+
+    api_key: int = field(INT16)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+@struct
+class SupportedFeatureKey:
+    """A feature the broker knows, and at which levels."""
+
+    name: str = field(STRING)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+@struct
+class FinalizedFeatureKey:
+    """A feature in force in the whole cluster, and at which levels."""
+
+    name: str = field(STRING)
+    max_version_level: int = field(INT16)
+    min_version_level: int = field(INT16)
+
+
+@message(api_key=18, versions=(0, 5), flexible_from=3, client_pauses_from=2)
+class ApiVersionsResponse(Message):
+    """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
+
+    error_code: int = field(INT16)
+    api_keys: list[ApiVersion] = field(array_of(ApiVersion, most=MAX_API_VERSIONS))
+    throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
+    supported_features: list[SupportedFeatureKey] = field(
+        array_of(SupportedFeatureKey, most=MAX_API_VERSIONS),
+        since=3,
+        tag=0,
+        ignorable=True,
+        factory=list,
+    )
+    finalized_features_epoch: int = field(INT64, since=3, tag=1, ignorable=True, default=-1)
+    finalized_features: list[FinalizedFeatureKey] = field(
+        array_of(FinalizedFeatureKey, most=MAX_API_VERSIONS),
+        since=3,
+        tag=2,
+        ignorable=True,
+        factory=list,
+    )
+    zk_migration_ready: bool = field(BOOL, since=3, tag=3, ignorable=True, default=False)
+
+
+@message(api_key=18, versions=(0, 5), flexible_from=3)
+class ApiVersionsRequest(Request[ApiVersionsResponse]):
+    """Who is asking; brokers refuse names and versions with other characters than letters, digits, `-` and `.`."""
+
+    client_software_name: str = field(STRING, since=3, ignorable=True)
+    client_software_version: str = field(STRING, since=3, ignorable=True)
+    cluster_id: str | None = field(NULLABLE_STRING, since=5, ignorable=True, default=None)
+    node_id: int = field(INT32, since=5, ignorable=True, default=-1)
+
+
+OPERATIONS_NOT_REQUESTED = -(2**31)
 
 
 @struct
@@ -65,7 +137,7 @@ class MetadataResponseTopic:
     topic_id: bytes = field(UUID, since=10, ignorable=True, default=NO_TOPIC_ID)
     is_internal: bool = field(BOOL, ignorable=True, default=False)
     partitions: list[MetadataResponsePartition] = field(array_of(MetadataResponsePartition))
-    topic_authorized_operations: int = field(INT32, since=8, default=OPERATIONS_NOT_ASKED_FOR)
+    topic_authorized_operations: int = field(INT32, since=8, default=OPERATIONS_NOT_REQUESTED)
 
 
 @message(api_key=3, versions=(4, 13), flexible_from=9, client_pauses_from=6, large=True)
@@ -77,12 +149,12 @@ class MetadataResponse(Message):
     cluster_id: str | None = field(NULLABLE_STRING, ignorable=True, default=None)
     controller_id: int = field(INT32, ignorable=True, default=-1)
     topics: list[MetadataResponseTopic] = field(array_of(MetadataResponseTopic))
-    cluster_authorized_operations: int = field(INT32, since=8, until=10, default=OPERATIONS_NOT_ASKED_FOR)
+    cluster_authorized_operations: int = field(INT32, since=8, until=10, default=OPERATIONS_NOT_REQUESTED)
     error_code: int = field(INT16, since=13, ignorable=True, default=0)
 
 
 @checked_by(MetadataResponse)
-def _check(answer: MetadataResponse) -> None:
+def _check_metadata(answer: MetadataResponse) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     for broker in answer.brokers:
         check_address(broker.node_id, broker.port)

@@ -1,12 +1,14 @@
-"""Produce: record batches for the partitions that one broker leads.
+"""InitProducerId and Produce: the requests of every idempotent producer.
 
-KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: which records were refused), KIP-482 (v9:
-flexible), KIP-951 (v10: who leads now), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13:
-topics by id, not by name).
+InitProducerId: KIP-98, KIP-482 (v2: flexible), KIP-360 (v3: continue from the current id and epoch), KIP-588 (v4:
+PRODUCER_FENCED), KIP-890 (v5: TRANSACTION_ABORTABLE), KIP-939 (v6: transactions without a timeout; few brokers offer it).
 
-Every record waits for one of these requests and its answer, so at the end of this file requests in flexible versions
-are written by hand, and answers that only acknowledge are read by hand, in a fraction of what the declarations take; and
-in a fraction of that where the accelerator is built (`_produce.c`).
+Produce: KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: the refused records), KIP-482 (v9: flexible),
+KIP-951 (v10: the current leader), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13: topic ids in
+place of names).
+
+Every record waits for one Produce request and its response. The end of this file writes flexible requests and reads
+successful responses without the compiled codecs, in a fraction of their time; `_produce.c` is the accelerated form.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from aioproducer._core.protocol.schema import (
     written_by_hand,
 )
 from aioproducer._core.protocol.types import (
+    BOOL,
     INT16,
     INT32,
     INT64,
@@ -46,6 +49,42 @@ from aioproducer._core.wire.primitives import (
     read_unsigned_varint,
 )
 from aioproducer.errors import ProtocolError
+
+
+@message(api_key=22, versions=(0, 6), flexible_from=2, client_pauses_from=1)
+class InitProducerIdResponse(Message):
+    """The id and epoch, or an error."""
+
+    throttle_time_ms: int = field(INT32, ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    producer_id: int = field(INT64, default=-1)
+    producer_epoch: int = field(INT16)
+    ongoing_txn_producer_id: int = field(INT64, since=6, default=-1)
+    ongoing_txn_producer_epoch: int = field(INT16, since=6, default=-1)
+
+
+@checked_by(InitProducerIdResponse)
+def _check_init_producer_id(answer: InitProducerIdResponse) -> None:
+    lowest = -1 if answer.error_code else 0
+    check_range("producer_id", answer.producer_id, lowest)
+    check_range("producer_epoch", answer.producer_epoch, lowest)
+    check_range("ongoing_txn_producer_id", answer.ongoing_txn_producer_id, -1)
+    check_range("ongoing_txn_producer_epoch", answer.ongoing_txn_producer_epoch, -1)
+
+
+@message(api_key=22, versions=(0, 6), flexible_from=2)
+class InitProducerIdRequest(Request[InitProducerIdResponse]):
+    """A *transactional_id* of None asks for idempotence alone; -1 for *producer_id* and *_epoch* for new ones.
+
+    With *enable2_pc* the transactions have no timeout: whoever decides on them may take a while.
+    """
+
+    transactional_id: str | None = field(NULLABLE_STRING)
+    transaction_timeout_ms: int = field(INT32)
+    producer_id: int = field(INT64, since=3, default=-1)
+    producer_epoch: int = field(INT16, since=3, default=-1)
+    enable2_pc: bool = field(BOOL, since=6, default=False)
+    keep_prepared_txn: bool = field(BOOL, since=6, default=False)
 
 
 @struct
@@ -117,7 +156,7 @@ class ProduceResponse(Message):
 
 
 @checked_by(ProduceResponse)
-def _check(answer: ProduceResponse) -> None:
+def _check_produce(answer: ProduceResponse) -> None:
     check_range("throttle_time_ms", answer.throttle_time_ms, 0)
     for topic in answer.responses:
         for each in topic.partition_responses:

@@ -1,19 +1,86 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: what a transactional producer asks its coordinators.
+"""Requests to coordinators: FindCoordinator, the four of a transaction, and DescribeTransactions.
 
-KIP-98, KIP-320 (v2 of TxnOffsetCommit: leader epochs), KIP-482 (v3: flexible), KIP-447 (v3 of TxnOffsetCommit: the
-consumer that the offsets are of), KIP-360 (v2: PRODUCER_FENCED), KIP-890 (v4: TRANSACTION_ABORTABLE; v5, below
-`transaction.version` 2 not to be used: EndTxn answers the next epoch, TxnOffsetCommit adds the group by itself).
+FindCoordinator: KIP-98 (v1: key types), KIP-482 (v3: flexible), KIP-699 (v4: several keys per request), KIP-890 (v5:
+TRANSACTION_ABORTABLE), KIP-932 (v6: a third key type).
 
-Versions 4 and 5 of AddPartitionsToTxn are the brokers' own.
+AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: KIP-98, KIP-320 (v2 of TxnOffsetCommit: leader epochs),
+KIP-482 (v3: flexible), KIP-447 (v3 of TxnOffsetCommit: group metadata), KIP-360 (v2: PRODUCER_FENCED), KIP-890 (v4:
+TRANSACTION_ABORTABLE; v5 requires `transaction.version` 2: EndTxn returns the next epoch, TxnOffsetCommit adds the group).
+Only brokers send versions 4 and 5 of AddPartitionsToTxn.
+
+DescribeTransactions: KIP-664.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aioproducer._core.protocol.fields import field, struct
-from aioproducer._core.protocol.schema import Message, Request, check_range, checked_by, message
-from aioproducer._core.protocol.types import BOOL, INT16, INT32, INT64, NULLABLE_STRING, STRING, array_of
+from aioproducer._core.protocol.schema import (
+    Message,
+    Request,
+    check_address,
+    check_range,
+    checked_by,
+    message,
+)
+from aioproducer._core.protocol.types import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    NULLABLE_TEXT,
+    STRING,
+    array_of,
+)
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+"""Types of keys."""
+
+
+@struct
+class Coordinator:
+    """The coordinator of one key."""
+
+    key: str = field(STRING)
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(NULLABLE_TEXT, ignorable=True, default="")
+
+
+@message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2, large=True)
+class FindCoordinatorResponse(Message):
+    """One coordinator up to v3, an array of them after that."""
+
+    throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
+    error_code: int = field(INT16, until=3, default=0)
+    error_message: str | None = field(NULLABLE_TEXT, since=1, until=3, ignorable=True, default="")
+    node_id: int = field(INT32, until=3, default=0)
+    host: str = field(STRING, until=3, default="")
+    port: int = field(INT32, until=3, default=0)
+    coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
+
+
+@checked_by(FindCoordinatorResponse)
+def _check_find_coordinator(answer: FindCoordinatorResponse) -> None:
+    found: list[Coordinator | FindCoordinatorResponse] = [answer, *answer.coordinators]
+    for each in found:
+        check_address(each.node_id, each.port, -1 if each.error_code else 0)
+
+
+@message(api_key=10, versions=(0, 6), flexible_from=3)
+class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
+    """Ask for the coordinator of one key up to v3, of many after that."""
+
+    key: str = field(STRING, until=3, default="")
+    key_type: int = field(INT8, since=1, default=GROUP_KEY)
+    coordinator_keys: list[str] = field(array_of(STRING), since=4, factory=list)
 
 
 @struct
@@ -150,7 +217,7 @@ class EndTxnResponse(Message):
 
 
 @checked_by(EndTxnResponse)
-def _check(answer: EndTxnResponse) -> None:
+def _check_end_txn(answer: EndTxnResponse) -> None:
     check_range("producer_id", answer.producer_id, -1)
     check_range("producer_epoch", answer.producer_epoch, -1)
 
@@ -163,3 +230,40 @@ class EndTxnRequest(Request[EndTxnResponse]):
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
     committed: bool = field(BOOL)
+
+
+@struct
+class TopicData:
+    """The partitions of one topic that are in the transaction."""
+
+    topic: str = field(STRING)
+    partitions: Sequence[int] = field(array_of(INT32))
+
+
+@struct
+class TransactionState:
+    """One id's transaction; *transaction_start_time_ms* is -1 if there is none."""
+
+    error_code: int = field(INT16, default=0)
+    transactional_id: str = field(STRING)
+    transaction_state: str = field(STRING, default="")
+    transaction_timeout_ms: int = field(INT32, default=0)
+    transaction_start_time_ms: int = field(INT64, default=0)
+    producer_id: int = field(INT64, default=0)
+    producer_epoch: int = field(INT16, default=0)
+    topics: list[TopicData] = field(array_of(TopicData), factory=list)
+
+
+@message(api_key=65, versions=(0, 0), flexible_from=0, client_pauses_from=0, large=True)
+class DescribeTransactionsResponse(Message):
+    """The states, or an error for each id that has none."""
+
+    throttle_time_ms: int = field(INT32, default=0)
+    transaction_states: list[TransactionState] = field(array_of(TransactionState))
+
+
+@message(api_key=65, versions=(0, 0), flexible_from=0)
+class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
+    """Describe these ids; their coordinator is asked."""
+
+    transactional_ids: list[str] = field(array_of(STRING))

@@ -15,7 +15,7 @@ from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.steps import Log
 from aioproducer.errors import BrokerError, ProducerError, broker_error
 

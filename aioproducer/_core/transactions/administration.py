@@ -14,12 +14,11 @@ from aioproducer._core.metadata.metadata_source import request_metadata
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
+from aioproducer._core.protocol.admin import ListTransactionsRequest
 from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.schema import Message, Request
-from aioproducer._core.protocol.transactions import EndTxnRequest
+from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, EndTxnRequest
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
 from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE, Api

@@ -20,8 +20,8 @@ from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial_failures import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
-from aioproducer._core.protocol.find_coordinator import Coordinator as Found, FindCoordinatorRequest
 from aioproducer._core.protocol.schema import Message, Request
+from aioproducer._core.protocol.transactions import Coordinator as Found, FindCoordinatorRequest
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.reactions import Api, Reaction, react
 from aioproducer.errors import (

@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.protocol.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState as Described,
-)
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
+    TransactionState as Described,
     TxnOffsetCommitRequest,
 )
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Refusals, Step

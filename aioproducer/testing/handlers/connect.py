@@ -7,24 +7,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from aioproducer._core.protocol.api_versions import (
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from aioproducer._core.protocol.apis import REQUESTS
-from aioproducer._core.protocol.find_coordinator import (
-    GROUP,
-    TRANSACTION,
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer._core.protocol.transactions import (
+    GROUP_KEY,
+    TRANSACTION_KEY,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import ProduceRequest
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
@@ -134,7 +133,7 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 
 
 def _node(call: Call, key_type: int, key: str) -> Node:
-    if key_type not in {GROUP, TRANSACTION}:
+    if key_type not in {GROUP_KEY, TRANSACTION_KEY}:
         raise Refused(InvalidRequest, f"{key_type} is no type of key")
     node = call.state.coordinator_node(key)
     if node is None:

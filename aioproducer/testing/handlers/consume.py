@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from aioproducer._core.protocol.fetch import (
+from aioproducer._core.protocol.consumer import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    PartitionData,
-)
-from aioproducer._core.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    PartitionData,
 )
 from aioproducer.errors import BrokerError, InvalidRequest, broker_error
 from aioproducer.testing.faults import Target

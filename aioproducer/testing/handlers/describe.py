@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aioproducer._core.protocol.create_topics import (
+from aioproducer._core.protocol.admin import (
+    TOPIC_RESOURCE,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from aioproducer._core.protocol.describe_configs import (
-    TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -200,7 +198,10 @@ def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResu
             config = call.state.topic(name).config
     except Refused as refused:
         return DescribeConfigsResult(
-            error_code=refused.code, error_message=refused.message, resource_type=TOPIC, resource_name=name
+            error_code=refused.code,
+            error_message=refused.message,
+            resource_type=TOPIC_RESOURCE,
+            resource_name=name,
         )
     largest = call.state.message_max_bytes if config.message_max_bytes is None else config.message_max_bytes
     settings = {
@@ -213,7 +214,7 @@ def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResu
     keys = settings if asked.configuration_keys is None else asked.configuration_keys
     return DescribeConfigsResult(
         error_message=None,
-        resource_type=TOPIC,
+        resource_type=TOPIC_RESOURCE,
         resource_name=name,
         configs=[
             DescribeConfigsResourceResult(name=key, value=settings[key]) for key in keys if key in settings

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.protocol import describe_transactions as described, list_transactions as listed
-from aioproducer._core.protocol.describe_producers import (
+from aioproducer._core.protocol import admin, transactions as protocol
+from aioproducer._core.protocol.admin import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
@@ -25,49 +25,49 @@ from aioproducer.testing.transaction import Transaction, TransactionState
 
 
 async def describe_transactions(
-    call: Call, request: described.DescribeTransactionsRequest
-) -> described.DescribeTransactionsResponse:
+    call: Call, request: protocol.DescribeTransactionsRequest
+) -> protocol.DescribeTransactionsResponse:
     """Describe transactional ids that this node coordinates."""
-    return described.DescribeTransactionsResponse(
+    return protocol.DescribeTransactionsResponse(
         transaction_states=[_described(call, each) for each in request.transactional_ids]
     )
 
 
-def _described(call: Call, transactional_id: str) -> described.TransactionState:
+def _described(call: Call, transactional_id: str) -> protocol.TransactionState:
     try:
         with call.strike.around():
             check_coordinator(call, transactional_id)
             known = call.state.coordinator.described(transactional_id)
     except Refused as refused:
-        return described.TransactionState(error_code=refused.code, transactional_id=transactional_id)
+        return protocol.TransactionState(error_code=refused.code, transactional_id=transactional_id)
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(known.partitions):
         by_topic[topic or ""].append(index or 0)
-    return described.TransactionState(
+    return protocol.TransactionState(
         transactional_id=transactional_id,
         transaction_state=known.state,
         transaction_timeout_ms=known.timeout_ms,
         transaction_start_time_ms=known.started_ms,
         producer_id=known.producer_id,
         producer_epoch=known.epoch,
-        topics=[described.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic.items()],
+        topics=[protocol.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic.items()],
     )
 
 
 async def list_transactions(
-    call: Call, request: listed.ListTransactionsRequest
-) -> listed.ListTransactionsResponse:
+    call: Call, request: admin.ListTransactionsRequest
+) -> admin.ListTransactionsResponse:
     """List the transactional ids that this node coordinates."""
     unknown = sorted(set(request.state_filters) - set(TransactionState))
     try:
         with call.strike.around():
             found = [known for known in _coordinated(call) if _is_asked_for(known, request)]
     except Refused as refused:
-        return listed.ListTransactionsResponse(error_code=refused.code)
-    return listed.ListTransactionsResponse(
+        return admin.ListTransactionsResponse(error_code=refused.code)
+    return admin.ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
-            listed.TransactionState(
+            admin.TransactionState(
                 transactional_id=known.transactional_id,
                 producer_id=known.producer_id,
                 transaction_state=known.state,
@@ -84,7 +84,7 @@ def _coordinated(call: Call) -> Iterator[Transaction]:
             yield known
 
 
-def _is_asked_for(known: Transaction, request: listed.ListTransactionsRequest) -> bool:
+def _is_asked_for(known: Transaction, request: admin.ListTransactionsRequest) -> bool:
     age_ms = wall_ms() - known.started_ms
     return (
         (not request.state_filters or known.state in request.state_filters)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.protocol.offset_fetch import (
+from aioproducer._core.protocol.consumer import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

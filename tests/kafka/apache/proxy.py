@@ -12,13 +12,9 @@ from enum import Enum, auto
 from typing import Any, Final, Self
 
 from aioproducer._core.protocol.apis import REQUESTS
-from aioproducer._core.protocol.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -32,8 +28,11 @@ from aioproducer._core.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
+    Coordinator,
     EndTxnRequest,
     EndTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,

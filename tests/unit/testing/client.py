@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any, Self, cast
 
-from aioproducer._core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from aioproducer._core.protocol.consumer import FetchPartition, FetchRequest, FetchTopic
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer._core.protocol.produce import (
     BY_NAME,

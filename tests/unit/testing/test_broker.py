@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
-from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.cluster import Transport
 from tests.unit.testing.batches import batch

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.telemetry.otlp import Kind, Point, encode
 from aioproducer.testing import Cluster, MetricsPushed, ThreadedCluster

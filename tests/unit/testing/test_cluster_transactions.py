@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioproducer._core.protocol.consumer import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from aioproducer.testing.faults import Target
 from aioproducer.testing.groups import CommittedOffset

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import PartitionProduceResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, PartitionProduceResponse
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,

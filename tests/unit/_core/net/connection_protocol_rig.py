@@ -10,8 +10,8 @@ import pytest
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer._core.net.handshake import NODE_CHECK
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.schema import Message, encode_response
 from aioproducer.errors import (
     ConnectionFailed,

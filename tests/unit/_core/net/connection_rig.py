@@ -13,8 +13,12 @@ import pytest
 from aioproducer._core.metrics.counters import NodeTally
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
-from aioproducer._core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer._core.protocol.produce import (
+    InitProducerIdResponse,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from aioproducer.errors import ProducerError
 from tests.unit._core.net.scripted import Peer, ScriptedBroker, settings
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.apis import REQUESTS
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.schema import Message, RequestHeader, decode, decode_request, encode_response
 
 OFFER = [

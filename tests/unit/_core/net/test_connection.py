@@ -9,9 +9,8 @@ from aioproducer._core.net import connection as connection_module
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.api_versions import ApiVersion, ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
-from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse, ProduceRequest
 from aioproducer.errors import ConnectionFailed, ProducerError, UnsupportedVersion
 from tests.unit._core.net.connection_rig import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
 from tests.unit._core.net.scripted import ASK, OFFER, Peer, Received, ScriptedBroker, settings

@@ -10,7 +10,7 @@ from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_log import ConnectionLog
 from aioproducer._core.net.connection_protocol import ConnectionProtocol
 from aioproducer._core.net.in_flight import Call
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.schema import decode_response
 from aioproducer.errors import ConnectionFailed
 from tests.unit._core.net.connection_protocol_rig import NOW

@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     ConnectionFailed,

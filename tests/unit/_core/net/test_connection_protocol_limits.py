@@ -6,11 +6,19 @@ import pytest
 
 from aioproducer._core.net.connection_protocol import LOGIN_RESPONSE_BYTES, RESPONSE_BYTES, ConnectionProtocol
 from aioproducer._core.net.in_flight import LENGTH
-from aioproducer._core.protocol.api_versions import MOST_ITEMS, ApiVersion, ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
-from aioproducer._core.protocol.metadata import MetadataRequest
-from aioproducer._core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer._core.protocol.admin import ListTransactionsRequest
+from aioproducer._core.protocol.metadata import (
+    MAX_API_VERSIONS,
+    ApiVersion,
+    ApiVersionsResponse,
+    MetadataRequest,
+)
+from aioproducer._core.protocol.produce import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from aioproducer._core.protocol.sasl import MOST_MECHANISMS, SaslHandshakeResponse
 from aioproducer._core.protocol.schema import Request, decode, encode
 from aioproducer._core.wire.primitives import MOST_TAGS, append_unsigned_varint, read_tags
@@ -67,14 +75,14 @@ def test_response_grows_with_records_of_its_request(records: int, taken: bool) -
         announce(connection, RESPONSE_BYTES + 100_000)
 
 
-@pytest.mark.parametrize(("count", "taken"), [(MOST_ITEMS, True), (MOST_ITEMS + 1, False)])
+@pytest.mark.parametrize(("count", "taken"), [(MAX_API_VERSIONS, True), (MAX_API_VERSIONS + 1, False)])
 def test_number_of_apis_is_limited(count: int, taken: bool) -> None:
     keys = [ApiVersion(api_key=1, min_version=0, max_version=1)] * count
     data = encode(ApiVersionsResponse(error_code=0, api_keys=keys), 3)
     if taken:
         assert len(decode(ApiVersionsResponse, 3, data).api_keys) == count
         return
-    with pytest.raises(ProtocolError, match=f"{count} items in .*; {MOST_ITEMS} are possible"):
+    with pytest.raises(ProtocolError, match=f"{count} items in .*; {MAX_API_VERSIONS} are possible"):
         decode(ApiVersionsResponse, 3, data)
 
 

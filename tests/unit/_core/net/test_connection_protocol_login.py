@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer._core.protocol.api_versions import ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.metadata import ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from aioproducer.errors import (
     ConnectionFailed,

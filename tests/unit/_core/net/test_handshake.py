@@ -7,13 +7,13 @@ from types import MappingProxyType
 import pytest
 
 from aioproducer._core.net.handshake import NODE_CHECK, Ask, ExpectedNode, handshake
-from aioproducer._core.protocol.api_versions import (
+from aioproducer._core.protocol.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.schema import ApiVersionTable, Message, encode_response
 from aioproducer.errors import (
     ClusterAuthorizationFailed,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.net.in_flight import IDS, Call, InFlight
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.schema import decode_response, encode_response
 from aioproducer.errors import ProtocolError
 

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._core.net.large_answers import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large
 from aioproducer._core.net.waiting import decoded
-from aioproducer._core.protocol.list_transactions import ListTransactionsResponse, TransactionState
+from aioproducer._core.protocol.admin import ListTransactionsResponse, TransactionState
 from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseTopic
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
 from aioproducer.errors import ProtocolError

@@ -12,8 +12,8 @@ from aioproducer._core.net.connection import Connection, _Protocol
 from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import Dial, MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.protocol.api_versions import ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.metadata import ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Broker

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.protocol.find_coordinator import Coordinator, FindCoordinatorResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
-from aioproducer._core.protocol.list_offsets import (
+from aioproducer._core.protocol.consumer import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -24,6 +22,7 @@ from aioproducer._core.protocol.metadata import (
 from aioproducer._core.protocol.produce import (
     HIGHEST_BASE_OFFSET,
     BatchIndexAndErrorMessage,
+    InitProducerIdResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -31,7 +30,7 @@ from aioproducer._core.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
-from aioproducer._core.protocol.transactions import EndTxnResponse
+from aioproducer._core.protocol.transactions import Coordinator, EndTxnResponse, FindCoordinatorResponse
 from aioproducer.errors import ProtocolError
 
 PRODUCE = ProduceResponse(

@@ -3,20 +3,79 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.protocol.metadata import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    SupportedFeatureKey,
 )
 from aioproducer._core.protocol.schema import decode, encode
 from tests.unit._core.protocol.golden import TOPIC_ID, check
 
+API_VERSIONS_REQUEST = ApiVersionsRequest(
+    client_software_name="aioproducer", client_software_version="1.0", cluster_id="c", node_id=7
+)
+API_VERSIONS_RESPONSE = ApiVersionsResponse(
+    error_code=0,
+    api_keys=[ApiVersion(api_key=0, min_version=3, max_version=12)],
+    throttle_time_ms=1,
+    supported_features=[SupportedFeatureKey(name="f", min_version=0, max_version=2)],
+    finalized_features_epoch=4,
+    finalized_features=[FinalizedFeatureKey(name="f", max_version_level=2, min_version_level=1)],
+    zk_migration_ready=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, ""),
+        (2, ""),
+        (3, "0c 61696f70726f6475636572 04 312e30 00"),
+        (4, "0c 61696f70726f6475636572 04 312e30 00"),
+        (5, "0c 61696f70726f6475636572 04 312e30 02 63 00000007 00"),
+    ],
+)
+def test_api_versions_request_matches_golden_bytes(version: int, wire: str) -> None:
+    check(API_VERSIONS_REQUEST, version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "0000 00000001 0000 0003 000c"),
+        (1, "0000 00000001 0000 0003 000c 00000001"),
+        (
+            3,
+            (
+                "0000 02 0000 0003 000c 00 00000001 04"
+                " 00 08 02 02 66 0000 0002 00"
+                " 01 08 0000000000000004"
+                " 02 08 02 02 66 0002 0001 00"
+                " 03 01 01"
+            ),
+        ),
+    ],
+)
+def test_api_versions_response_matches_golden_bytes(version: int, wire: str) -> None:
+    check(API_VERSIONS_RESPONSE, version, wire)
+
+
+def test_a_broker_without_features_sends_none() -> None:
+    response = decode(ApiVersionsResponse, 4, bytes.fromhex("0000 01 00000000 00"))
+    assert (response.finalized_features_epoch, response.finalized_features) == (-1, [])
+
+
 ONE_TOPIC = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
 ALL_TOPICS = MetadataRequest(topics=None, allow_auto_topic_creation=False)
 NO_TOPICS = MetadataRequest(topics=[])
-RESPONSE = MetadataResponse(
+METADATA_RESPONSE = MetadataResponse(
     brokers=[MetadataResponseBroker(node_id=1, host="b", port=9092, rack="r")],
     cluster_id="c",
     controller_id=1,
@@ -56,7 +115,7 @@ CLASSIC_START = (
         (NO_TOPICS, 12, "01 01 00 00"),
     ],
 )
-def test_the_request_has_the_form_of_its_version(request_: MetadataRequest, version: int, wire: str) -> None:
+def test_metadata_request_matches_golden_bytes(request_: MetadataRequest, version: int, wire: str) -> None:
     check(request_, version, wire)
 
 
@@ -87,17 +146,17 @@ def test_the_request_has_the_form_of_its_version(request_: MetadataRequest, vers
         ),
     ],
 )
-def test_the_response_has_the_form_of_its_version(version: int, wire: str) -> None:
-    check(RESPONSE, version, wire)
+def test_metadata_response_matches_golden_bytes(version: int, wire: str) -> None:
+    check(METADATA_RESPONSE, version, wire)
 
 
 @pytest.mark.parametrize("version", range(10, 14))
 def test_all_that_a_producer_needs_survives_the_wire(version: int) -> None:
-    assert decode(MetadataResponse, version, encode(RESPONSE, version)) == RESPONSE
+    assert decode(MetadataResponse, version, encode(METADATA_RESPONSE, version)) == METADATA_RESPONSE
 
 
 def test_before_v7_the_leader_epoch_is_unknown() -> None:
-    answer = decode(MetadataResponse, 6, encode(RESPONSE, 6))
+    answer = decode(MetadataResponse, 6, encode(METADATA_RESPONSE, 6))
     assert answer.topics[0].partitions[0].leader_epoch == -1
 
 

@@ -9,6 +9,8 @@ from aioproducer._core.protocol.produce import (
     BY_NAME,
     BaseOffsets,
     BatchIndexAndErrorMessage,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -23,9 +25,53 @@ from aioproducer._core.protocol.schema import Message, decode, encode, encode_re
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from tests.unit._core.protocol.golden import check
 
+NEW = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+AGAIN = InitProducerIdRequest(
+    transactional_id="t", transaction_timeout_ms=60_000, producer_id=5, producer_epoch=2
+)
+TWO_PHASE = InitProducerIdRequest(
+    transactional_id="t", transaction_timeout_ms=60_000, enable2_pc=True, keep_prepared_txn=True
+)
+INIT_PRODUCER_ID_RESPONSE = InitProducerIdResponse(throttle_time_ms=1, producer_id=5, producer_epoch=2)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "wire"),
+    [
+        (NEW, 0, "ffff 0000ea60"),
+        (NEW, 2, "00 0000ea60 00"),
+        (NEW, 4, "00 0000ea60 ffffffffffffffff ffff 00"),
+        (NEW, 6, "00 0000ea60 ffffffffffffffff ffff 00 00 00"),
+        (TWO_PHASE, 6, "02 74 0000ea60 ffffffffffffffff ffff 01 01 00"),
+        (AGAIN, 3, "02 74 0000ea60 0000000000000005 0002 00"),
+    ],
+)
+def test_init_producer_id_request_matches_golden_bytes(
+    request_: InitProducerIdRequest, version: int, wire: str
+) -> None:
+    check(request_, version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "00000001 0000 0000000000000005 0002"),
+        (2, "00000001 0000 0000000000000005 0002 00"),
+        (6, "00000001 0000 0000000000000005 0002 ffffffffffffffff ffff 00"),
+    ],
+)
+def test_init_producer_id_response_matches_golden_bytes(version: int, wire: str) -> None:
+    check(INIT_PRODUCER_ID_RESPONSE, version, wire)
+
+
+def test_a_version_that_cannot_say_the_id_must_not_be_told_one() -> None:
+    with pytest.raises(ValueError, match="version 2 has no producer_id, which is 5"):
+        encode(AGAIN, 2)
+
+
 TOPIC_ID = bytes(range(1, 17))
 OTHER_ID = bytes(range(2, 18))
-REQUEST = ProduceRequest(
+PRODUCE_REQUEST = ProduceRequest(
     acks=-1,
     timeout_ms=30_000,
     topic_data=[
@@ -40,7 +86,7 @@ MOVED = PartitionProduceResponse(
     record_errors=[BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")],
     error_message="moved",
 )
-RESPONSE = ProduceResponse(
+PRODUCE_RESPONSE = ProduceResponse(
     responses=[TopicProduceResponse(name="orders", partition_responses=[MOVED])], throttle_time_ms=5
 )
 
@@ -54,8 +100,8 @@ RESPONSE = ProduceResponse(
         (12, "00 ffff 00007530 02 07 6f7264657273 02 00000002 06 6261746368 00 00 00"),
     ],
 )
-def test_the_request_has_the_form_of_its_version(version: int, wire: str) -> None:
-    check(REQUEST, version, wire)
+def test_produce_request_matches_golden_bytes(version: int, wire: str) -> None:
+    check(PRODUCE_REQUEST, version, wire)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +134,8 @@ def test_the_request_has_the_form_of_its_version(version: int, wire: str) -> Non
         ),
     ],
 )
-def test_the_response_has_the_form_of_its_version(version: int, wire: str) -> None:
-    check(RESPONSE, version, wire)
+def test_produce_response_matches_golden_bytes(version: int, wire: str) -> None:
+    check(PRODUCE_RESPONSE, version, wire)
 
 
 def test_from_v10_on_the_response_says_who_leads_now() -> None:

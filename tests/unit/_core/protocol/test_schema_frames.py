@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.schema import (
     RequestHeader,
     decode,

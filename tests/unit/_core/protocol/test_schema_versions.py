@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer.errors import UnsupportedVersion
 

@@ -11,8 +11,15 @@ from aioproducer._core.protocol.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    Coordinator,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    TopicData,
+    TransactionState,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -21,6 +28,33 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from tests.unit._core.protocol.golden import check
+
+REFUSAL = FindCoordinatorResponse(error_code=15, error_message="none", node_id=-1, host="", port=-1)
+
+
+@pytest.mark.parametrize(("version", "wire"), [(0, "0001 67"), (1, "0001 67 00"), (3, "02 67 00 00")])
+def test_find_coordinator_request_matches_golden_bytes(version: int, wire: str) -> None:
+    check(FindCoordinatorRequest(key="g"), version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (0, "000f ffffffff 0000 ffffffff"),
+        (1, "00000000 000f 0004 6e6f6e65 ffffffff 0000 ffffffff"),
+        (3, "00000000 000f 05 6e6f6e65 ffffffff 01 ffffffff 00"),
+    ],
+)
+def test_find_coordinator_response_matches_golden_bytes(version: int, wire: str) -> None:
+    check(REFUSAL, version, wire)
+
+
+def test_from_v4_on_there_are_many_at_once() -> None:
+    check(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 4, "01 02 02 74 00")
+    coordinators = [Coordinator(key="t", node_id=1, host="b", port=9092)]
+    wire = "00000000 02 02 74 00000001 02 62 00002384 0000 01 00 00"
+    check(FindCoordinatorResponse(coordinators=coordinators), 4, wire)
+
 
 ADD_PARTITIONS = AddPartitionsToTxnRequest(
     v3_and_below_transactional_id="t",
@@ -171,3 +205,30 @@ def test_a_transaction_ends_in_the_form_of_the_version(version: int, wire: str) 
 )
 def test_the_next_epoch_is_told_from_v5_on(version: int, wire: str) -> None:
     check(EndTxnResponse(throttle_time_ms=1, producer_id=5, producer_epoch=3), version, wire)
+
+
+def test_ids_are_asked_about() -> None:
+    check(DescribeTransactionsRequest(transactional_ids=["t", "uu"]), 0, "03 02 74 03 75 75 00")
+
+
+def test_a_state_has_the_partitions_of_its_transaction() -> None:
+    state = TransactionState(
+        transactional_id="t",
+        transaction_state="Ongoing",
+        transaction_timeout_ms=60_000,
+        transaction_start_time_ms=7,
+        producer_id=5,
+        producer_epoch=2,
+        topics=[TopicData(topic="o", partitions=(3,))],
+    )
+    wire = (
+        "00000001 02 0000 02 74 08 4f6e676f696e67 0000ea60 0000000000000007 0000000000000005 0002"
+        " 02 02 6f 02 00000003 00 00 00"
+    )
+    check(DescribeTransactionsResponse(throttle_time_ms=1, transaction_states=[state]), 0, wire)
+
+
+def test_of_an_id_that_is_not_known_there_is_an_error_and_nothing_else() -> None:
+    unknown = TransactionState(error_code=105, transactional_id="t")
+    wire = "00000000 02 0069 02 74 01 00000000 0000000000000000 0000000000000000 0000 01 00 00"
+    check(DescribeTransactionsResponse(transaction_states=[unknown]), 0, wire)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailable
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection

@@ -9,7 +9,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.sender.producer_id import PATIENT_FAILURES, ProducerIdRequester
 from aioproducer.errors import (
     BrokerError,

@@ -10,21 +10,20 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.snapshot import Broker, MetadataSnapshot
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.protocol.describe_transactions import (
+from aioproducer._core.protocol.admin import ListTransactionsRequest, ListTransactionsResponse
+from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer._core.protocol.schema import ApiVersionTable, Request
+from aioproducer._core.protocol.transactions import (
+    Coordinator,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TransactionState as Described,
-)
-from aioproducer._core.protocol.find_coordinator import (
-    Coordinator,
+    EndTxnRequest,
+    EndTxnResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    TransactionState as Described,
 )
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from aioproducer._core.protocol.schema import ApiVersionTable, Request
-from aioproducer._core.protocol.transactions import EndTxnRequest, EndTxnResponse
 from aioproducer._core.transactions.administration import Administration
 from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.errors import ConnectionFailed

@@ -6,18 +6,17 @@ import asyncio
 from typing import Any, cast
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.protocol.describe_transactions import (
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.protocol.transactions import (
+    Coordinator as Found,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TransactionState,
-)
-from aioproducer._core.protocol.find_coordinator import (
-    Coordinator as Found,
+    EndTxnRequest,
+    EndTxnResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    TransactionState,
 )
-from aioproducer._core.protocol.schema import ApiVersionTable
-from aioproducer._core.protocol.transactions import EndTxnRequest, EndTxnResponse
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Step
 from aioproducer._core.transactions.reactions import Api
 from aioproducer.errors import ConnectionFailed, ProducerError

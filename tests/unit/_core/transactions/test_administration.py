@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.protocol.describe_transactions import (
+from aioproducer._core.protocol.admin import ListTransactionsRequest, TransactionState as Listed
+from aioproducer._core.protocol.metadata import MetadataRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.protocol.transactions import (
     DescribeTransactionsRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
     TopicData,
     TransactionState as Described,
 )
-from aioproducer._core.protocol.find_coordinator import FindCoordinatorRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest, TransactionState as Listed
-from aioproducer._core.protocol.metadata import MetadataRequest
-from aioproducer._core.protocol.schema import ApiVersionTable
-from aioproducer._core.protocol.transactions import EndTxnRequest
 from aioproducer._core.transactions.administration import PIPELINED, TransactionListing
 from aioproducer.errors import (
     BrokerError,

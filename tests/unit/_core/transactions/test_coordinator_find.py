@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer._core.net.address import Address
-from aioproducer._core.protocol.find_coordinator import FindCoordinatorResponse
+from aioproducer._core.protocol.transactions import FindCoordinatorResponse
 from aioproducer._core.transactions.coordinator import Node
 from aioproducer.errors import (
     ConnectionFailed,
@@ -124,7 +124,12 @@ class TestFind:
 
     @pytest.mark.parametrize(
         ("key", "code", "abortable"),
-        [(TRANSACTION, 53, False), (GROUP, 30, True), (GROUP, -1, True), (TRANSACTION, -1, False)],
+        [
+            (TRANSACTION, 53, False),
+            (GROUP, 30, True),
+            (GROUP, -1, True),
+            (TRANSACTION, -1, False),
+        ],
     )
     @in_virtual_time
     async def test_refused(self, key: object, code: int, abortable: bool) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsResponse
-from aioproducer._core.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
+    DescribeTransactionsResponse,
     EndTxnResponse,
     TxnOffsetCommitResponse,
 )

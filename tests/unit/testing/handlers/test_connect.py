@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
 from aioproducer._core.protocol.apis import REQUESTS
-from aioproducer._core.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.transactions import TRANSACTION_KEY, FindCoordinatorRequest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
@@ -98,7 +98,7 @@ async def test_every_version_names_the_coordinator(cluster: Cluster, client: Cli
 
 async def test_many_keys_have_a_coordinator_each(cluster: Cluster, client: Client) -> None:
     keys = [f"t{number}" for number in range(20)]
-    answer = await client.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=keys))
+    answer = await client.ask(FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=keys))
     assert [each.key for each in answer.coordinators] == keys
     assert {each.node_id for each in answer.coordinators} == {1, 2}
     assert [each.node_id for each in answer.coordinators] == [cluster.coordinator(key) for key in keys]

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.protocol.fetch import FetchRequest, PartitionData
-from aioproducer._core.protocol.list_offsets import (
+from aioproducer._core.protocol.consumer import (
+    FetchRequest,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    PartitionData,
 )
 from aioproducer._core.records.decode import decode_batches
 from aioproducer.errors import (

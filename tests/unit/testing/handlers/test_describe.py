@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.create_topics import (
+from aioproducer._core.protocol.admin import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.describe_producers import (
+from aioproducer._core.protocol.admin import (
     DescribeProducersRequest,
+    ListTransactionsRequest,
     ProducerState,
     TopicRequest,
 )
-from aioproducer._core.protocol.describe_transactions import DescribeTransactionsRequest, TopicData
-from aioproducer._core.protocol.list_transactions import ListTransactionsRequest
+from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, TopicData
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     InvalidRegularExpression,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,

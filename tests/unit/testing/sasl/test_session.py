@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.protocol.api_versions import ApiVersionsRequest
-from aioproducer._core.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
