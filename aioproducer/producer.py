@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.waiters import Acknowledgement, Failure
-from aioproducer._core.describing import described
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.checks import check_timeout, check_topic
 from aioproducer._core.intake.intake import Intake
@@ -249,6 +248,8 @@ class Producer(Transactional):
         """
         engine = self._started()
         engine.intake.check_loop()
+        from aioproducer._core.describing import described  # noqa: PLC0415 - sending needs none of it
+
         return described(await engine.updater.whole_cluster())
 
     def purge(self) -> int:

@@ -1,9 +1,9 @@
 """Every option: how it may be given, how it is kept, its default, and what it means."""
 
-# ruff: noqa: I002, RUF009 - as in security_options.py
+# ruff: noqa: I002 - as in security_options.py
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from aioproducer._core.net.dial_hook import DialHook
 from aioproducer._core.partitioning.partitioner import Partitioner, PartitionFunction
@@ -21,6 +21,7 @@ from aioproducer.config.kinds import (
     Number,
     Rack,
     TransactionalId,
+    has_options,
     int_ms,
     long_ms,
     option,
@@ -28,8 +29,10 @@ from aioproducer.config.kinds import (
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
-from aioproducer.interceptors import AnyInterceptor
 from aioproducer.serializers import AnySerializer
+
+if TYPE_CHECKING:
+    from aioproducer.interceptors import AnyInterceptor
 
 PartitionerName: TypeAlias = Literal[
     "random",
@@ -72,7 +75,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
     partitioner_rack_aware: bool
-    interceptors: Sequence[AnyInterceptor]
+    interceptors: "Sequence[AnyInterceptor]"
     enable_metrics_push: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -103,7 +106,7 @@ def level(codec: Codec, besides: int | None = None) -> Integer:
     return Integer(levels[0], levels[-1], besides=besides)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False, eq=False, repr=False)
+@has_options
 class Options(SecurityOptions):
     """Kafka's names with `_` for `.`, and the defaults of Kafka 4, in the one form that each value is kept in."""
 
@@ -230,7 +233,7 @@ class Options(SecurityOptions):
         "Send records without a key to partitions with a leader in `client_rack` (KIP-1123); to all partitions while no"
         " leader is there. Saves traffic between zones if producers and leaders are spread evenly.",
     )
-    interceptors: tuple[AnyInterceptor, ...] = option(
+    interceptors: "tuple[AnyInterceptor, ...]" = option(
         (), InterceptorsKind(), "Called around every record, in this order."
     )
     enable_metrics_push: bool = option(

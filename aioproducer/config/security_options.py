@@ -3,15 +3,15 @@
 # Every process that imports a producer waits for this and for options.py. So there is no `from __future__ import
 # annotations`, of which typing compiles those of a TypedDict, one by one; and ProducerConfig shows and compares itself,
 # instead of with methods that are generated and compiled for two classes and a hundred names each time.
-# ruff: noqa: I002, RUF009 - option() is dataclasses.field(), and the defaults are immutable
+# ruff: noqa: I002 - as said above
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.steps import Log
-from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms, option
+from aioproducer.config.kinds import Flag, Immutable, Integer, has_options, int_ms, long_ms, option
 from aioproducer.config.security_kinds import (
     PROTOCOLS,
     STORES,
@@ -108,8 +108,8 @@ class SecurityOptionsGiven(TypedDict, total=False):
     sasl_login_retry_backoff_max_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False, eq=False, repr=False)
-class SecurityOptions:
+@has_options
+class SecurityOptions(Immutable):
     """Kafka's names with `_` for `.`, and a few of our own where Kafka has Java classes."""
 
     security_protocol: SecurityProtocolName = option(

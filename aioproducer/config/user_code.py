@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from aioproducer._core.partitioning.librdkafka import PARTITIONERS
 from aioproducer._core.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.config.kinds import Kind
-from aioproducer.interceptors import AnyInterceptor
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
+
+if TYPE_CHECKING:
+    from aioproducer.interceptors import AnyInterceptor
 
 _JAVA_SERIALIZERS: Mapping[str, Serializer] = {
     "org.apache.kafka.common.serialization.StringSerializer": string_serializer,

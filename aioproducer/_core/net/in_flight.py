@@ -5,7 +5,7 @@
 A broker handles the requests of a connection one after the other, so responses arrive in the order of the requests. Sources: https://kafka.apache.org/protocol.html#protocol_common, #protocol_network
 """
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from typing import Final, NoReturn, Self, final
-from urllib.parse import quote, quote_plus
 
 HIDDEN: Final = "***"
 """What stands for a secret in everything that people read."""
@@ -91,6 +90,8 @@ def revealed(secret: Secret | str) -> str:
 
 def redacted(text: str, *secrets: Secret | str) -> str:
     """Return *text* without *secrets* (plain, base64 or percent-encoded), because a peer may echo its input."""
+    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - as hmac above
+
     found: set[str] = set()
     for secret in filter(None, map(revealed, secrets)):
         data = secret.encode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
 """Reasons for a batch without acknowledgement, computed on demand."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
