@@ -41,6 +41,8 @@ from benchmarks.faults.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
+INDEX = ROOT / "docs/decisions/index.md"
+RECORDS = sorted(INDEX.parent.glob("[0-9]*.md"))
 RELIABILITY = (ROOT / "docs/reliability.md").read_text()
 TESTING = (ROOT / "docs/reference/testing.md").read_text()
 METRICS_PAGE = (ROOT / "docs/metrics.md").read_text()
@@ -96,10 +98,40 @@ def test_the_diagram_of_a_send_names_the_files_that_it_goes_through() -> None:
     assert len(traced) <= FILES_OF_A_SEND
 
 
-def test_every_module_that_the_design_page_names_is_there() -> None:
-    everything = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[abpt]*/**/*.py")}
-    for named in re.findall(r"`([\w/]+\.py)`", DESIGN):
+@pytest.mark.parametrize("page", [ROOT / "docs/design.md", *RECORDS], ids=lambda page: page.stem)
+def test_design_pages_name_existing_modules(page: Path) -> None:
+    everything = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[abpt]*/**/*.[pc]*")}
+    for named in re.findall(r"`([\w/]+\.(?:py|c))`", page.read_text()):
         assert any(path.endswith(f"/{named}") or path == named for path in everything), named
+
+
+NOT_IN_THE_PACKAGE = {"FILES_OF_A_SEND", "MALLOC_TRIM_THRESHOLD_", "requestIdempotentEpochBumpForPartition"}
+
+
+def test_decision_records_use_names_of_the_code() -> None:
+    sources = [
+        path.read_text()
+        for folder in ("aioproducer", "benchmarks")
+        for suffix in ("py", "c", "h")
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
+    ]
+    known = NOT_IN_THE_PACKAGE | {word for source in sources for word in re.findall(r"\w+", source)}
+    for record in RECORDS:
+        for code in re.findall(r"`([^`]+)`", record.read_text()):
+            if "/" not in code:  # paths have a test of their own
+                assert set(re.findall(r"[A-Za-z_]\w+", code)) <= known, f"{record.name}: {code}"
+
+
+def test_decision_index_lists_each_record_with_its_title() -> None:
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \| .+\. \|$", INDEX.read_text(), re.MULTILINE)
+    titles = [record.read_text().partition("\n")[0] for record in RECORDS]
+    assert [f"# {number}. {title}" for number, title, _ in rows] == titles
+    assert [name for *_, name in rows] == [record.name for record in RECORDS]
+    assert [int(number) for number, *_ in rows] == sorted({int(record.name[:4]) for record in RECORDS})
+
+
+def test_design_guide_is_at_most_350_lines() -> None:
+    assert DESIGN.count("\n") <= 350
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Worker threads for calls that would block the event loop.
 
-The default executor belongs to the application, so no call runs there: see docs/design.md, "Worker threads".
+The default executor belongs to the application, so no call runs there: see docs/decisions/0030-worker-threads.md.
 """
 
 from __future__ import annotations
