@@ -189,13 +189,16 @@ class ConnectionProtocol:
         *version* is by default the highest common one.
 
         Raises: ConnectionFailed if the connection accepts no requests, UnsupportedVersion if the broker does not support the
-            request. No call is added then.
+            request or a field of the request. No call is added then.
         """
         if self.state is not READY:
             raise self.refusal()
         if version is None:
             version = self.versions.pick(type(request))
         if self._held is not None:
+            encode_request(
+                request, version, 0, self._client_id
+            )  # raises here, for this call alone, and not in `release`
             self._held.append(_Held(request, version, decode, on_answer))
             return
         if on_answer is None:

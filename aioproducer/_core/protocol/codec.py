@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from aioproducer._core.protocol.fields import FieldSpec, field_specs
 from aioproducer._core.wire.primitives import Reader, Writer, append_unsigned_varint, past_the_end, read_tags
+from aioproducer.errors import UnsupportedVersion
 
 _Named: TypeAlias = tuple[str, FieldSpec]
 _Group: TypeAlias = tuple[Callable[[bytes, int], tuple[Any, ...]] | None, int, Reader | None]
@@ -23,7 +24,7 @@ def struct_writer(cls: type[Any], version: int, *, flexible: bool) -> Writer:
     named = field_specs(cls).items()
     present = [(name, spec) for name, spec in named if spec.exists_in(version)]
     parts = [
-        (attrgetter(name), _absent_writer(name, spec, version))
+        (attrgetter(name), _absent_writer(cls, name, spec, version))
         for name, spec in named
         if not (spec.exists_in(version) or spec.ignorable)
     ]
@@ -44,6 +45,8 @@ def struct_writer(cls: type[Any], version: int, *, flexible: bool) -> Writer:
                 write_tags(buf, value)
             elif flexible:
                 buf.append(0)
+        except UnsupportedVersion:
+            raise
         except Exception as error:
             error.add_note(f"while writing a {cls.__name__} v{version}")
             raise
@@ -55,13 +58,20 @@ def _writer(spec: FieldSpec, version: int, *, flexible: bool) -> Writer:
     return spec.type.writer(version, flexible=flexible, nullable=spec.nullable_in(version))
 
 
-def _absent_writer(name: str, spec: FieldSpec, version: int) -> Writer:
-    """Return what refuses a value that the peer would never see, and may not do without."""
+def _absent_writer(cls: type[Any], name: str, spec: FieldSpec, version: int) -> Writer:
+    """Return the check that the field *name*, which *version* lacks, has its default value."""
     default = spec.default()
+    api = cls.__name__.removesuffix("Request")
 
     def write(_buf: bytearray, value: Any) -> None:
-        if value != default:
-            raise ValueError(f"version {version} has no {name}, which is {value!r}")
+        if value == default:
+            return
+        if version > spec.until:
+            raise ValueError(f"{api}: version {version} has no {name}, which is {value!r}")
+        raise UnsupportedVersion(
+            f"{api}: version {version}, the newest that the broker and this client share, has no {name} (= {value!r});"
+            f" leave {name} out, or use a broker with version {spec.since} or later"
+        )
 
     return write
 

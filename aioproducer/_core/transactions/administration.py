@@ -35,6 +35,7 @@ from aioproducer.errors import (
     TransactionOutcomeUnknown,
     TransactionStateError,
     TransactionTimeout,
+    UnsupportedVersion,
     broker_error,
 )
 from aioproducer.types import TopicPartition
@@ -273,7 +274,13 @@ class Administration:
             error = await coordinators.dial(node)
             if error is not None:
                 raise ConnectionFailed(str(error)) from error
-        answer = await connection.request(request)
+        try:
+            answer = await connection.request(request)
+        except UnsupportedVersion as error:
+            raise UnsupportedVersion(
+                f"{connection} cannot list transactions by these filters: states need Kafka 3.0, longer_than_ms needs"
+                f" Kafka 3.8 and pattern needs Kafka 4.1; leave the newer filters out ({error})"
+            ) from error
         if answer.error_code:
             kind = broker_error(answer.error_code)
             raise kind(f"{connection}: {kind.__doc__ or kind.__name__}")

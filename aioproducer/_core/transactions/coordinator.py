@@ -23,7 +23,7 @@ from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import Coordinator as Found, FindCoordinatorRequest
 from aioproducer._core.steps import Log
-from aioproducer._core.transactions.reactions import Api, Reaction, react
+from aioproducer._core.transactions.reactions import Api, ClusterVersion, Reaction, react
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -54,7 +54,6 @@ FRESH_S: Final = 1.0
 
 MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
-TRANSACTION_VERSION: Final = "transaction.version"
 
 NOT_ATTEMPTED: Final = 55
 """OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
@@ -127,8 +126,8 @@ class Coordinators:
         self.last_error: ProducerError | None = None
         """Why the present request has no answer yet."""
         self.transaction_version: int = 0
-        """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
-        self._features_epoch = -1
+        """The cluster's transaction.version; see `ClusterVersion`."""
+        self._cluster_version = ClusterVersion()
         self._fails_refused: Api | None = None
         self._dial_not_before = 0.0
         self._clusters = 0
@@ -137,7 +136,7 @@ class Coordinators:
     def leave_cluster(self, error: ProducerError) -> None:
         """Fail all requests with *error*, because their transactions belong to the old cluster."""
         self._nodes.clear()
-        self._features_epoch = -1
+        self._cluster_version = ClusterVersion()
         self._clusters += 1
         self._left = error
 
@@ -150,11 +149,10 @@ class Coordinators:
         return error
 
     def connected(self, node_id: int) -> None:
-        """Note that there is a connection to a node: it knows which features are in force."""
+        """Take the features and API versions of the new connection to *node_id*."""
         connection = self._pool.get(node_id)
-        if connection is not None and connection.versions.finalized_features_epoch >= self._features_epoch:
-            self._features_epoch = connection.versions.finalized_features_epoch
-            self.transaction_version = connection.versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        if connection is not None:
+            self.transaction_version = self._cluster_version.update(node_id, connection.versions)
         self.connections_changed()
 
     def connections_changed(self) -> None:
@@ -188,7 +186,8 @@ class Coordinators:
         obeyed, once it is asked again or cancelled. If *fails_refused*, it fails once logins have been refused for
         `REFUSAL_PATIENCE_S`, in place of waiting for a broker that accepts one.
 
-        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`.
+        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`; UnsupportedVersion with
+            neither, before anything is written, if the coordinator's version lacks a field of *request*.
         """
         wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
         clusters = self._clusters
@@ -295,8 +294,13 @@ class Coordinators:
                     f"{connection} offers {type(step.request).__name__} up to version {chosen}, and {step.at_least}"
                     " is needed"
                 )
-            answered: Future[Any] = self._loop.create_future()
+        except ProducerError as error:
+            return error
+        answered: Future[Any] = self._loop.create_future()
+        try:
             connection.call(step.request, lambda answer: _resolve(answered, answer), version=chosen)
+        except UnsupportedVersion:
+            raise  # the version lacks a field of the caller's, and the producer can go on without the call
         except ProducerError as error:
             return error
         step.on_written()

@@ -34,7 +34,13 @@ from aioproducer._core.transactions.transaction_requests import (
     TransactionSettings,
 )
 from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State
-from aioproducer.errors import CommitFailed, ProducerError, RebootstrapRequired, TransactionAborted
+from aioproducer.errors import (
+    CommitFailed,
+    ProducerError,
+    RebootstrapRequired,
+    TransactionAborted,
+    UnsupportedVersion,
+)
 from aioproducer.types import TopicPartition
 
 log: Final = Log(__name__)
@@ -159,7 +165,11 @@ class Transactions:
         task = self._spawn(self._send_offsets(offsets, group), "send offsets")
         self._records.take_offsets(task)
         limit_s = self._limit(timeout_s)
-        await asyncio.wait([task], timeout=limit_s)
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._offsets_given_up)
+            raise
         if not task.done():
             # All at once: who is cancelled in between must not commit without them.
             error = late("send offsets", limit_s, self._coordinators.last_error)
@@ -169,6 +179,16 @@ class Transactions:
         if task.cancelled() and not self._is_stopping:
             raise TransactionAborted("the transaction was aborted before its offsets were committed")
         raise_outcome(task)
+
+    def _offsets_given_up(self, task: asyncio.Task[ProducerError | None]) -> None:
+        """Fail the transaction if *task*, which no caller awaits any more, sent no offsets."""
+        error = None if task.cancelled() or task.exception() is not None else task.result()
+        if (
+            isinstance(error, UnsupportedVersion) and not error.fatal
+        ):  # `_send_offsets` has handled the other errors
+            failure = CommitFailed(f"the offsets were not sent: {error}")
+            failure.__cause__ = error
+            self._records.failed(failure)
 
     async def commit(self, timeout_s: float | None) -> None:
         """Commit, once everything that was taken is acknowledged."""
@@ -343,11 +363,21 @@ class Transactions:
                 await self._requests.add_offsets(group.group_id)
                 manager.groups.add(group.group_id)
             await self._requests.commit_offsets(offsets, group)
-        except ProducerError as error:
-            told = error
-            if group_refused(error):
-                told = CommitFailed(f"the group {group.group_id!r} has gone on without us: {error}")
-                told.__cause__ = error
+        except UnsupportedVersion as error:
+            if error.fatal:
+                self._records.failed(error)
+                return error
+            lacking = UnsupportedVersion(
+                f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and takes no metadata of"
+                " the consumer; pass the group id in place of the group metadata"
+            )
+            lacking.__cause__ = error
+            return lacking  # nothing was written, so the transaction goes on
+        except ProducerError as refusal:
+            told = refusal
+            if group_refused(refusal):
+                told = CommitFailed(f"the group {group.group_id!r} has gone on without us: {refusal}")
+                told.__cause__ = refusal
             self._records.failed(told)
             return told
         return None

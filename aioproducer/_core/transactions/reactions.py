@@ -5,9 +5,14 @@ The rows are those of the JVM client (TransactionManager, Kafka 4.3), but where 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.protocol.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from aioproducer.errors import (
     BrokerError,
     ClusterAuthorizationFailed,
@@ -25,6 +30,34 @@ from aioproducer.errors import (
     UnsupportedForMessageFormat,
     UnsupportedVersion,
 )
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+NEEDED_BY_VERSION_2: Final[Mapping[int, int]] = MappingProxyType(
+    {ProduceRequest.API_KEY: 12, TxnOffsetCommitRequest.API_KEY: 5, EndTxnRequest.API_KEY: 5}
+)
+"""Lowest request version that carries transaction.version 2, by API key (KIP-890). A proxy may offer less than its brokers."""
+
+
+class ClusterVersion:
+    """The finalized feature `transaction.version` (KIP-890), at most 1 while a node lacks a version of `NEEDED_BY_VERSION_2`."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._finalized = 0
+        self._limited: set[int] = set()  # ids of nodes that lack a version
+
+    def update(self, node_id: int, versions: ApiVersionTable) -> int:
+        """Take the versions of the newest connection to *node_id*, and return the cluster's transaction.version."""
+        if versions.finalized_features_epoch >= self._epoch:
+            self._epoch = versions.finalized_features_epoch
+            self._finalized = versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        offered = versions.offered
+        if all(offered.get(key, (0, -1))[1] >= least for key, least in NEEDED_BY_VERSION_2.items()):
+            self._limited.discard(node_id)
+        else:
+            self._limited.add(node_id)
+        return min(self._finalized, 1 if self._limited else 2)
 
 
 class Api(Enum):

@@ -161,6 +161,19 @@ def test_what_the_broker_does_not_know_is_not_held_back() -> None:
     assert connection.in_flight == 0
 
 
+def test_held_request_with_a_missing_field_fails_alone() -> None:
+    connection = ready()
+    connection.hold()
+    again = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=0, producer_id=5, producer_epoch=1
+    )
+    with pytest.raises(UnsupportedVersion, match="producer_id"):
+        connection.send(again, NOW, on_answer=lambda _: None, version=2)
+    call(connection)
+    connection.release(NOW)
+    assert keys(connection.data_to_send()) == [ASK_KEY]
+
+
 def test_a_retired_connection_still_sends_what_it_held_back() -> None:
     connection = ready()
     login(connection)

@@ -26,6 +26,7 @@ from aioproducer._core.protocol.admin import (
     TransactionState,
 )
 from aioproducer._core.protocol.schema import encode
+from aioproducer.errors import UnsupportedVersion
 from tests.unit._core.protocol.golden import TOPIC_ID, check
 
 CREATE_TOPICS_REQUEST = CreateTopicsRequest(
@@ -161,10 +162,10 @@ def test_list_transactions_request_matches_golden_bytes(version: int, wire: str)
     check(ONGOING_OF_FIVE, version, wire)
 
 
-def test_a_pattern_that_the_version_cannot_say_must_not_be_left_out() -> None:
+def test_pattern_is_refused_by_version_1() -> None:
     asked = ListTransactionsRequest(duration_filter=9, transactional_id_pattern="t.*")
     check(asked, 2, "01 01 0000000000000009 04 742e2a 00")
-    with pytest.raises(ValueError, match="version 1 has no transactional_id_pattern"):
+    with pytest.raises(UnsupportedVersion, match=r"version 1, .* has no transactional_id_pattern"):
         encode(asked, 1)
 
 

@@ -27,6 +27,7 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from aioproducer.errors import UnsupportedVersion
 from tests.unit._core.protocol.golden import check
 
 REFUSAL = FindCoordinatorResponse(error_code=15, error_message="none", node_id=-1, host="", port=-1)
@@ -161,11 +162,11 @@ def test_offsets_are_committed_in_the_form_of_the_version(version: int, wire: st
     check(COMMIT_OFFSETS, version, wire)
 
 
-def test_a_version_that_cannot_say_whose_the_offsets_are_must_not_be_told() -> None:
+def test_member_id_is_refused_by_version_2() -> None:
     asked = TxnOffsetCommitRequest(
         transactional_id="t", group_id="g", producer_id=5, producer_epoch=2, member_id="m", topics=[]
     )
-    with pytest.raises(ValueError, match="version 2 has no member_id, which is 'm'"):
+    with pytest.raises(UnsupportedVersion, match=r"version 2, .* has no member_id"):
         encode(asked, 2)
     check(asked, 5, "02 74 02 67 0000000000000005 0002 ffffffff 02 6d 00 01 00")
 

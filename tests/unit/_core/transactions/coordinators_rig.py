@@ -31,7 +31,7 @@ CHECK = Step(
     DescribeTransactionsRequest(transactional_ids=["tx"]),
     lambda answer: [(each.error_code, "another epoch") for each in answer.transaction_states],
 )
-OFFERED = {10: (0, 6), 22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 65: (0, 0)}
+OFFERED = {0: (0, 13), 10: (0, 6), 22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 65: (0, 0)}
 
 
 class AskedConnection(FakeConnection):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from aioproducer._core.net.address import Address
+from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import FindCoordinatorResponse
 from aioproducer._core.transactions.coordinator import Node
 from aioproducer.errors import (
@@ -18,6 +20,7 @@ from aioproducer.errors import (
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.transactions.coordinators_rig import (
     GROUP,
+    OFFERED,
     TRANSACTION,
     AskedConnection,
     CoordinatorsRig,
@@ -193,6 +196,28 @@ class TestTransactionVersion:
                 ),
             )
             assert rig.coordinators.transaction_version == then
+
+    @pytest.mark.parametrize(("api_key", "highest"), [(0, 11), (26, 4), (28, 4), (28, None)])
+    @in_virtual_time
+    async def test_version_is_1_while_a_node_lacks_a_request(self, api_key: int, highest: int | None) -> None:
+        rig = CoordinatorsRig()
+        offered = {key: each for key, each in OFFERED.items() if key != api_key}
+        if highest is not None:
+            offered[api_key] = (0, highest)
+        features: dict[str, Any] = {
+            "finalized_features": {"transaction.version": 2},
+            "finalized_features_epoch": 1,
+        }
+        rig.connect(1, AskedConnection(1, **features))
+        assert rig.coordinators.transaction_version == 2
+        capped = AskedConnection(2, **features)
+        capped.versions = ApiVersionTable(offered, **features)
+        rig.connect(2, capped)
+        assert rig.coordinators.transaction_version == 1
+        rig.connect(1, AskedConnection(1, **features))
+        assert rig.coordinators.transaction_version == 1
+        rig.connect(2, AskedConnection(2, **features))
+        assert rig.coordinators.transaction_version == 2
 
     @in_virtual_time
     async def test_a_connection_that_is_gone_again_tells_nothing(self) -> None:
