@@ -11,8 +11,7 @@ from rich.text import Text
 
 from aioproducer._topic_client import Client
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, lane_of, sequence_of
-from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.tables import on_terminal, plain_table, show_table
+from aioproducer.cli.output import echo, escaping, on_terminal, plain_table, show_table
 from aioproducer.config import ProducerConfig
 
 

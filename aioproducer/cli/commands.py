@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
-from aioproducer.cli.help import Group
-from aioproducer.cli.logs import logged, logging_options
-from aioproducer.cli.output import ACCELERATION, printable
+from aioproducer.cli.command_classes import Program
+from aioproducer.cli.logs import logging_options
+from aioproducer.cli.output import ACCELERATION, echo
 from aioproducer.cli.parameters import (
-    WrongOption,
     check_run,
     check_topic_name,
     compression_option,
@@ -33,68 +32,13 @@ from aioproducer.cli.parameters import (
     topic_argument,
     with_setting,
 )
-from aioproducer.cli.securing import SERVERS, allowed_options, as_given, given, servers_by_variable, variable
+from aioproducer.cli.securing import allowed_options, given
 from aioproducer.cli.send.command import send
-from aioproducer.cli.spark_command import spark_recover
-from aioproducer.cli.transaction_commands import transactions
-from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
+from aioproducer.cli.transaction_commands import spark_recover, transactions
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
 DEMO_COMPRESSION = "zstd"
-
-
-@contextmanager
-def _escaped_errors() -> Iterator[None]:
-    try:
-        yield
-    except click.ClickException as error:
-        vars(error)["message"] = printable(error.message)
-        raise
-
-
-class Program(Group):
-    """Shows our errors in one line: they are made to be read without a traceback."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the command line; the text of an error is escaped."""
-        with _escaped_errors():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; the text of an error is escaped."""
-        with logged(ctx), _escaped_errors():
-            return self._run(ctx)
-
-    def _run(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            raise WrongOption(as_given(f"{type(error).__name__}: {error}", ctx)) from error
-        except ProducerError as error:
-            from aioproducer.cli.shell import complaint
-
-            told = as_given(complaint(error), ctx)
-            if isinstance(error, ConnectionFailed) and servers_by_variable(ctx):
-                told += f"\nThe servers are those of {variable(SERVERS)}."
-            raise click.ClickException(told) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise  # click knows what a broken pipe is; others are bugs of ours
-            raise click.ClickException(f"cannot write: {error.strerror}") from error
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or name the nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            if nearest := get_close_matches(args[0], self.list_commands(ctx), n=1):
-                raise click.UsageError(f"{error.message} Did you mean {nearest[0]!r}?", ctx) from error
-            raise
 
 
 @click.group(
@@ -144,8 +88,7 @@ def demo(
 
     On a Kafka cluster it creates a topic of its own, which stays there.
     """
-    from aioproducer.cli.demo.demo_report import run_and_report
-    from aioproducer.cli.demo.demo_run import Plan
+    from aioproducer.cli.demo_command import Plan, run_and_report
 
     config = None
     if bootstrap_servers is not None or config_file is not None or settings or given():
@@ -192,12 +135,34 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
-    from aioproducer.cli.broker_command import serve
-
+    import_module("aioproducer.testing.cluster")  # before the event loop runs, because the import is slow
     try:
         asyncio.run(serve(port=port, brokers=brokers, topics=topics))
     except KeyboardInterrupt:  # how it is meant to end
         click.echo()
+
+
+async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
+    """Run a cluster until cancelled; a *port* of 0 is any that is free, for every broker.
+
+    Raises: ClickException if a port is taken, or a topic cannot be created.
+    """
+    from aioproducer.testing import Cluster, Refused
+
+    async with AsyncExitStack() as stack:
+        try:
+            cluster = await stack.enter_async_context(Cluster(brokers, topics, port=port or None))
+        except OSError as error:
+            ports = f"port {port}" if brokers == 1 else f"ports {port} to {port + brokers - 1}"
+            reason = os.strerror(error.errno or 0)
+            raise click.ClickException(
+                f"cannot listen on {ports}: {reason}; choose another --port"
+            ) from error
+        except Refused as refused:
+            raise click.ClickException(refused.message) from refused
+        echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
+        echo(f"bootstrap servers: {cluster.bootstrap_servers}")
+        await asyncio.Event().wait()
 
 
 @program.command(
@@ -279,7 +244,7 @@ def tail(
 
     It does not wait for more. With --json each line is an object.
     """
-    from aioproducer.cli.tail_command import tail_and_show
+    from aioproducer.cli.stored_records import tail_and_show
 
     config = configuration(bootstrap_servers, config_file, settings)
     asyncio.run(tail_and_show(config, topic, last=last, as_json=as_json))
@@ -388,8 +353,7 @@ def perf(  # noqa: PLR0917 - click passes names
     it is there. Ctrl-C ends it early: it waits for what was sent, and reports it. It fails if not all records were
     acknowledged.
     """
-    from aioproducer.cli.perf.perf_report import run_and_report
-    from aioproducer.cli.perf.perf_run import Plan
+    from aioproducer.cli.perf_command import Plan, run_and_report
 
     settings = with_setting("compression.type", compression, settings, by="--compression")
     config = configuration(bootstrap_servers, config_file, settings)

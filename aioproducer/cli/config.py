@@ -14,10 +14,9 @@ from rich.text import Text
 
 from aioproducer._core.escaping import escaped
 from aioproducer._core.security.secret import Secret
-from aioproducer.cli.output import echo, escaping
+from aioproducer.cli.logs import without_warnings
+from aioproducer.cli.output import echo, escaping, plain_table, show_table
 from aioproducer.cli.parameters import read_file
-from aioproducer.cli.shell import told_once
-from aioproducer.cli.tables import plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
@@ -59,7 +58,7 @@ def show_file(
     Raises: ConfigError: all mistakes.
     """
     prefixes = (prefix,) if prefix else ()
-    with told_once("aioproducer.config"):
+    with without_warnings("aioproducer.config"):
         checked = _checked(read_file(path), prefixes, config_providers)
     if as_json:
         echo(json.dumps(_to_dict(checked), indent=2))

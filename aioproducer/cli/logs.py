@@ -79,10 +79,25 @@ def _keep(ctx: click.Context, param: click.Parameter, name: str, value: object) 
         ctx.meta[_LOG].configure(ctx.meta)
 
 
-def requested() -> bool:
+def _requested() -> bool:
     """Return True if the command line has an option of the log."""
     context = click.get_current_context(silent=True)
     return context is not None and not {_LEVEL, _FORMAT}.isdisjoint(context.meta)
+
+
+@contextmanager
+def without_warnings(logger: str) -> Iterator[None]:
+    """Keep warnings of *logger* out of the log, because the command reports them itself; options of the log show all."""
+    if _requested():
+        yield
+        return
+    quiet = logging.getLogger(logger)
+    before = quiet.level
+    quiet.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        quiet.setLevel(before)
 
 
 @contextmanager

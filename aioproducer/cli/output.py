@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -10,9 +11,9 @@ from aioproducer._core.acceleration import accelerated
 from aioproducer._core.escaping import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult
+    from rich.table import Table
+    from rich.text import Text
 
 ACCELERATION: Final = "accelerated" if accelerated else "pure Python"
 """The producer's implementation, for people."""
@@ -51,6 +52,86 @@ class _Escaped:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.segment import Segment
 
-        segments: Iterable[Segment] = console.render(self._renderable, options)
-        for text, style, control in segments:
+        for text, style, control in console.render(self._renderable, options):
             yield Segment(text if control else printable(text), style, control)
+
+
+_WIDEST: Final = 1_000_000
+"""Width for measuring a table, in cells."""
+_INDENT: Final = "  "
+
+
+def plain_table(*headings: str, **options: Any) -> Table:
+    """Return an empty table with a line below its headings, and none around it, for `grep`."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, **options)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print *table*; on a terminal that is narrower, print each row as lines of `heading: cell`.
+
+    Output to a file or pipe has the width of the table, because `grep` needs whole names.
+    """
+    from rich.measure import Measurement
+
+    width = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    if width > console.width and on_terminal(console):
+        for line in _as_text(table, console.width):
+            console.print(line, soft_wrap=True)
+        return
+    console.width = max(console.width, width)
+    console.print(table)
+
+
+def on_terminal(console: Console) -> bool:
+    """Return True if *console* writes to a terminal; rich assumes a terminal for any file with FORCE_COLOR."""
+    isatty = getattr(console.file, "isatty", None)
+    return bool(isatty and isatty())
+
+
+def _as_text(table: Table, width: int) -> Iterator[Text]:
+    from rich.text import Text
+
+    headings = [_text(column.header).plain for column in table.columns]
+    rows = [list(map(_text, row)) for row in zip(*(column.cells for column in table.columns), strict=True)]
+    if table.show_footer:
+        rows.append([_text(column.footer) for column in table.columns])
+    before = None
+    for name, *cells in rows:
+        if name.plain != before:  # rows of one topic share its line
+            before = name.plain
+            title = Text.assemble(f"{headings[0]} " if headings[0] else "", name)
+            title.stylize("bold")
+            yield title
+        pairs = (
+            Text.assemble(f"{heading}: " if heading else "", cell)
+            for heading, cell in zip(headings[1:], cells, strict=True)
+            if cell.plain
+        )
+        yield from _filled(pairs, width)
+
+
+def _text(cell: RenderableType) -> Text:
+    """Return a cell as a line of text."""
+    from rich.text import Text
+
+    text = cell.copy() if isinstance(cell, Text) else Text(str(cell))
+    return Text(" ").join(text.split("\n"))
+
+
+def _filled(pairs: Iterator[Text], width: int) -> Iterator[Text]:
+    """Yield lines of whole pairs; a pair that is wider has a line of its own, which the terminal breaks."""
+    from rich.text import Text
+
+    line: Text | None = None
+    for pair in pairs:
+        if line is not None and line.cell_len + len(_INDENT) + pair.cell_len <= width:
+            line = Text.assemble(line, _INDENT, pair)
+            continue
+        if line is not None:
+            yield line
+        line = Text.assemble(_INDENT, pair)
+    if line is not None:
+        yield line

@@ -17,8 +17,7 @@ from aioproducer._core.protocol.metadata import (
     MetadataResponseTopic,
 )
 from aioproducer._topic_client import Client
-from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.tables import plain_table, show_table
+from aioproducer.cli.output import echo, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
 

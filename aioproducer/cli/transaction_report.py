@@ -14,8 +14,7 @@ from rich.text import Text
 from aioproducer._core.escaping import escaped
 from aioproducer._core.transactions.administration import TransactionDescription
 from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
-from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.tables import plain_table, show_table
+from aioproducer.cli.output import echo, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 from aioproducer.transaction_admin import TransactionAdmin

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aioproducer._core.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
     from aioproducer.testing.cluster import Cluster as Cluster
-    from aioproducer.testing.faults import Rule as Rule
+    from aioproducer.testing.faults import Refused as Refused, Rule as Rule
     from aioproducer.testing.groups import CommittedOffset as CommittedOffset
-    from aioproducer.testing.otlp_decoding import PushedMetric as PushedMetric
-    from aioproducer.testing.refusal import Refused as Refused
-    from aioproducer.testing.telemetry_receiver import MetricsPushed as MetricsPushed
+    from aioproducer.testing.telemetry_receiver import (
+        MetricsPushed as MetricsPushed,
+        PushedMetric as PushedMetric,
+    )
     from aioproducer.testing.threaded import ThreadedCluster as ThreadedCluster
     from aioproducer.testing.virtual_time import (
         Deadlock as Deadlock,
@@ -32,8 +33,8 @@ _HOMES = {
     "DecodedBatch": "aioproducer._core.records.decode",
     "DecodedRecord": "aioproducer._core.records.decode",
     "MetricsPushed": "aioproducer.testing.telemetry_receiver",
-    "PushedMetric": "aioproducer.testing.otlp_decoding",
-    "Refused": "aioproducer.testing.refusal",
+    "PushedMetric": "aioproducer.testing.telemetry_receiver",
+    "Refused": "aioproducer.testing.faults",
     "Rule": "aioproducer.testing.faults",
     "ThreadedCluster": "aioproducer.testing.threaded",
     "in_virtual_time": "aioproducer.testing.virtual_time",

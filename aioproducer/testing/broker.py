@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aioproducer._core.net.in_flight import FrameReader
 from aioproducer._core.protocol.apis import REQUESTS
@@ -17,13 +17,12 @@ from aioproducer._core.steps import Log
 from aioproducer.errors import IllegalSaslState, ProtocolError
 from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
-from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
-from aioproducer.testing.sasl.session import Session
-from aioproducer.testing.state import ClusterState
-from aioproducer.testing.tls_stream import Reader, TlsStream, Writer
+from aioproducer.testing.sasl_session import Session
+from aioproducer.testing.state import Call, ClusterState
+from aioproducer.testing.tls_stream import TlsStream
 
 log: Final = Log(__name__)
 
@@ -34,6 +33,7 @@ MAX_REQUEST_BYTES = 100 * 1024 * 1024
 NOTHING = (0, -1)
 """Versions of an API that is not offered."""
 
+_Writer: TypeAlias = asyncio.StreamWriter | TlsStream
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -146,7 +146,7 @@ class Broker:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer_all(self, reader: Reader, writer: Writer) -> None:
+    async def _answer_all(self, reader: asyncio.StreamReader | TlsStream, writer: _Writer) -> None:
         session = Session(self._security.sasl)
         frames = FrameReader(MAX_REQUEST_BYTES)
         while data := await reader.read(READ_BYTES):
@@ -158,7 +158,7 @@ class Broker:
                         pass
                     return
 
-    async def _answer(self, payload: bytes, writer: Writer, session: Session) -> None:
+    async def _answer(self, payload: bytes, writer: _Writer, session: Session) -> None:
         """Answer one request. Raises: HangUp, NeverAnswer, and ProtocolError if it is none."""
         await self._thawed.wait()
         header, body_at = decode_request(payload, REQUESTS)
@@ -187,7 +187,7 @@ class Broker:
         if session.is_over:
             raise HangUp(f"{api.name} was refused before the login was complete")
 
-    async def _send(self, writer: Writer, header: RequestHeader, response: Any, strike: Strike) -> None:
+    async def _send(self, writer: _Writer, header: RequestHeader, response: Any, strike: Strike) -> None:
         """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:

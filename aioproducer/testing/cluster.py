@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -11,24 +11,27 @@ from typing import Any, Literal, Self
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
-from aioproducer.testing.cluster_telemetry import TelemetryControls
-from aioproducer.testing.cluster_transactions import TransactionControls, checked_version
 from aioproducer.testing.faults import Rule, Script, Target, check_number
+from aioproducer.testing.groups import CommittedOffset
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
 from aioproducer.testing.memory import MemoryListener
-from aioproducer.testing.sasl.server_login import Tokens
+from aioproducer.testing.sasl_logins import Tokens
 from aioproducer.testing.state import ClusterState, Node, TopicConfig
+from aioproducer.testing.telemetry_receiver import MetricsPushed, MetricsSubscription, codecs
 
 LOOPBACK = "127.0.0.1"
 MESSAGE_MAX_BYTES = 1_048_588
 """Kafka's default for `message.max.bytes`."""
 
+TRANSACTION_VERSIONS = range(3)
+"""Levels of the feature `transaction.version`."""
+
 Transport = Literal["tcp", "memory"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
-class Cluster(TransactionControls, TelemetryControls):
+class Cluster:
     """A Kafka cluster within this process: real protocol, real logs, and faults on demand.
 
         async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
@@ -93,7 +96,7 @@ class Cluster(TransactionControls, TelemetryControls):
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
             message_max_bytes=message_max_bytes,
-            transaction_version=checked_version(transaction_version),
+            transaction_version=_checked_version(transaction_version),
         )
         self._brokers = {
             node_id: Broker(
@@ -279,6 +282,90 @@ class Cluster(TransactionControls, TelemetryControls):
     def message_max_bytes(self, size: int) -> None:
         self._state.message_max_bytes = size
 
+    # --- transactions, groups and client metrics
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature `transaction.version`, which may be changed while the cluster runs (KIP-890).
+
+        Clients hear of another one with their next connection.
+        """
+        return self._state.coordinator.transaction_version
+
+    @transaction_version.setter
+    def transaction_version(self, version: int) -> None:
+        self._state.coordinator.transaction_version = _checked_version(version)
+        self._state.features_epoch += 1
+
+    @property
+    def marker_delay_s(self) -> float:
+        """How long it takes from the answer to a commit or abort to the markers, from which on consumers see it."""
+        return self._state.timers.marker_delay_s
+
+    @marker_delay_s.setter
+    def marker_delay_s(self, s: float) -> None:
+        self._state.timers.marker_delay_s = s
+
+    def transaction_state(self, transactional_id: str) -> str | None:
+        """Return how far the transaction of an id is; None if nobody has used the id.
+
+        "Empty", "Ongoing", "PrepareCommit" or "PrepareAbort", and "CompleteCommit" or "CompleteAbort" when all markers
+        are written.
+        """
+        known = self._state.coordinator.transactions.get(transactional_id)
+        return None if known is None else known.state.value
+
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return the offset that a consumer group has committed in a partition; None if it has none."""
+        return self._state.groups.committed(group_id, Target(topic, partition))
+
+    def join_group(
+        self, group_id: str, member_id: str, generation: int, *, instance_id: str | None = None
+    ) -> None:
+        """Let a group have a member in a generation: in a new one, those who were there before are not any more.
+
+        There is nothing else to a group here. One that nobody has joined takes offsets from whoever names no
+        generation.
+        """
+        check_number("generation", generation)
+        self._state.groups.join(group_id, member_id, generation, instance_id)
+
+    def coordinator(self, key: str) -> int | None:
+        """Return the node that coordinates a transactional id or a consumer group; None if no node is alive."""
+        node = self._state.coordinator_node(key)
+        return None if node is None else node.node_id
+
+    def move_coordinator(self, key: str, *, to_broker: int) -> None:
+        """Let another node coordinate a transactional id or a consumer group; it knows all that is known of it."""
+        if to_broker not in self._state.nodes:
+            raise ValueError(f"there is no broker {to_broker}; the brokers are {sorted(self._state.nodes)}")
+        self._state.moved_coordinators[key] = to_broker
+
+    def subscribe_metrics(
+        self,
+        *prefixes: str,
+        push_interval_s: float = 300.0,
+        delta_temporality: bool = True,
+        compression_types: Sequence[str] = ("zstd", "lz4", "gzip", "snappy"),
+        max_bytes: int = 1_048_576,
+    ) -> None:
+        """Ask clients for the metrics whose names begin with one of *prefixes*; "*" is all, nothing is none.
+
+        Before the first call brokers do not offer telemetry, so clients hear of it with their next connection. Clients
+        that push already are told that the subscription has changed.
+
+        Raises: ValueError for an unknown codec.
+        """
+        self._state.telemetry.subscribe(
+            MetricsSubscription(
+                prefixes, push_interval_s, delta_temporality, codecs(compression_types), max_bytes
+            )
+        )
+
+    def pushed_metrics(self) -> list[MetricsPushed]:
+        """Return what clients have pushed, in order."""
+        return list(self._state.telemetry.pushed)
+
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def on(
@@ -381,6 +468,14 @@ def _check_topics(topics: object) -> None:
         )
     for name, partitions in topics.items():
         check_number(f"the partitions of {name!r}", partitions)
+
+
+def _checked_version(version: int) -> int:
+    """Return a level that the feature can have. Raises: TypeError, ValueError."""
+    check_number("transaction_version", version)
+    if version not in TRANSACTION_VERSIONS:
+        raise ValueError(f"transaction.version is 0, 1 or 2, not {version}")
+    return version
 
 
 def _memory_host(node_id: int) -> str:

@@ -1,16 +1,14 @@
-"""The transaction coordinator: no I/O, no clock.
-
-One for the whole cluster: in Kafka each broker coordinates some of the ids, but what it knows is in a topic, and moves
-with its leader. How a request behaves depends on its version, not on the cluster's `transaction.version`, as there;
-that alone decides whether somebody who is fenced by the coordinator itself may go on (KIP-890).
-
-Source: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-890.
-"""
+"""What a coordinator knows of one transactional id (Kafka's TransactionMetadata)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Final, NamedTuple
 
 from aioproducer.errors import (
     ConcurrentTransactions,
@@ -22,15 +20,74 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionalIdNotFound,
 )
-from aioproducer.testing.faults import Target
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.transaction import (
-    LAST_EPOCH,
-    NO_EPOCH,
-    Identity,
-    Transaction,
-    TransactionState as State,
-)
+from aioproducer.testing.faults import Refused, Target
+
+NO_EPOCH: Final = -1
+LAST_EPOCH: Final = 32_766
+"""After it there is a new producer id: the largest int16 is left for fencing."""
+
+
+class TransactionState(StrEnum):
+    """The states, by their names in DescribeTransactions and ListTransactions."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided how the transaction ends, and its markers are not all written."""
+        return self in {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last transaction has ended."""
+        return self in {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+
+
+class Identity(NamedTuple):
+    """A producer id and epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transactional id: who may use it, and how far its transaction is."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH
+    """The epoch before, if whoever has it may ask again for the present one."""
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    """Taken when the markers are written; -1 if the present one goes on."""
+    timeout_ms: int = 0
+    state: TransactionState = TransactionState.EMPTY
+    partitions: set[Target] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    started_ms: int = -1
+    number: int = 0
+    """Counts the transactions of the id: a timer is for one of them."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who may use it; while it ends, who may use it then."""
+        if self.next_producer_id >= 0:
+            return Identity(self.next_producer_id, 0)
+        return Identity(self.producer_id, self.epoch)
+
+    def is_behind(self, identity: Identity) -> bool:
+        """Whether *identity* is the one before, of an end that bumped the epoch and was not heard of."""
+        if identity.producer_id == self.previous_producer_id:
+            return identity.epoch == LAST_EPOCH and self.epoch == 0
+        return identity == (self.producer_id, self.last_epoch) and self.last_epoch == self.epoch - 1
+
 
 MAX_TIMEOUT_MS: Final = 900_000
 """Kafka's default for `transaction.max.timeout.ms`."""
@@ -76,13 +133,13 @@ class Coordinator:
             )
         if own is not None and known.epoch != NO_EPOCH and not _has_been(known, own):
             raise _fenced(known)
-        if known.state is State.ONGOING:
+        if known.state is TransactionState.ONGOING:
             self._fence(known)
             raise Refused(ConcurrentTransactions, "the open transaction is aborted first")
         if known.state.is_prepared:
             raise Refused(ConcurrentTransactions, "the last transaction is not complete")
         self._next_epoch(known, own)
-        known.timeout_ms, known.state = timeout_ms, State.EMPTY
+        known.timeout_ms, known.state = timeout_ms, TransactionState.EMPTY
         return known.identity
 
     def _next_epoch(self, known: Transaction, own: Identity | None) -> None:
@@ -109,8 +166,8 @@ class Coordinator:
         known = self._of(transactional_id, identity)
         if known.state.is_prepared:
             raise Refused(ConcurrentTransactions, "the last transaction is not complete")
-        if known.state is not State.ONGOING:
-            known.state = State.ONGOING
+        if known.state is not TransactionState.ONGOING:
+            known.state = TransactionState.ONGOING
             known.number += 1
             known.started_ms = now_ms
             self._begun(known)
@@ -122,7 +179,9 @@ class Coordinator:
         known = self._of(transactional_id, identity)
         if known.state.is_prepared:
             raise Refused(ConcurrentTransactions, "the last transaction is not complete")
-        if known.state is not State.ONGOING or not (part in known.partitions or part in known.groups):
+        if known.state is not TransactionState.ONGOING or not (
+            part in known.partitions or part in known.groups
+        ):
             raise Refused(TransactionAbortable, f"{part} was not added to the transaction")
 
     def end(
@@ -132,20 +191,20 @@ class Coordinator:
         known = self._of_id(transactional_id)
         if bumps_epoch and known.state.is_prepared:  # Kafka checks the state before the epoch
             raise Refused(ConcurrentTransactions, "the transaction is not complete")
-        behind = bumps_epoch and known.state is not State.ONGOING and known.is_behind(identity)
+        behind = bumps_epoch and known.state is not TransactionState.ONGOING and known.is_behind(identity)
         if identity.producer_id != known.producer_id and not behind:
             raise _another_id(known)
         if identity.epoch != known.epoch and not behind:
             raise _fenced(known)
         state, wrong = known.state, _wrong_state(known, committed=committed)
-        if state is State.ONGOING:
+        if state is TransactionState.ONGOING:
             self._prepare(known, committed=committed, bumps_epoch=bumps_epoch)
         elif state.is_prepared:
             raise Refused(ConcurrentTransactions, "the transaction is not complete")
-        elif state is State.EMPTY and behind:
+        elif state is TransactionState.EMPTY and behind:
             raise _fenced(known)
         elif state.is_complete and (behind or not bumps_epoch):
-            if committed != (state is State.COMPLETE_COMMIT):
+            if committed != (state is TransactionState.COMPLETE_COMMIT):
                 raise wrong
         elif committed or not bumps_epoch:
             raise wrong
@@ -155,13 +214,13 @@ class Coordinator:
 
     def expire(self, known: Transaction, number: int) -> None:
         """Abort the transaction with this *number*, if it is still open."""
-        if known.state is State.ONGOING and known.number == number:
+        if known.state is TransactionState.ONGOING and known.number == number:
             self._fence(known)
 
     def complete(self, known: Transaction) -> None:
         """Note that all markers are written."""
-        committed = known.state is State.PREPARE_COMMIT
-        known.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
+        committed = known.state is TransactionState.PREPARE_COMMIT
+        known.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         known.partitions.clear()
         known.groups.clear()
         if known.next_producer_id >= 0:
@@ -189,7 +248,7 @@ class Coordinator:
                 known.next_producer_id = self._new_producer_id()
             known.last_epoch = known.epoch
             known.epoch += 1
-        known.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        known.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
         self._prepared(known)
 
     def _of_id(self, transactional_id: str) -> Transaction:
@@ -226,3 +285,82 @@ def _fenced(known: Transaction) -> Refused:
 
 def _wrong_state(known: Transaction, *, committed: bool) -> Refused:
     return Refused(InvalidTxnState, f"{'commit' if committed else 'abort'} in state {known.state}")
+
+
+PATIENCE_S: Final = 0.1
+"""How long Kafka lets a batch wait that begins a transaction while the one before is being completed."""
+
+
+class TransactionTimers:
+    """Lets transactions time out, and has their markers written, after *marker_delay_s*.
+
+    *write_markers* returns whether all could be written; if not, `retry` has it called again.
+    """
+
+    def __init__(
+        self, new_producer_id: Callable[[], int], write_markers: Callable[[Transaction], bool]
+    ) -> None:
+        self.marker_delay_s: float = 0.0
+        self.coordinator: Final = Coordinator(new_producer_id, begun=self._begun, prepared=self._prepared)
+        self._write_markers = write_markers
+        self._timeouts: dict[str, asyncio.TimerHandle] = {}
+        self._delays: dict[str, asyncio.TimerHandle] = {}
+        self._unwritten: dict[str, Transaction] = {}
+        self._waiting: set[asyncio.Event] = set()
+
+    async def settled(self, transactional_id: str) -> None:
+        """Wait until the id's transaction has ended, if it is about to, and if it does soon."""
+        known = self.coordinator.transactions.get(transactional_id)
+        if known is None or not known.state.is_prepared:
+            return
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    while known.state.is_prepared:
+                        await changed.wait()
+                        changed.clear()
+        finally:
+            self._waiting.discard(changed)
+
+    def retry(self) -> None:
+        """Write the markers that could not be written: a partition has a leader again, or is gone."""
+        for known in list(self._unwritten.values()):
+            self._complete(known)
+
+    def stop(self) -> None:
+        """Let nothing happen any more."""
+        for timer in (*self._timeouts.values(), *self._delays.values()):
+            timer.cancel()
+
+    def _begun(self, known: Transaction) -> None:
+        self._timeouts[known.transactional_id] = asyncio.get_running_loop().call_later(
+            known.timeout_ms / 1000, partial(self.coordinator.expire, known, known.number)
+        )
+
+    def _prepared(self, known: Transaction) -> None:
+        timeout = self._timeouts.pop(known.transactional_id, None)
+        if timeout is not None:
+            timeout.cancel()
+        if self.marker_delay_s:
+            self._delays[known.transactional_id] = asyncio.get_running_loop().call_later(
+                self.marker_delay_s, self._complete, known
+            )
+        else:
+            self._complete(known)
+
+    def _complete(self, known: Transaction) -> None:
+        self._delays.pop(known.transactional_id, None)
+        if not self._write_markers(known):
+            self._unwritten[known.transactional_id] = known
+            return
+        self._unwritten.pop(known.transactional_id, None)
+        self.coordinator.complete(known)
+        for changed in self._waiting:
+            changed.set()
+
+
+def is_commit(known: Transaction) -> bool:
+    """Whether the markers of a transaction that ends say that it is committed."""
+    return known.state is TransactionState.PREPARE_COMMIT

@@ -1,18 +1,4 @@
-"""What is to go wrong, and when: the script that tests write.
-
-    cluster.on("produce", topic="orders").answer(NotLeaderOrFollower)           # the next one, once
-    cluster.on("produce", times=3).close(before_append=False)                   # appended, never acknowledged
-    cluster.on("metadata", node=2, times=None).drop()                           # node 2 never answers it
-    cluster.on("produce", after=10).delay(0.5).answer(NotEnoughReplicas)        # the eleventh: late, and an error
-
-A rule waits for requests of its kind. It strikes `times` of them (None: all), after having let `after` pass. For
-each partition that a request names the oldest rule that matches strikes, so rules for the same requests come one
-after the other, and rules for two partitions may strike one request together. An error is answered for the
-partitions that the rule matches; the other faults befall the request as a whole.
-
-Faults come before the broker does what it was asked for. With `before_append=False` they come after it, and before
-the answer: the record is in the log, and the producer cannot know.
-"""
+"""How the parts of the in-process broker say no."""
 
 from __future__ import annotations
 
@@ -24,7 +10,22 @@ from typing import Final, NamedTuple, Self
 
 from aioproducer._core.wire.primitives import BytesLike
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.refusal import Refused
+
+
+class Refused(Exception):
+    """A request, or its part for one partition, is answered with an error.
+
+    *record_errors* says which records of a batch are to blame, by position, and why (KIP-467).
+    """
+
+    def __init__(
+        self, error: type[BrokerError], message: str = "", *, record_errors: Mapping[int, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code: int = error.code
+        self.message: str = message or error.__name__
+        self.record_errors: Mapping[int, str] = record_errors or {}
+
 
 Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from aioproducer.errors import FencedInstanceId, IllegalGeneration, UnknownMemberId
-from aioproducer.testing.faults import Target
-from aioproducer.testing.refusal import Refused
+from aioproducer.testing.faults import Refused, Target
 
 
 class CommittedOffset(NamedTuple):

@@ -25,14 +25,12 @@ from aioproducer.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from aioproducer.testing.coordinator import Coordinator
-from aioproducer.testing.faults import Target
+from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionTimers, is_commit
+from aioproducer.testing.faults import Refused, Strike, Target
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.log import PartitionLog
-from aioproducer.testing.refusal import Refused
+from aioproducer.testing.sasl_session import Session
 from aioproducer.testing.telemetry_receiver import TelemetryReceiver
-from aioproducer.testing.transaction import Transaction
-from aioproducer.testing.transaction_timers import TransactionTimers, is_commit
 
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -251,3 +249,14 @@ class ClusterState:
         for index in range(len(topic.partitions), total):
             log = PartitionLog(log_append_time=topic.config.log_append_time, compacted=topic.config.compacted)
             topic.partitions.append(Partition(log, leader=node_ids[index % len(node_ids)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Which node is asked, in which version, by whom, and which of the script's faults struck."""
+
+    state: ClusterState
+    node_id: int
+    version: int
+    strike: Strike
+    session: Session

@@ -9,33 +9,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from aioproducer._core.wire.primitives import BytesLike
 from aioproducer.testing.listener import READ_BYTES
 
 INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")
 """An alert. A client that expects Kafka's protocol reads a length of 352 MB."""
-
-
-class Reader(Protocol):
-    """What a node reads from."""
-
-    async def read(self, n: int, /) -> bytes:
-        """Return up to *n* bytes, b"" at the end."""
-
-
-class Writer(Protocol):
-    """What a node writes to."""
-
-    def write(self, data: BytesLike, /) -> None:
-        """Write, or keep for later."""
-
-    async def drain(self) -> None:
-        """Wait until it is worth writing more."""
-
-    def is_closing(self) -> bool:
-        """Whether there is nobody to write to any more."""
 
 
 class TlsStream:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from aioproducer.cli.demo.demo_run import Plan, run
+from aioproducer.cli.demo_command import Plan, run
 from aioproducer.config import ProducerConfig
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka

@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from aioproducer.cli.send.input_framing import NOTHING
-from aioproducer.cli.send.json_input import JsonInput
+from aioproducer.cli.send.framing import NOTHING, JsonInput
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, strategies as st
 
-from aioproducer.cli.perf.latencies import STEP, Latencies
+from aioproducer.cli.perf_command import STEP, Latencies
 
 
 @given(st.lists(st.floats(1e-9, 1e4), min_size=1, max_size=200), st.floats(0, 1, exclude_min=True))

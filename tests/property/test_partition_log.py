@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from hypothesis import given, strategies as st
 
+from aioproducer.testing.faults import Refused
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.producer_state import REMEMBERED_BATCHES
-from aioproducer.testing.refusal import Refused
 from tests.unit.testing.batches import batch
 
 MAX_SEQUENCE = 0x7FFFFFFF

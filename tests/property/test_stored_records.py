@@ -13,7 +13,7 @@ from unittest.mock import patch
 from hypothesis import given, settings, strategies as st
 
 from aioproducer import Producer
-from aioproducer.cli import tail_command
+from aioproducer.cli import stored_records
 from aioproducer.cli.output import printable
 from aioproducer.cli.send.decoding import Fields, objects
 from aioproducer.cli.send.plan import Format, Plan
@@ -65,8 +65,8 @@ async def _copy(records: Sequence[Any]) -> None:
             for value, key, headers, timestamp_ms in records:
                 await producer.send("a", value, key, headers=headers, timestamp_ms=timestamp_ms)
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
-        with patch.object(tail_command, "echo", lambda text: printed.append(printable(text))):
-            await tail_command.tail_and_show(config, "a", last=100, as_json=True)
+        with patch.object(stored_records, "echo", lambda text: printed.append(printable(text))):
+            await stored_records.tail_and_show(config, "a", last=100, as_json=True)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "a.jsonl"
             path.write_text("".join(f"{line}\n" for line in printed), encoding="utf-8", newline="")

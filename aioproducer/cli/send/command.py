@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aioproducer.cli.help import Command
+from aioproducer.cli.command_classes import Command
 from aioproducer.cli.parameters import (
     WrongOption,
     check_run,
@@ -25,8 +25,8 @@ from aioproducer.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer.cli.send.dead_letters import DeadLetters
     from aioproducer.cli.send.plan import Format
+    from aioproducer.cli.send.written_files import DeadLetters
 
 
 def constant_headers(
@@ -187,9 +187,9 @@ def send(  # noqa: PLR0917 - click passes names
     cannot be understood, and fails if not all were acknowledged. With --transactional-id nothing of it is visible then.
     With --on-error it goes on behind records that nobody could send.
     """
-    from aioproducer.cli.send.checkpoint import Checkpoint
     from aioproducer.cli.send.plan import Plan
     from aioproducer.cli.send.send_report import send_and_report
+    from aioproducer.cli.send.written_files import Checkpoint
 
     names = {name: fields[f"{name}_field"] for name in FIELD_OPTIONS}
     paths = files or ("-",)
@@ -235,7 +235,7 @@ def send(  # noqa: PLR0917 - click passes names
 
 
 def _dead_letters(on_error: str) -> DeadLetters | None:
-    from aioproducer.cli.send.dead_letters import DeadLetters
+    from aioproducer.cli.send.written_files import DeadLetters
 
     if on_error == "stop":
         return None

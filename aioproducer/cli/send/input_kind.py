@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import Final
 
-from aioproducer.cli.send.json_input import Shape, shape_of
+from aioproducer.cli.send.framing import Shape, shape_of
 from aioproducer.cli.send.unpacking import MAGIC as COMPRESSED
 
 HEAD_BYTES: Final = 64 * 1024

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer._core.escaping import escaped
-from aioproducer.cli.send.input_framing import Framing, Whole
+from aioproducer.cli.send.framing import Framing, Whole
 from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
-from aioproducer.cli.send.meter import Meter
-from aioproducer.cli.send.unpacking import unpacked
+from aioproducer.cli.send.unpacking import Meter, unpacked
 
 READ_BYTES: Final = 1024 * 1024
 """What is taken at once, if there is so much."""

@@ -1,4 +1,4 @@
-"""The display of `aioproducer send`: a bar on a terminal, then the outcome."""
+"""The display of `aioproducer send`: its progress on a terminal, then the outcome."""
 
 from __future__ import annotations
 
@@ -8,19 +8,91 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
 from aioproducer._core.escaping import escaped
-from aioproducer.cli.output import echo, escaping
-from aioproducer.cli.send.input_source import STDIN
+from aioproducer.cli.logs import without_warnings
+from aioproducer.cli.output import echo, escaping, on_terminal
+from aioproducer.cli.reports import audit_hint, counted, done, on_signals
+from aioproducer.cli.send.input_source import STDIN, size_of
 from aioproducer.cli.send.plan import Outcome, Plan
-from aioproducer.cli.send.progress import progress
 from aioproducer.cli.send.send_run import Sending
-from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
-from aioproducer.cli.tables import on_terminal
+
+BAR_CELLS: Final = 20
+BAR_FROM_CELLS: Final = 120
+"""Width of a terminal with room for a bar beside the figures."""
+
+
+class _Figure(NamedTuple):
+    """Part of the line; figures of higher *weight* are left out first on a narrow terminal."""
+
+    weight: int
+    text: str
+
+
+class _Figures(ProgressColumn):
+    """The figures that fit the terminal."""
+
+    def __init__(self, console: Console, acknowledged: str) -> None:
+        super().__init__()
+        self._console = console
+        self._acknowledged = acknowledged
+
+    def render(self, task: Task) -> Text:
+        """Return one line."""
+        figures = self._all(task)
+        width = self._console.width - (BAR_CELLS + 1 if self._console.width >= BAR_FROM_CELLS else 0)
+        line = ", ".join(text for _, text in figures)
+        while len(line) > width and len(figures) > 1:
+            figures.remove(max(figures))
+            line = ", ".join(text for _, text in figures)
+        return Text(line, no_wrap=True, overflow="ellipsis")
+
+    def _all(self, task: Task) -> list[_Figure]:
+        outcome: Outcome = task.fields["outcome"]
+        size = decimal(int(task.completed))
+        if task.total is not None:
+            size += f" of {decimal(int(task.total))} ({task.percentage:.0f} %)"
+        failed, elapsed_s = outcome.failures.total(), task.elapsed or 0.0
+        rate = outcome.acknowledged / elapsed_s if elapsed_s else 0.0
+        return [
+            _Figure(0, size),
+            _Figure(2, f"{outcome.acknowledged:,} {self._acknowledged}"),
+            *([_Figure(3, f"{failed:,} failed")] if failed else []),
+            _Figure(4, f"{rate:,.0f} records/s"),
+            _Figure(1, self._time(task, elapsed_s)),
+        ]
+
+    @staticmethod
+    def _time(task: Task, elapsed_s: float) -> str:
+        if task.total is None:
+            return str(timedelta(seconds=int(elapsed_s)))
+        left_s = task.time_remaining
+        return "-:--:-- left" if left_s is None else f"{timedelta(seconds=int(left_s))} left"
+
+
+@contextmanager
+def progress(console: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
+    """Show the progress of *plan* on a terminal while the block runs."""
+    figures = _Figures(console, done(plan.config))
+    columns = (BarColumn(BAR_CELLS), figures) if console.width >= BAR_FROM_CELLS else (figures,)
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("", total=size_of(plan.paths), outcome=Outcome(plan))
+
+        def show(outcome: Outcome) -> None:
+            position = outcome.meter.position(outcome.prefix.size)
+            if not outcome.acknowledged:  # a checkpoint skips faster than records are sent
+                bars.reset(bar, completed=int(position), outcome=outcome)
+            bars.update(bar, completed=position, outcome=outcome)
+
+        yield show
+
 
 RATE_FROM_S: Final = 1.0
 """A rate of less time would say how long the first acknowledgement took."""
@@ -57,7 +129,7 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
                     soft_wrap=True,
                 )
 
-    with told_once("aioproducer.batching"), on_signals(interrupt):
+    with without_warnings("aioproducer.batching"), on_signals(interrupt):
         with _bar(screen, plan) as on_progress:
             sending = Sending(plan, on_progress)
             try:

@@ -16,13 +16,11 @@ from typing import Final, NamedTuple
 from aioproducer._core.intake.convoy import Convoy
 from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
-from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended, culprit_of
-from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
-from aioproducer.cli.send.dead_letters import DeadLetter, is_dead
+from aioproducer.cli.reports import await_topic
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
-from aioproducer.cli.send.plan import Outcome, Plan
-from aioproducer.cli.shell import await_topic
+from aioproducer.cli.send.plan import AllOrNothing, Ended, Outcome, Plan, culprit_of
+from aioproducer.cli.send.written_files import CheckpointError, DeadLetter, Remembered, is_dead
 from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
 from aioproducer.producer import Producer
 

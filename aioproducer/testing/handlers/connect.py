@@ -16,7 +16,18 @@ from aioproducer._core.protocol.metadata import (
     SupportedFeatureKey,
 )
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
+from aioproducer._core.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from aioproducer._core.protocol.telemetry import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+)
 from aioproducer._core.protocol.transactions import (
     GROUP_KEY,
     TRANSACTION_KEY,
@@ -28,11 +39,11 @@ from aioproducer.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     RebootstrapRequired,
+    UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
-from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.state import Node
+from aioproducer.testing.faults import HangUp, Refused
+from aioproducer.testing.state import Call, Node
 
 OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {key: cls.VERSIONS for key, cls in sorted(REQUESTS.items())}
@@ -157,3 +168,54 @@ def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     return Coordinator(
         key=key, node_id=node.node_id, host=node.address.host, port=node.address.port, error_message=None
     )
+
+
+async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Let the client choose a mechanism."""
+    if call.version == 0:
+        raise HangUp("the login of version 0, in messages without headers, is not served")
+    code = 0
+    try:
+        with call.strike.around():
+            call.session.choose(request.mechanism)
+    except Refused as refused:
+        code = refused.code
+        call.session.refuse()
+    told = call.session.mechanisms if code in {0, UnsupportedSaslMechanism.code} else []
+    return SaslHandshakeResponse(error_code=code, mechanisms=told)
+
+
+async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """Hand one message to the mechanism."""
+    try:
+        with call.strike.around():
+            answer, lifetime_ms = call.session.authenticate(request.auth_bytes)
+    except Refused as refused:
+        call.session.refuse()
+        return SaslAuthenticateResponse(
+            error_code=refused.code, error_message=refused.message, auth_bytes=b""
+        )
+    return SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
+    )
+
+
+async def get_telemetry_subscriptions(
+    call: Call, request: GetTelemetrySubscriptionsRequest
+) -> GetTelemetrySubscriptionsResponse:
+    """Say what is to be pushed."""
+    try:
+        with call.strike.around():
+            return call.state.telemetry.describe(request.client_instance_id)
+    except Refused as refused:
+        return GetTelemetrySubscriptionsResponse(error_code=refused.code)
+
+
+async def push_telemetry(call: Call, request: PushTelemetryRequest) -> PushTelemetryResponse:
+    """Take what is pushed."""
+    try:
+        with call.strike.around():
+            call.state.telemetry.take(request)
+    except Refused as refused:
+        return PushTelemetryResponse(error_code=refused.code)
+    return PushTelemetryResponse()

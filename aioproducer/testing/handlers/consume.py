@@ -19,11 +19,9 @@ from aioproducer._core.protocol.consumer import (
     PartitionData,
 )
 from aioproducer.errors import BrokerError, InvalidRequest, broker_error
-from aioproducer.testing.faults import Target
-from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.log import PartitionLog
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.state import ClusterState
+from aioproducer.testing.state import Call, ClusterState
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Times that ListOffsets may be asked for beside real ones."""

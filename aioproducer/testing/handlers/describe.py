@@ -32,10 +32,8 @@ from aioproducer.errors import (
     RebootstrapRequired,
     UnknownTopicId,
 )
-from aioproducer.testing.faults import Target
-from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.state import ClusterState, Partition, Topic, TopicConfig
+from aioproducer.testing.faults import Refused, Target
+from aioproducer.testing.state import Call, ClusterState, Partition, Topic, TopicConfig
 
 WHOLE_ANSWER_ERROR_SINCE = 13
 """KIP-1102."""

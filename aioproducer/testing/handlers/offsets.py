@@ -32,13 +32,11 @@ from aioproducer.errors import (
     TransactionAbortable,
     UnstableOffsetCommit,
 )
-from aioproducer.testing.faults import Target
+from aioproducer.testing.coordinator import Identity
+from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.groups import CommittedOffset, Consumer
-from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.transact import check_coordinator
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.state import ClusterState
-from aioproducer.testing.transaction import Identity
+from aioproducer.testing.state import Call, ClusterState
 
 ADDS_GROUP_SINCE = 5
 """KIP-890: the group need not be added before."""

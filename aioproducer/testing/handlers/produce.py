@@ -33,14 +33,11 @@ from aioproducer.errors import (
     UnsupportedCompressionType,
     broker_error,
 )
-from aioproducer.testing.batch_checks import is_zstd
-from aioproducer.testing.faults import HangUp, Target
-from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.log import Appended, PartitionLog, transactional_stamp
+from aioproducer.testing.coordinator import Identity
+from aioproducer.testing.faults import HangUp, Refused, Target
+from aioproducer.testing.log import Appended, PartitionLog, is_zstd, transactional_stamp
 from aioproducer.testing.producer_state import Stamp
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.state import ClusterState
-from aioproducer.testing.transaction import Identity
+from aioproducer.testing.state import Call, ClusterState
 
 ZSTD_SINCE = 7
 """KIP-110: older clients could not read what such a request writes."""

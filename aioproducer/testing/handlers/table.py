@@ -26,8 +26,14 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitRequest,
 )
 from aioproducer.testing.faults import Target
-from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.handlers.connect import api_versions, find_coordinator
+from aioproducer.testing.handlers.connect import (
+    api_versions,
+    find_coordinator,
+    get_telemetry_subscriptions,
+    push_telemetry,
+    sasl_authenticate,
+    sasl_handshake,
+)
 from aioproducer.testing.handlers.consume import (
     fetch,
     fetch_targets,
@@ -42,28 +48,24 @@ from aioproducer.testing.handlers.describe import (
     metadata,
     metadata_targets,
 )
-from aioproducer.testing.handlers.list_open import (
-    describe_producers,
-    describe_producers_targets,
-    describe_transactions,
-    list_transactions,
-)
-from aioproducer.testing.handlers.log_in import sasl_authenticate, sasl_handshake
 from aioproducer.testing.handlers.offsets import (
     offset_fetch,
     txn_offset_commit,
     txn_offset_commit_targets,
 )
 from aioproducer.testing.handlers.produce import produce, produce_targets
-from aioproducer.testing.handlers.receive_telemetry import get_telemetry_subscriptions, push_telemetry
 from aioproducer.testing.handlers.transact import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     add_partitions_to_txn_targets,
+    describe_producers,
+    describe_producers_targets,
+    describe_transactions,
     end_txn,
     init_producer_id,
+    list_transactions,
 )
-from aioproducer.testing.state import ClusterState
+from aioproducer.testing.state import Call, ClusterState
 
 Handler = Callable[[Call, Any], Awaitable[Message | None]]
 Targets = Callable[[Any, ClusterState], Iterable[Target]]

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from aioproducer.cli import audit_command, broker_command, commands, config, topics
-from aioproducer.cli.demo import demo_report
-from aioproducer.cli.demo.demo_run import Plan
-from aioproducer.cli.perf import perf_report, perf_run as perf
+from aioproducer import Producer
+from aioproducer.cli import audit_command, commands, config, demo_command, perf_command, topics
+from aioproducer.cli.commands import serve
+from aioproducer.cli.demo_command import Plan
 from aioproducer.config import ProducerConfig
 
 
@@ -122,7 +123,7 @@ def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
         plans.append(plan)
         return good
 
-    monkeypatch.setattr(demo_report, "run_and_report", run_and_report)
+    monkeypatch.setattr(demo_command, "run_and_report", run_and_report)
     assert call("demo").exit_code == code
     assert (
         call(
@@ -151,7 +152,7 @@ def serve_nothing(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
         served.append({"port": port, "brokers": brokers, "topics": topics})
 
-    monkeypatch.setattr(broker_command, "serve", serve)
+    monkeypatch.setattr(commands, "serve", serve)
     return served
 
 
@@ -245,13 +246,13 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
 def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
-    plans: list[perf.Plan] = []
+    plans: list[perf_command.Plan] = []
 
-    async def run_and_report(plan: perf.Plan, *, as_json: bool) -> bool:
+    async def run_and_report(plan: perf_command.Plan, *, as_json: bool) -> bool:
         plans.append(plan)
         return good == (not as_json)
 
-    monkeypatch.setattr(perf_report, "run_and_report", run_and_report)
+    monkeypatch.setattr(perf_command, "run_and_report", run_and_report)
     needed = ("perf", "--bootstrap-servers", "a:1,b:1", "--topic", "orders")
     assert call(*needed).exit_code == code
     options = ("-o", "linger.ms=7", "--option", "acks = 1", "--run", "nightly-7", "--json")
@@ -303,14 +304,63 @@ def test_topic_is_an_argument_and_is_required_once(command: tuple[str, ...]) -> 
 
 
 def test_perf_takes_the_topic_and_the_compression(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[perf.Plan] = []
+    plans: list[perf_command.Plan] = []
 
-    async def run_and_report(plan: perf.Plan, *, as_json: bool) -> bool:
+    async def run_and_report(plan: perf_command.Plan, *, as_json: bool) -> bool:
         plans.append(plan)
         return not as_json
 
-    monkeypatch.setattr(perf_report, "run_and_report", run_and_report)
+    monkeypatch.setattr(perf_command, "run_and_report", run_and_report)
     assert call("perf", "orders", "-b", "a:1", "--compression", "lz4").exit_code == 0
     assert [(plan.topic, plan.config.compression_type) for plan in plans] == [("orders", "lz4")]
     twice = call("perf", "orders", "-b", "a:1", "--compression", "lz4", "-o", "compression.type=zstd")
     assert (twice.exit_code, "--compression already sets compression.type" in twice.output) == (2, True)
+
+
+async def first_output(capsys: pytest.CaptureFixture[str], serving: asyncio.Task[None]) -> str:
+    """Wait until the broker says where it is; the sockets are open then."""
+    output = ""
+    while "bootstrap servers" not in output and not serving.done():
+        await asyncio.sleep(0)
+        output += capsys.readouterr().out
+    return output
+
+
+async def test_it_says_where_it_is_and_serves_until_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    serving = asyncio.create_task(serve(port=0, brokers=2, topics={"orders": 3}))
+    servers = re.findall(r"127\.0\.0\.1:\d+", await first_output(capsys, serving))
+    assert len(servers) == 2
+    async with Producer(servers) as producer:
+        assert await producer.partitions_for("orders") == {0, 1, 2}
+        assert (await producer.send("orders", b"value", partition=2)).offset == 0
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+@pytest.mark.parametrize(("brokers", "ports"), [(1, "port {0}"), (2, "ports {0} to {1}")])
+async def test_a_port_that_is_taken_is_said_so(brokers: int, ports: str) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    async with taken:
+        with pytest.raises(
+            click.ClickException, match=f"cannot listen on {ports.format(port, port + 1)}: .* another --port"
+        ):
+            await serve(port=port, brokers=brokers, topics={})
+
+
+async def test_an_output_that_cannot_be_written_is_not_about_its_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def echo(_: str, *, err: bool = False) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(click, "echo", echo)
+    with pytest.raises(OSError, match="No space left on device"):
+        await serve(port=0, brokers=1, topics={})
+
+
+@pytest.mark.parametrize(("topic", "partitions"), [("no spaces", 1), ("orders", 0)])
+async def test_a_topic_that_cannot_be_is_said_so(topic: str, partitions: int) -> None:
+    with pytest.raises(click.ClickException, match=r"no topic name|cannot have 0 partitions"):
+        await serve(port=0, brokers=1, topics={topic: partitions})

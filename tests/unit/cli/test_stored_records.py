@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from aioproducer.cli.stored_records import stored_record
+from aioproducer import Producer, UnknownTopicOrPartition, _topic_client
+from aioproducer.cli.stored_records import stored_record, tail_and_show
+from aioproducer.config import ProducerConfig
+from aioproducer.testing import Cluster
 
 TAIL: dict[str, Any] = {
     "topic": "t",
@@ -98,3 +102,85 @@ def test_other_json_is_no_stored_record(other: object) -> None:
 def test_stored_record_with_an_illegal_part_is_refused(found: object, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         stored_record(found)
+
+
+TIME_MS = 1_700_000_000_123
+
+
+async def tail(cluster: Cluster, *, last: int = 10, as_json: bool = False) -> None:
+    config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
+    await tail_and_show(config, "orders", last=last, as_json=as_json)
+
+
+async def test_the_last_of_each_partition_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 3}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for partition in (0, 2):
+                values = [b"%d" % number for number in range(5)]
+                await producer.send_many(
+                    "orders", values, partition=partition, keys=[b"k"] * 5, timestamps_ms=[TIME_MS] * 5
+                )
+        await tail(cluster, last=2)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{partition} {offset} 2023-11-14 22:13:20.123 k: {offset}"
+        for partition in (0, 2)
+        for offset in (3, 4)
+    ]
+
+
+async def test_what_would_break_a_line_or_steer_a_terminal_is_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", "grün\n\x1b[2J".encode(), timestamp_ms=TIME_MS)
+            await producer.send(
+                "orders", None, b"\xff\0", headers=[("a", b"1"), ("b", None)], timestamp_ms=TIME_MS
+            )
+        await tail(cluster)
+    assert capsys.readouterr().out.splitlines() == [
+        "0 0 2023-11-14 22:13:20.123 (none): grün\\n\\u001b[2J",
+        "0 1 2023-11-14 22:13:20.123 b'\\xff\\x00': (none) | a=1 b=(none)",
+    ]
+
+
+async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send(
+                "orders", "grün".encode(), b"\xff", headers=[("a", None)], timestamp_ms=TIME_MS
+            )
+        await tail(cluster, as_json=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestamp_ms": TIME_MS,
+        "key": {"base64": "/w=="},
+        "value": "grün",
+        "headers": [["a", None]],
+    }
+
+
+async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_topic_client, "UNKNOWN_TOPIC_S", 0.1)
+    async with Cluster(auto_create_topics=False) as cluster:
+        with pytest.raises(UnknownTopicOrPartition):
+            await tail(cluster)
+
+
+async def test_the_markers_of_transactions_are_no_records(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers, transactional_id="t") as producer:
+            async with producer.transaction():
+                await producer.send("orders", b"seen", timestamp_ms=TIME_MS)
+            await producer.begin_transaction()
+            await producer.send("orders", b"aborted", timestamp_ms=TIME_MS)
+            await producer.abort_transaction()
+        assert cluster.records("orders", 0, isolation_level="read_committed")[0].value == b"seen"
+        await tail(cluster)
+    assert capsys.readouterr().out.splitlines() == [
+        "0 0 2023-11-14 22:13:20.123 (none): seen",
+        "0 2 2023-11-14 22:13:20.123 (none): aborted",
+    ]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from aioproducer._core.transactions.prepared_transaction import PreparedTransact
 from aioproducer.cli import transaction_report
 from aioproducer.cli.commands import program
 from aioproducer.errors import TransactionTimeout
+from aioproducer.spark import recover as recovering
 
 FIRST = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)
 SECOND = FIRST._replace(transactional_id="orders-2")
@@ -120,3 +123,34 @@ def test_fence(called: Called) -> None:
         ("fence_and_report", (("a", "b"),), {"as_json": False}),
         ("fence_and_report", (("a",),), {"as_json": True}),
     ]
+
+
+SPARK_OPTIONS = ("-b", "a:1", "-o", "linger.ms=0")
+
+
+def recover(*arguments: str) -> Result:
+    return CliRunner().invoke(
+        program, ("spark-recover", "orders", *SPARK_OPTIONS, *arguments), prog_name="aioproducer"
+    )
+
+
+def test_it_fails_until_a_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stand_in(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
+        assert options == {"bootstrap.servers": "a:1", "linger.ms": "0"}
+        assert prefix == "orders"
+        return "what is told", confirm
+
+    monkeypatch.setattr(recovering, "recover", stand_in)
+    for arguments, code in (((), 1), (("--confirm",), 0)):
+        result = recover(*arguments)
+        assert result.exit_code == code
+        assert result.output == "what is told\n"
+
+
+def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("aioproducer.spark", "aioproducer.spark.recover"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    result = recover()
+    assert result.exit_code == 1
+    assert 'pip install "pyarrow>=18"' in result.output

@@ -15,7 +15,7 @@ from aioproducer._core.records.record_batch import (
     encode_batch,
 )
 from aioproducer._core.wire.crc32c import crc32c
-from aioproducer.testing.batch_checks import BatchHeader
+from aioproducer.testing.log import BatchHeader
 
 
 def batch(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +18,50 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionalIdNotFound,
 )
-from aioproducer.testing.coordinator import MAX_TIMEOUT_MS, Coordinator
-from aioproducer.testing.faults import Target
-from aioproducer.testing.refusal import Refused
-from aioproducer.testing.transaction import LAST_EPOCH, Identity, Transaction, TransactionState as State
+from aioproducer.testing import in_virtual_time
+from aioproducer.testing.coordinator import (
+    LAST_EPOCH,
+    MAX_TIMEOUT_MS,
+    PATIENCE_S,
+    Coordinator,
+    Identity,
+    Transaction,
+    TransactionState as State,
+    TransactionTimers,
+)
+from aioproducer.testing.faults import Refused, Target
+
+
+def test_the_states_have_kafkas_names() -> None:
+    assert [state.value for state in State] == [
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+    ]
+    assert [state for state in State if state.is_prepared] == [State.PREPARE_COMMIT, State.PREPARE_ABORT]
+    assert [state for state in State if state.is_complete] == [State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
+
+
+@pytest.mark.parametrize(
+    ("known", "identity", "behind"),
+    [
+        (Transaction("t", 5, epoch=3, last_epoch=2), Identity(5, 2), True),
+        (Transaction("t", 5, epoch=3, last_epoch=2), Identity(5, 3), False),
+        (Transaction("t", 5, epoch=3, last_epoch=2), Identity(6, 2), False),
+        (Transaction("t", 5, epoch=3, last_epoch=-1), Identity(5, 2), False),
+        (Transaction("t", 6, epoch=0, previous_producer_id=5), Identity(5, LAST_EPOCH), True),
+        (Transaction("t", 6, epoch=0, previous_producer_id=5), Identity(5, 0), False),
+        (Transaction("t", 6, epoch=1, previous_producer_id=5), Identity(5, LAST_EPOCH), False),
+    ],
+)
+def test_one_epoch_behind_is_who_was_bumped(known: Transaction, identity: Identity, behind: bool) -> None:
+    assert known.is_behind(identity) == behind
+
+
+def test_while_it_ends_it_is_already_the_next_ones() -> None:
+    known = Transaction("t", 5, epoch=LAST_EPOCH + 1)
+    assert known.identity == (5, LAST_EPOCH + 1)
+    known.next_producer_id = 6
+    assert known.identity == (6, 0)
+
 
 ID = "t"
 FIRST = 100
@@ -329,3 +370,115 @@ def test_only_what_is_known_can_be_described() -> None:
     told.init(ID, 1, None)
     assert told.described(ID) is told.known
     check(lambda: told.described("u"), TransactionalIdNotFound)
+
+
+class Rig:
+    """Timers over markers that can be written, or not."""
+
+    def __init__(self, *, marker_delay_s: float = 0.0) -> None:
+        self.can_write = True
+        self.written: list[tuple[float, State]] = []
+        self.timers = TransactionTimers(itertools.count(100).__next__, self._write)
+        self.timers.marker_delay_s = marker_delay_s
+
+    def _write(self, known: Transaction) -> bool:
+        if self.can_write:
+            self.written.append((asyncio.get_running_loop().time(), known.state))
+        return self.can_write
+
+    @property
+    def state(self) -> State:
+        return self.timers.coordinator.transactions[ID].state
+
+    def begin(self, timeout_ms: int = 1_000) -> Identity:
+        identity = self.timers.coordinator.init(ID, timeout_ms, None)
+        self.timers.coordinator.add(ID, identity, partitions=[Target("orders", 0)])
+        return identity
+
+    def commit(self, identity: Identity) -> Identity:
+        return self.timers.coordinator.end(ID, identity, committed=True, bumps_epoch=True)
+
+
+@in_virtual_time
+async def test_markers_are_written_at_once() -> None:
+    rig = Rig()
+    rig.commit(rig.begin())
+    assert (rig.written, rig.state) == ([(0.0, State.PREPARE_COMMIT)], State.COMPLETE_COMMIT)
+
+
+@in_virtual_time
+async def test_or_after_a_while() -> None:
+    rig = Rig(marker_delay_s=3)
+    rig.commit(rig.begin())
+    assert (rig.written, rig.state) == ([], State.PREPARE_COMMIT)
+    await asyncio.sleep(3.1)
+    assert (rig.written, rig.state) == ([(3.0, State.PREPARE_COMMIT)], State.COMPLETE_COMMIT)
+
+
+@in_virtual_time
+async def test_what_is_open_for_too_long_is_aborted() -> None:
+    rig = Rig()
+    rig.begin(timeout_ms=2_500)
+    await asyncio.sleep(2.4)
+    assert rig.state is State.ONGOING
+    await asyncio.sleep(0.2)
+    assert (rig.written, rig.state) == ([(2.5, State.PREPARE_ABORT)], State.COMPLETE_ABORT)
+
+
+@in_virtual_time
+async def test_what_has_ended_does_not_time_out_and_the_next_has_its_own_time() -> None:
+    rig = Rig()
+    following = rig.commit(rig.begin())
+    await asyncio.sleep(0.9)
+    rig.timers.coordinator.add(ID, following)
+    await asyncio.sleep(0.9)
+    assert rig.written == [(0.0, State.PREPARE_COMMIT)]
+    await asyncio.sleep(0.2)
+    assert rig.written[1:] == [(1.9, State.PREPARE_ABORT)]
+
+
+@in_virtual_time
+async def test_markers_that_cannot_be_written_are_written_later() -> None:
+    rig = Rig()
+    rig.can_write = False
+    rig.commit(rig.begin())
+    rig.timers.retry()
+    assert rig.state is State.PREPARE_COMMIT
+    rig.can_write = True
+    rig.timers.retry()
+    rig.timers.retry()
+    assert (len(rig.written), rig.state) == (1, State.COMPLETE_COMMIT)
+
+
+@in_virtual_time
+async def test_who_waits_for_the_end_waits_no_longer_than_that() -> None:
+    rig = Rig(marker_delay_s=PATIENCE_S / 2)
+    await rig.timers.settled("nobody")
+    identity = rig.begin()
+    await rig.timers.settled(ID)
+    assert asyncio.get_running_loop().time() == 0
+    rig.commit(identity)
+    await rig.timers.settled(ID)
+    assert rig.state is State.COMPLETE_COMMIT
+    assert asyncio.get_running_loop().time() == PATIENCE_S / 2
+
+
+@in_virtual_time
+async def test_nor_for_ever() -> None:
+    rig = Rig(marker_delay_s=60)
+    following = rig.commit(rig.begin())
+    await rig.timers.settled(ID)
+    assert asyncio.get_running_loop().time() == PATIENCE_S
+    with pytest.raises(Refused) as refused:
+        rig.timers.coordinator.add(ID, following)
+    assert refused.value.code == ConcurrentTransactions.code
+    rig.timers.stop()
+
+
+@in_virtual_time
+async def test_at_the_end_nothing_happens_any_more() -> None:
+    rig = Rig(marker_delay_s=1)
+    rig.commit(rig.begin())
+    rig.timers.stop()
+    await asyncio.sleep(2)
+    assert rig.written == []

@@ -301,3 +301,14 @@ def test_a_refusal_answers_whatever_is_asked() -> None:
         with pytest.raises(Refused) as refused, refusal.around(*target):
             pytest.fail("done all the same")
         assert refused.value.code == IllegalSaslState.code
+
+
+def test_what_is_refused_without_a_word_is_told_by_the_name_of_the_error() -> None:
+    refused = Refused(NotLeaderOrFollower)
+    assert (refused.code, refused.message, refused.record_errors) == (6, "NotLeaderOrFollower", {})
+
+
+def test_who_refuses_may_say_why_and_which_records_are_to_blame() -> None:
+    refused = Refused(InvalidRecord, "no key", record_errors={3: "it has none"})
+    assert (refused.code, refused.message, str(refused)) == (87, "no key", "no key")
+    assert refused.record_errors == {3: "it has none"}

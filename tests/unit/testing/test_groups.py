@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import BrokerError, FencedInstanceId, IllegalGeneration, UnknownMemberId
-from aioproducer.testing.faults import Target
+from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.groups import CommittedOffset, Consumer, Groups
-from aioproducer.testing.refusal import Refused
 
 TARGET = Target("orders", 1)
 

@@ -14,8 +14,8 @@ from aioproducer.errors import (
     OutOfOrderSequenceNumber,
     UnsupportedCompressionType,
 )
-from aioproducer.testing.log import FUTURE_LIMIT_MS, Appended, PartitionLog
-from aioproducer.testing.refusal import Refused
+from aioproducer.testing.faults import Refused
+from aioproducer.testing.log import FUTURE_LIMIT_MS, Appended, PartitionLog, is_zstd
 from tests.unit.testing.batches import batch, with_header
 
 NOW_MS = 1_700_000_000_000
@@ -293,3 +293,9 @@ def test_watchers_are_called_when_the_end_is_lost() -> None:
     log.watchers.add(lambda: seen.append(log.end_offset))
     log.lose_end(1)
     assert seen == [3]
+
+
+def test_zstd_is_recognised_by_the_header_alone() -> None:
+    assert is_zstd(batch(codec=Codec.ZSTD))
+    assert not is_zstd(batch(codec=Codec.LZ4))
+    assert not is_zstd(b"\xff" * 22)

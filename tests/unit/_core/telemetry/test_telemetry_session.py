@@ -19,7 +19,7 @@ from aioproducer._core.records.compression import Codec, Compress, compressor
 from aioproducer._core.telemetry import telemetry_session
 from aioproducer._core.telemetry.telemetry_session import Surroundings, TelemetrySession
 from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
-from aioproducer.testing.otlp_decoding import decode_metrics
+from aioproducer.testing.telemetry_receiver import decode_metrics
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.fakes import FakePool
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aioproducer.cli.send.checkpoint import Checkpoint
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.send_run import Sending
+from aioproducer.cli.send.written_files import Checkpoint
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
 

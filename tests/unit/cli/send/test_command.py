@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
 from aioproducer.cli.send import send_report
-from aioproducer.cli.send.checkpoint import Checkpoint
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format, Plan
+from aioproducer.cli.send.written_files import Checkpoint
 
 NEEDED = ("send", "orders", "--bootstrap-servers", "a:1,b:1")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.send import input_source
-from aioproducer.cli.send.input_framing import LengthPrefixed, Lines, Whole
+from aioproducer.cli.send.framing import LengthPrefixed, Lines, Whole
 from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.send.input_source import Block, InputError, blocks, size_of
 

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.input_framing import LengthPrefixed, Lines
-from aioproducer.cli.send.json_input import JsonInput
-from aioproducer.cli.send.plan import Format, Outcome, Plan
+from aioproducer.cli.send.framing import JsonInput, LengthPrefixed, Lines
+from aioproducer.cli.send.plan import AllOrNothing, Ended, Format, Outcome, Plan
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import DeliveryTimeout, RecordTooLarge
+from aioproducer.errors import (
+    CommitFailed,
+    DeliveryTimeout,
+    ProducerError,
+    ProducerFenced,
+    RecordTooLarge,
+    TransactionOutcomeUnknown,
+    TransactionTimeout,
+)
+from aioproducer.producer import Producer
 
 PLAN = Plan(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders")
 
@@ -58,3 +70,110 @@ def test_constants_are_added_by_every_format() -> None:
         assert (columns.keys, columns.headers) == ([b"k"], [[("a", b"1")]])
     columns = Format(key_separator=b":", headers=(("a", b"1"),)).decode({0})([b"k:v"])
     assert (columns.keys, columns.values, columns.headers) == ([b"k"], [b"v"], [[("a", b"1")]])
+
+
+class FakeProducer:
+    """Answers commit and abort with what the test says, in turn; after that, never."""
+
+    def __init__(self, transactional_id: str | None = "orders-1") -> None:
+        self.config = SimpleNamespace(transactional_id=transactional_id)
+        self.calls: list[str] = []
+        self.commits: list[ProducerError | None] = []
+        self.aborts: list[ProducerError | None] = []
+
+    async def begin_transaction(self) -> None:
+        self.calls.append("begin")
+
+    async def commit_transaction(self) -> None:
+        await self._answer("commit", self.commits)
+
+    async def abort_transaction(self) -> None:
+        await self._answer("abort", self.aborts)
+
+    async def _answer(self, what: str, answers: list[ProducerError | None]) -> None:
+        self.calls.append(what)
+        if not answers:
+            await asyncio.get_running_loop().create_future()
+        error = answers.pop(0)
+        if error is not None:
+            raise error
+
+
+def transaction_of(producer: FakeProducer) -> AllOrNothing:
+    return AllOrNothing(cast("Producer", producer))
+
+
+def fatal() -> ProducerError:
+    error = ProducerFenced("another has the id")
+    error.fatal = True
+    return error
+
+
+async def test_without_a_transactional_id_nothing_is_done() -> None:
+    producer = FakeProducer(None)
+    transaction = transaction_of(producer)
+    await transaction.begin()
+    await transaction.end(commit=True)
+    transaction.give_up()
+    assert (producer.calls, transaction.ended) == ([], None)
+
+
+@pytest.mark.parametrize(("commit", "ended"), [(True, Ended.COMMITTED), (False, Ended.ABORTED)])
+async def test_it_is_ended_once(commit: bool, ended: Ended) -> None:
+    producer = FakeProducer()
+    producer.commits, producer.aborts = [None], [None]
+    transaction = transaction_of(producer)
+    await transaction.begin()
+    await transaction.end(commit=commit)
+    await transaction.end(commit=not commit)
+    assert (transaction.ended, transaction.failure) == (ended, None)
+    assert producer.calls == ["begin", "commit" if commit else "abort"]
+
+
+async def test_while_the_outcome_of_a_commit_is_unknown_it_is_waited_for() -> None:
+    producer = FakeProducer()
+    producer.commits = [TransactionOutcomeUnknown(), TransactionOutcomeUnknown(), None]
+    transaction = transaction_of(producer)
+    await transaction.end(commit=True)
+    assert (transaction.ended, transaction.failure) == (Ended.COMMITTED, None)
+
+
+async def test_a_commit_that_fails_is_aborted() -> None:
+    producer, failure = FakeProducer(), CommitFailed("a record failed")
+    producer.commits, producer.aborts = [failure], [None]
+    transaction = transaction_of(producer)
+    await transaction.end(commit=True)
+    assert (transaction.ended, transaction.failure) == (Ended.ABORTED, failure)
+
+
+async def test_after_a_fatal_error_of_a_commit_nobody_can_tell() -> None:
+    producer, failure = FakeProducer(), fatal()
+    producer.commits = [failure]
+    transaction = transaction_of(producer)
+    await transaction.end(commit=True)
+    assert (transaction.ended, transaction.failure) == (Ended.UNKNOWN, failure)
+
+
+@pytest.mark.parametrize("error", [TransactionTimeout(), TransactionOutcomeUnknown(), fatal()])
+async def test_an_abort_that_fails_leaves_it_open(error: ProducerError) -> None:
+    producer = FakeProducer()
+    producer.aborts = [error]
+    transaction = transaction_of(producer)
+    await transaction.end(commit=False)
+    assert (transaction.ended, transaction.failure) == (Ended.LEFT_OPEN, error)
+
+
+async def test_the_failure_that_is_told_is_the_first() -> None:
+    producer, failure = FakeProducer(), CommitFailed("a record failed")
+    producer.commits, producer.aborts = [failure], [TransactionTimeout()]
+    transaction = transaction_of(producer)
+    await transaction.end(commit=True)
+    assert (transaction.ended, transaction.failure) == (Ended.LEFT_OPEN, failure)
+
+
+@pytest.mark.parametrize(("commit", "ended"), [(True, Ended.UNKNOWN), (False, Ended.LEFT_OPEN)])
+async def test_who_waits_no_more_is_told_what_that_leaves(commit: bool, ended: Ended) -> None:
+    transaction = transaction_of(FakeProducer())
+    asyncio.get_running_loop().call_later(0.01, transaction.give_up)
+    await transaction.end(commit=commit)
+    assert transaction.ended is ended

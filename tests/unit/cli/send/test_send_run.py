@@ -10,9 +10,8 @@ import pytest
 from aioproducer import Producer
 from aioproducer.audit import Audit, sequence_of
 from aioproducer.cli.send import send_run as run_module
-from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.plan import Format
+from aioproducer.cli.send.plan import Ended, Format
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.errors import ConnectionFailed, InvalidRecord
 from aioproducer.testing import Cluster, in_virtual_time

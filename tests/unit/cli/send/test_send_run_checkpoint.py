@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.send import input_source
-from aioproducer.cli.send.checkpoint import CheckpointError
 from aioproducer.cli.send.send_run import Sending
+from aioproducer.cli.send.written_files import CheckpointError
 from aioproducer.testing import in_virtual_time
 from tests.unit.cli.send.send_run_rig import LINES, orders, plan_of, remembered, send, values
 

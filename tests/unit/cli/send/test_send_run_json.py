@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli.send.dead_letters import DeadLetters
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format
+from aioproducer.cli.send.written_files import DeadLetters
 from aioproducer.testing import in_virtual_time
 from tests.unit.cli.send.send_run_rig import orders, plan_of, remembered, send, values
 

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from aioproducer._core.protocol.schema import Request
+from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.protocol.transactions import TRANSACTION_KEY, FindCoordinatorRequest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
+    IllegalSaslState,
     InvalidRequest,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailed,
+    UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
 from aioproducer.testing import Cluster
@@ -118,3 +127,70 @@ def test_what_is_offered_is_served_in_versions_that_can_be_read() -> None:
 
 def test_transactions_without_a_timeout_are_not_offered() -> None:
     assert OFFERED[22] == (0, 5)
+
+
+PLAIN = SaslHandshakeRequest(mechanism="PLAIN")
+ALICE = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
+
+
+def secured() -> Cluster:
+    return Cluster(
+        topics={"orders": 1},
+        transport="memory",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanisms=["PLAIN"],
+        users={"alice": "secret"},
+    )
+
+
+async def test_the_mechanisms_are_told_with_a_choice_and_instead_of_one() -> None:
+    async with secured() as cluster:
+        for mechanism, code in (("PLAIN", 0), ("SCRAM-SHA-256", UnsupportedSaslMechanism.code)):
+            async with await Client.to(cluster) as client:
+                answer = await client.ask(SaslHandshakeRequest(mechanism=mechanism))
+                assert (answer.error_code, answer.mechanisms) == (code, ["PLAIN"])
+
+
+@pytest.mark.parametrize("error", [IllegalSaslState, TopicAuthorizationFailed])
+async def test_the_script_may_refuse_a_choice(error: type[IllegalSaslState]) -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        cluster.on("sasl_handshake").answer(error)
+        answer = await client.ask(PLAIN)
+        assert (answer.error_code, answer.mechanisms) == (error.code, [])
+        assert await client.is_closed()
+
+
+async def test_the_script_may_refuse_a_login_and_has_the_last_word() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        cluster.on("sasl_authenticate").answer(SaslAuthenticationFailed)
+        await client.ask(PLAIN)
+        answer = await client.ask(ALICE)
+        assert answer.error_code == SaslAuthenticationFailed.code
+        assert answer.error_message == "a fault of the test's script"
+        assert answer.auth_bytes == b""
+        assert await client.is_closed()
+
+
+async def test_a_login_may_be_lost_after_it_was_taken() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        cluster.on("sasl_authenticate").close(before_append=False)
+        await client.ask(PLAIN)
+        client.send(ALICE)
+        assert await client.is_closed()
+
+
+PUSH = PushTelemetryRequest(
+    client_instance_id=bytes(16), subscription_id=1, terminating=False, compression_type=0, metrics=b""
+)
+
+
+@pytest.mark.parametrize("kind", ["get_telemetry_subscriptions", "push_telemetry"])
+async def test_the_script_and_the_receiver_may_refuse(cluster: Cluster, client: Client, kind: str) -> None:
+    cluster.subscribe_metrics("*")
+    request: Request[Any] = GetTelemetrySubscriptionsRequest() if kind.startswith("get") else PUSH
+    rule = cluster.on(kind).answer(89)
+    assert (await client.ask(request)).error_code == 89
+    assert rule.hits == 1
+    assert cluster.request_count(kind) == 1
+    of_its_own = 0 if kind.startswith("get") else 42
+    assert (await client.ask(request)).error_code == of_its_own

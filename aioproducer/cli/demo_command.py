@@ -1,0 +1,378 @@
+"""`aioproducer demo`: send a click stream, measure it, read it back, and check every record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from importlib.resources import files
+from itertools import cycle, islice
+from time import perf_counter
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer._core.records.decode import DecodedRecord
+from aioproducer._topic_client import Client
+from aioproducer.cli.output import ACCELERATION, escaping, on_terminal, plain_table, show_table
+from aioproducer.config import ProducerConfig
+from aioproducer.producer import Producer
+from aioproducer.testing import Cluster
+from aioproducer.types import RecordMetadata
+
+_NUMBER = re.compile(rb'\{"number":(\d{1,9}),')
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Records as columns: JSON values, and the customers that they are about as keys."""
+
+    keys: list[bytes]
+    values: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, start: int, stop: int) -> Events:
+        """Return the events from number *start* to before *stop*."""
+        return Events(self.keys[start:stop], self.values[start:stop])
+
+    @classmethod
+    def load(cls, count: int) -> Self:
+        """Return *count* events, numbered from 0 in their values: so they differ, though the day repeats."""
+        day = files("aioproducer.cli").joinpath("data", "clicks.jsonl").read_bytes().splitlines()
+        customers = [json.loads(line)["customer"].encode() for line in day]
+        return cls(
+            keys=list(islice(cycle(customers), count)),
+            values=[
+                b'{"number":%d,%b' % (number, line[1:])
+                for number, line in enumerate(islice(cycle(day), count))
+            ],
+        )
+
+
+def number_of(value: bytes | None) -> int:
+    """Return the number of an event, or -1 if it is none of ours."""
+    match = _NUMBER.match(value or b"")
+    return int(match[1]) if match else -1
+
+
+class Check:
+    """Compares each record that is read with the event that was sent, and with what its acknowledgement said.
+
+    Records are shown to it partition by partition, in order of offset; events were sent in order of their numbers.
+    """
+
+    def __init__(self, events: Events, acknowledged: Sequence[RecordMetadata]) -> None:
+        self.seen: int = 0
+        self._events = events
+        self._acknowledged = acknowledged
+        self._times_seen = bytearray(len(events))  # 255 times is as wrong as any more
+        self._last: dict[bytes, tuple[int, int]] = {}  # by key: partition and number
+        self._flaws: Counter[str] = Counter()
+
+    def see(self, partition: int, records: Sequence[DecodedRecord]) -> None:
+        """Look at the next records of *partition*."""
+        self.seen += len(records)
+        for record in records:
+            number = number_of(record.value)
+            if not 0 <= number < len(self._events):
+                self._flaws["never sent"] += 1
+                continue
+            self._times_seen[number] = min(self._times_seen[number] + 1, 255)
+            if self._times_seen[number] > 1:
+                self._flaws["doubled"] += 1
+                continue
+            key = self._events.keys[number]
+            if record.value != self._events.values[number] or record.key != key:
+                self._flaws["altered"] += 1
+            where = self._acknowledged[number]
+            if partition != where.partition or where.offset not in {-1, record.offset}:
+                self._flaws["not where acknowledged"] += 1
+            last_partition, last_number = self._last.get(key, (partition, -1))
+            if partition != last_partition or number < last_number:
+                self._flaws["out of order"] += 1
+            self._last[key] = partition, number
+
+    def flaws(self) -> dict[str, int]:
+        """Return what is wrong and with how many records, now that all were seen; empty is good."""
+        lost = self._times_seen.count(0)
+        return {**({"lost": lost} if lost else {}), **self._flaws}
+
+
+TASKS: Final = 256
+"""How many tasks wait for an acknowledgement at a time, as in a service with as many requests at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One part of the run, from the first call to the last acknowledgement."""
+
+    seconds: float
+    batches: int
+    bytes_before_compression: int
+    bytes_sent: int
+    acknowledged: list[RecordMetadata] = field(repr=False)
+    """In the order of the events."""
+    latencies_s: Sequence[float] = field(default=(), repr=False)
+    """How long each call took, from the shortest to the longest."""
+
+    @property
+    def records(self) -> int:
+        """How many were sent, all of them acknowledged."""
+        return len(self.acknowledged)
+
+    @property
+    def compression_ratio(self) -> float:
+        """How many times smaller the batches were than what was in them."""
+        return self.bytes_before_compression / self.bytes_sent
+
+    def latency_s(self, share: float) -> float:
+        """Return what *share* (above 0, up to 1) of the calls did not exceed."""
+        return self.latencies_s[math.ceil(share * len(self.latencies_s)) - 1]
+
+
+async def send_one_by_one(producer: Producer, topic: str, events: Events, *, tasks: int = TASKS) -> Measured:
+    """Let *tasks* tasks take turns: each sends the next event, and waits until it is acknowledged.
+
+    Raises: ProducerError, the first one; the other tasks are cancelled then.
+    """
+    turns = enumerate(zip(events.keys, events.values, strict=True))
+    acknowledged: dict[int, RecordMetadata] = {}
+    latencies_s: list[float] = []
+
+    async def take_turns() -> None:
+        for index, (key, value) in turns:
+            began = perf_counter()
+            acknowledged[index] = await producer.send(topic, value, key)
+            latencies_s.append(perf_counter() - began)
+
+    watch = _Watch(producer)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(take_turns())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    watch.stop()
+    return watch.measured([acknowledged[index] for index in range(len(events))], sorted(latencies_s))
+
+
+async def send_in_bulk(producer: Producer, topic: str, events: Events) -> Measured:
+    """Send *events* with one call. Raises: SendManyError."""
+    watch = _Watch(producer)
+    result = await producer.send_many(topic, events.values, keys=events.keys)
+    watch.stop()
+    return watch.measured([each for each in result if isinstance(each, RecordMetadata)])
+
+
+class _Watch:
+    """Takes the time, and what the producer counts meanwhile."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._before = producer.metrics()["producer"]
+        self._began = perf_counter()
+        self._seconds = 0.0
+
+    def stop(self) -> None:
+        self._seconds = perf_counter() - self._began
+
+    def measured(self, acknowledged: list[RecordMetadata], latencies_s: Sequence[float] = ()) -> Measured:
+        after = self._producer.metrics()["producer"]
+
+        def counted(name: str) -> int:
+            return int(after[name] - self._before[name])
+
+        return Measured(
+            seconds=self._seconds,
+            batches=counted("batches_delivered"),
+            bytes_before_compression=counted("bytes_before_compression"),
+            bytes_sent=counted("bytes_delivered"),
+            acknowledged=acknowledged,
+            latencies_s=latencies_s,
+        )
+
+
+BROKERS: Final = 3
+"""How many there are if they are ours."""
+
+Follow = Callable[[str, int, Callable[[], int]], AbstractAsyncContextManager[None]]
+"""Shows how far something has come while the `async with` block runs: what it is, the total, and how many are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do."""
+
+    config: ProducerConfig | None
+    """Of a cluster; None: one in this process."""
+    _: KW_ONLY
+    records: int
+    partitions: int
+    compression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was done, and found."""
+
+    plan: Plan
+    config: ProducerConfig
+    topic: str
+    warm_up: Measured
+    """The first records: they wait for connections and the producer id."""
+    one_by_one: Measured
+    in_bulk: Measured
+    records_read: int
+    seconds_reading: float
+    flaws: dict[str, int]
+
+
+async def run(plan: Plan, follow: Follow) -> Outcome:
+    """Do what *plan* says.
+
+    Raises: ProducerError if the cluster cannot be used, or a record was not acknowledged.
+    """
+    events = Events.load(plan.records)
+    warm_up = plan.records // 100
+    one_by_one_until = warm_up + plan.records // 4
+    topic = f"aioproducer-demo-{secrets.token_hex(4)}"
+    async with AsyncExitStack() as stack:
+        config = plan.config
+        if config is None:
+            cluster = await stack.enter_async_context(Cluster(BROKERS))
+            config = ProducerConfig.from_mapping(
+                {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": plan.compression}
+            )
+        producer = await stack.enter_async_context(Producer.from_config(config))
+        client = await stack.enter_async_context(Client(config))
+        await client.create_topic(topic, plan.partitions)
+
+        def delivered() -> int:
+            return int(producer.metrics()["producer"]["records_delivered"])
+
+        async with follow("sending", plan.records, delivered):
+            first = await send_in_bulk(producer, topic, events.part(0, warm_up))
+            one_by_one = await send_one_by_one(producer, topic, events.part(warm_up, one_by_one_until))
+            in_bulk = await send_in_bulk(producer, topic, events.part(one_by_one_until, plan.records))
+        check = Check(events, first.acknowledged + one_by_one.acknowledged + in_bulk.acknowledged)
+        began = perf_counter()
+        async with follow("reading back", plan.records, lambda: check.seen):
+            async for partition, records in client.read(topic):
+                check.see(partition, records)
+        return Outcome(
+            plan=plan,
+            config=config,
+            topic=topic,
+            warm_up=first,
+            one_by_one=one_by_one,
+            in_bulk=in_bulk,
+            records_read=check.seen,
+            seconds_reading=perf_counter() - began,
+            flaws=check.flaws(),
+        )
+
+
+REFRESH_S: Final = 0.1
+NOTHING: Final = "-"
+
+
+async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
+    """Run the demo, show it, and return whether every record came back as it should."""
+    console = console or escaping(Console(highlight=False))
+
+    @asynccontextmanager
+    async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
+        columns = TextColumn(f"{what:<13}"), BarColumn(), MofNCompleteColumn()
+        shown = on_terminal(console)
+        with Progress(
+            *columns, console=console, transient=True, auto_refresh=False, disable=not shown
+        ) as bar:
+            task = bar.add_task(what, total=total)
+
+            async def keep_moving() -> None:
+                while True:
+                    bar.update(task, completed=done(), refresh=True)
+                    await asyncio.sleep(REFRESH_S)
+
+            moving = asyncio.create_task(keep_moving())
+            try:
+                yield
+            finally:
+                moving.cancel()
+                await asyncio.wait([moving])
+
+    outcome = await run(plan, follow)
+    console.print(_headline(outcome))
+    show_table(console, _table(outcome))
+    console.print(_notes(outcome), _verdict(outcome), sep="\n")
+    return not outcome.flaws
+
+
+def _headline(outcome: Outcome) -> Text:
+    plan, config = outcome.plan, outcome.config
+    where = (
+        f"{BROKERS} brokers in this process" if plan.config is None else ",".join(config.bootstrap_servers)
+    )
+    return Text.assemble(
+        (f"{plan.records:,} events of a shop's click stream to {where}\n", "bold"),
+        f"topic {outcome.topic}, {plan.partitions} partition{'s' * (plan.partitions > 1)}, keyed by customer, ",
+        f"acks={config.acks}, linger_ms={config.linger_ms:g}, compression_type={config.compression_type}, {ACCELERATION}\n",
+    )
+
+
+def _table(outcome: Outcome) -> Table:
+    parts = outcome.one_by_one, outcome.in_bulk
+    table = plain_table()
+    table.add_column("")
+    table.add_column(f"await send()\n{TASKS} tasks at a time", justify="right")
+    table.add_column("await send_many()\none call", justify="right")
+    rows: dict[str, Callable[[Measured], str]] = {
+        "records": lambda part: f"{part.records:,}",
+        "seconds": lambda part: f"{part.seconds:.2f}",
+        "records/s": lambda part: f"{part.records / part.seconds:,.0f}",
+        "latency p50": lambda part: _latency(part, 0.50),
+        "latency p99": lambda part: _latency(part, 0.99),
+        "batches": lambda part: f"{part.batches:,}",
+        "records per batch": lambda part: f"{part.records / part.batches:,.1f}",
+        "compression ratio": lambda part: f"{part.compression_ratio:.1f}",
+    }
+    for name, cell in rows.items():
+        style = "bold green" if name == "records/s" else ""
+        table.add_row(Text(name), *(Text(cell(part), style=style) for part in parts))
+    return table
+
+
+def _latency(part: Measured, share: float) -> str:
+    return f"{part.latency_s(share) * 1000:.1f} ms" if part.latencies_s else NOTHING
+
+
+def _notes(outcome: Outcome) -> Text:
+    whose = (
+        "The brokers share this process and its event loop: the numbers contain their work, too."
+        if outcome.plan.config is None
+        else f"Topic {outcome.topic} stays on the cluster."
+    )
+    return Text(
+        "\nLatency is from the call to its return with the acknowledgement, lingering included. Not in the table: "
+        f"the {outcome.warm_up.records:,} records that were sent before, to open the connections. {whose}\n"
+    )
+
+
+def _verdict(outcome: Outcome) -> Text:
+    read = f"Read back {outcome.records_read:,} records in {outcome.seconds_reading:.2f} s: "
+    if outcome.flaws:
+        flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in outcome.flaws.items())
+        return Text.assemble(read, (f"FAILED, {flaws}", "bold red"))
+    found = "each is there once, unaltered, in order of its key, at the offset that was acknowledged"
+    return Text.assemble(read, (found, "bold green"))

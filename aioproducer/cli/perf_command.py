@@ -1,0 +1,415 @@
+"""`aioproducer perf`: many records, their throughput and their latencies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from asyncio import Future, Semaphore, Task
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle, islice, repeat
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer._core.acceleration import accelerated
+from aioproducer._core.intake.convoy import Convoy
+from aioproducer.audit import stamp
+from aioproducer.cli.logs import without_warnings
+from aioproducer.cli.output import ACCELERATION, echo, escaping, plain_table, show_table
+from aioproducer.cli.reports import Failures, audit_hint, await_topic, counted, done, on_signals
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.producer import Producer
+from aioproducer.types import RecordMetadata
+
+STEP: Final = 1.01
+"""Each bucket reaches a hundredth further than the one before: so exact are percentiles."""
+_LOG_STEP: Final = math.log(STEP)
+SHORTEST_S: Final = 1e-9
+"""Taken for what is no time at all."""
+
+
+class Latencies:
+    """How long records took, in seconds."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        self.longest_s: float = 0.0
+        self._total_s = 0.0
+        self._buckets: Counter[int] = Counter()
+
+    def add(self, latency_s: float, records: int = 1) -> None:
+        """Count so many more that took as long."""
+        if not records:
+            return
+        self.count += records
+        self._total_s += latency_s * records
+        self.longest_s = max(self.longest_s, latency_s)
+        self._buckets[math.ceil(math.log(max(latency_s, SHORTEST_S)) / _LOG_STEP)] += records
+
+    @property
+    def mean_s(self) -> float:
+        """The mean; 0 if there are none."""
+        return self._total_s / self.count if self.count else 0.0
+
+    def percentile_s(self, share: float) -> float:
+        """Return what *share* (above 0, up to 1) of them did not exceed; 0 if there are none.
+
+        It is at most a hundredth too high.
+        """
+        wanted = math.ceil(share * self.count)
+        for bucket in sorted(self._buckets):
+            wanted -= self._buckets[bucket]
+            if wanted <= 0:
+                return min(STEP**bucket, self.longest_s)
+        return 0.0
+
+
+DIFFERENT_VALUES: Final = 1_000
+VALUES_BYTES: Final = 16 * 1024 * 1024
+"""Of all different values: where they are large, there are fewer."""
+_LETTERS: Final = bytes(ord("A") + byte % 26 for byte in range(256))
+CALLS: Final = 4
+"""How many calls of `send_many` are under way at most."""
+RECORDS_A_CALL: Final = 5_000
+BYTES_A_CALL: Final = 4 * 1024 * 1024
+"""… of all values of a call: where they are large, it has fewer."""
+WINDOW_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be sent where."""
+
+    config: ProducerConfig
+    topic: str
+    run: str
+    """The run's id, in the header aioproducer-run."""
+    records: int
+    value_bytes: int
+    rate: float | None
+    """Records per second; None: as fast as possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was acknowledged between two moments of a run."""
+
+    began_s: float
+    """Since the run began."""
+    seconds: float
+    latencies: Latencies
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the records."""
+
+    plan: Plan
+    sent: int = 0
+    """How many were handed over: those with sequences below it."""
+    seconds: float = 0.0
+    """From the first call to the last outcome."""
+    latencies: Latencies = field(default_factory=Latencies)
+    """Of what was acknowledged, each from its call on; of a `send_many`, until all of the call has its outcome."""
+    failures: Failures = field(default_factory=Failures)
+    windows: list[Window] = field(default_factory=list)
+
+    @property
+    def way(self) -> str:
+        """The method of the producer that sent them."""
+        return "send_many" if self.plan.rate is None else "enqueue"
+
+    @property
+    def acknowledged(self) -> int:
+        """How many are in the topic for sure."""
+        return self.latencies.count
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was planned was acknowledged."""
+        return self.acknowledged == self.plan.records
+
+
+async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
+    """Send what *plan* says and wait for every outcome; *on_window* hears of each five seconds.
+
+    Cancelled, it hands over no more, and waits for the outcomes of what is under way; cancelled again, it gives those
+    up. Cancelled while it starts, it raises CancelledError.
+
+    Raises: ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
+    """
+    outcome, different = Outcome(plan), values_of(plan)
+    async with Producer.from_config(plan.config) as producer:
+        await await_topic(producer, plan.topic)  # no record's latency is to have that in it
+        meter = _Meter(outcome, on_window)
+        async with meter.running():
+            calls: set[Task[None]] = set()
+            try:
+                if plan.rate is None:
+                    await _send_in_bulk(producer, plan, different, meter, calls)
+                else:
+                    await _send_at_rate(producer, plan, plan.rate, different, meter)
+                await _settled(producer, calls)
+            except asyncio.CancelledError:
+                _uncancel()
+                try:
+                    await _settled(producer, calls)
+                except asyncio.CancelledError:
+                    _uncancel()
+                    _ = await producer.close(0)
+                    await _settled(None, calls)
+    return outcome
+
+
+async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> None:
+    """Wait for every outcome; that is cancelled alone, and the records go on."""
+    if calls:
+        await asyncio.wait(calls)
+    if producer is not None:
+        await producer.flush()
+
+
+async def _send_in_bulk(
+    producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter, calls: set[Task[None]]
+) -> None:
+    """Hand over all records, in order, by a few *calls* at a time, which go on when this is cancelled."""
+    values, convoy, free = cycle(different), Convoy(), Semaphore(CALLS)
+    a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, plan.value_bytes)))
+    for first in range(0, plan.records, a_call):
+        await free.acquire()
+        numbers = range(first, min(first + a_call, plan.records))
+        call = asyncio.create_task(_call(producer, convoy, plan, numbers, values, meter))
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+        call.add_done_callback(lambda _: free.release())
+        meter.outcome.sent = numbers.stop
+
+
+async def _call(
+    producer: Producer, convoy: Convoy, plan: Plan, numbers: range, values: Iterator[bytes], meter: _Meter
+) -> None:
+    columns = list(islice(values, len(numbers)))
+    headers = [stamp(plan.run, number) for number in numbers]
+    called = asyncio.get_running_loop().time()
+    failures: Iterable[ProducerError] = ()
+    try:
+        _ = await producer._send_in(convoy, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
+    except SendManyError as error:
+        failures = error.result.failures.values()
+    except ProducerError as error:  # the producer is closed, or has crashed
+        failures = repeat(error, len(numbers))
+    meter.settle_call(called, len(numbers), failures)
+
+
+async def _send_at_rate(
+    producer: Producer, plan: Plan, rate: float, different: Sequence[bytes], meter: _Meter
+) -> None:
+    values = cycle(different)
+    now = asyncio.get_running_loop().time
+    began = now()
+    for number in range(plan.records):
+        await asyncio.sleep(max(0.0, began + number / rate - now()))
+        called = now()
+        try:
+            future = await producer.enqueue(plan.topic, next(values), headers=stamp(plan.run, number))
+        except ProducerError as error:
+            meter.outcome.failures.add(error)
+        else:
+            future.add_done_callback(partial(meter.settle, called))
+        meter.outcome.sent = number + 1
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def values_of(plan: Plan) -> Sequence[bytes]:
+    """Return values that compress as badly as random letters do, the same ones in every run."""
+    affordable = VALUES_BYTES // max(1, plan.value_bytes)
+    count = max(1, min(plan.records, DIFFERENT_VALUES, affordable))
+    chance = random.Random(1)
+    return [chance.randbytes(plan.value_bytes).translate(_LETTERS) for _ in range(count)]
+
+
+class _Meter:
+    """Takes outcomes, and closes a window every five seconds."""
+
+    def __init__(self, outcome: Outcome, on_window: Callable[[Window], None]) -> None:
+        self.outcome = outcome
+        self._on_window = on_window
+        self._now = asyncio.get_running_loop().time
+        self._window = Latencies()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the clock."""
+        self._began = self._window_began = self._now()
+        windows = asyncio.create_task(self._close_windows())
+        try:
+            yield
+        finally:
+            windows.cancel()
+            await asyncio.wait([windows])
+            self._close_window()
+            self.outcome.seconds = self._now() - self._began
+
+    def settle(self, called: float, future: Future[RecordMetadata]) -> None:
+        """Take the outcome of a record that was handed over at *called*."""
+        error = future.exception()
+        if error is not None:
+            self.outcome.failures.add(error)
+            return
+        latency_s = self._now() - called
+        self.outcome.latencies.add(latency_s)
+        self._window.add(latency_s)
+
+    def settle_call(self, called: float, records: int, failures: Iterable[ProducerError]) -> None:
+        """Take the outcomes of so many records that were handed over together, at *called*."""
+        for error in failures:
+            self.outcome.failures.add(error)
+            records -= 1
+        latency_s = self._now() - called
+        self.outcome.latencies.add(latency_s, records)
+        self._window.add(latency_s, records)
+
+    async def _close_windows(self) -> None:
+        while True:
+            await asyncio.sleep(WINDOW_S)
+            self._close_window()
+
+    def _close_window(self) -> None:
+        now = self._now()
+        window = Window(self._window_began - self._began, now - self._window_began, self._window)
+        self._window_began, self._window = now, Latencies()
+        self.outcome.windows.append(window)
+        self._on_window(window)
+
+
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+MIB: Final = 1024 * 1024
+
+
+async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
+    """Do what *plan* says, show what came of it, and return whether every record of it was acknowledged.
+
+    A signal ends it early: what is under way is waited for. The second one gives that up.
+
+    Raises: ProducerError if nothing could be sent; click.Abort if a signal came before that.
+    """
+    console = escaping(Console(highlight=False, stderr=as_json))
+    running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
+    left = 2  # the first ends the sending, the second the waiting
+
+    def interrupt() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            running.cancel()
+
+    try:
+        with without_warnings("aioproducer.batching"), on_signals(interrupt):
+            outcome = await running
+    except asyncio.CancelledError:  # while it started
+        raise click.Abort from None
+    if as_json:
+        echo(json.dumps(to_dict(outcome), indent=2))
+    else:
+        show_table(console, _table(outcome))
+        console.print(_verdict(outcome), end="", soft_wrap=True)
+    return outcome.complete
+
+
+def to_dict(outcome: Outcome) -> dict[str, Any]:
+    """Return everything there is to know, for programs."""
+    plan = outcome.plan
+    return {
+        "topic": plan.topic,
+        "run": plan.run,
+        "value_bytes": plan.value_bytes,
+        "records": plan.records,
+        "sent_with": outcome.way,
+        "accelerated": accelerated,
+        "sent": outcome.sent,
+        "acknowledged": outcome.acknowledged,
+        "failures": dict(outcome.failures),
+        **_figures(plan, outcome.seconds, outcome.latencies),
+        "windows": [
+            {"began_s": window.began_s, **_figures(plan, window.seconds, window.latencies)}
+            for window in outcome.windows
+        ],
+    }
+
+
+def _figures(plan: Plan, seconds: float, latencies: Latencies) -> dict[str, Any]:
+    per_second = latencies.count / seconds if seconds else 0.0
+    return {
+        "seconds": seconds,
+        "records_per_second": per_second,
+        "mib_per_second": per_second * plan.value_bytes / MIB,
+        "latency_ms": _latency_ms(latencies),
+    }
+
+
+def _latency_ms(latencies: Latencies) -> dict[str, float | None]:
+    if not latencies.count:
+        return dict.fromkeys(("mean", *PERCENTILES, "max"))
+    return {
+        "mean": latencies.mean_s * 1000,
+        **{name: latencies.percentile_s(share) * 1000 for name, share in PERCENTILES.items()},
+        "max": latencies.longest_s * 1000,
+    }
+
+
+def _ms(latency_ms: float | None) -> str:
+    return "-" if latency_ms is None else f"{latency_ms:,.1f} ms"
+
+
+def _show_window(console: Console, plan: Plan, window: Window) -> None:
+    figures = _figures(plan, window.seconds, window.latencies)
+    latency_ms = figures["latency_ms"]
+    console.print(
+        f"{window.began_s + window.seconds:6.1f} s: {counted(window.latencies.count)} {done(plan.config)},"
+        f" {figures['records_per_second']:,.0f} records/s, {figures['mib_per_second']:,.1f} MiB/s,"
+        f" p50 {_ms(latency_ms['p50'])}, p99 {_ms(latency_ms['p99'])}",
+        soft_wrap=True,
+    )
+
+
+def _table(outcome: Outcome) -> Table:
+    plan = outcome.plan
+    figures = _figures(plan, outcome.seconds, outcome.latencies)
+    table = plain_table()
+    table.add_column("")
+    table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
+    table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")
+    table.add_row("sent with", outcome.way)
+    table.add_row("producer", ACCELERATION)
+    table.add_row("seconds", f"{outcome.seconds:,.2f}")
+    table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
+    table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")
+    for name, latency_ms in figures["latency_ms"].items():
+        table.add_row(f"latency {name}", _ms(latency_ms))
+    return table
+
+
+def _verdict(outcome: Outcome) -> Text:
+    plan, verdict = outcome.plan, Text()
+    for failure, count in outcome.failures.items():
+        verdict.append(f"{count:,} failed: {failure}\n", style="bold red")
+    if outcome.sent < plan.records:
+        verdict.append(f"Interrupted: {outcome.sent:,} of {counted(plan.records)} were sent.\n", "bold")
+    if outcome.acknowledged and plan.config.acks != 0:
+        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.sent))
+    return verdict

@@ -1,0 +1,131 @@
+"""The shell of the commands: signals, and errors and outcomes in words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.cli.logs import without_warnings
+from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
+from aioproducer.producer import Producer
+
+_ASK_FOR_THE_END: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Ctrl-C, `kill`, and a terminal that was closed; not every system has the last one."""
+
+
+@contextmanager
+def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Call *interrupt* in the event loop for each signal that asks the process to end."""
+    loop = asyncio.get_running_loop()
+
+    def ring(*_: object) -> None:
+        loop.call_soon_threadsafe(interrupt)
+
+    numbers = [getattr(signal, name) for name in _ASK_FOR_THE_END if hasattr(signal, name)]
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores
+    before = {number: signal.signal(number, ring) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+TOPIC_S: Final = 5.0
+"""In that time a cluster that makes topics by itself has made it. A misspelt one is not to be waited for a minute."""
+
+
+async def await_topic(producer: Producer, topic: str) -> None:
+    """Return when *topic* is known. What the log would warn of meanwhile is in the error.
+
+    Raises: MetadataTimeout: no broker knew it in `TOPIC_S`; or whatever the brokers have against it.
+    """
+    try:
+        with without_warnings("aioproducer.metadata"):
+            async with asyncio.timeout(TOPIC_S):
+                _ = await producer.partitions_for(topic)
+    except TimeoutError:
+        raise MetadataTimeout(
+            f"no broker knew a topic {topic!r} in {TOPIC_S:.0f} s: is the name right?"
+        ) from None
+
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+
+class Failures(Counter[str]):
+    """How many records failed, by error; the message is that of the first of its kind."""
+
+    def add(self, error: BaseException) -> None:
+        """Count a record that failed."""
+        kind = f"{type(error).__name__}: "
+        self[next((message for message in self if message.startswith(kind)), f"{kind}{error}")] += 1
+
+
+def counted(records: int) -> str:
+    """Return `1 record`, or `2,000 records`."""
+    return f"{records:,} record{'' if records == 1 else 's'}"
+
+
+def done(config: ProducerConfig) -> str:
+    """Return what has become of a record that did not fail: with acks=0 nobody acknowledges it."""
+    return "written, acks=0" if config.acks == 0 else "acknowledged"
+
+
+def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str:
+    """Return how to find out whether a run is in its topic."""
+    servers = ",".join(config.bootstrap_servers)
+    with_what = "" if config.security_protocol == "PLAINTEXT" else ", and the options for security"
+    return (
+        f"Is all of it there? aioproducer audit {topic} --bootstrap-servers {servers}"
+        f" --run {run} --expect {expect}{with_what}\n"
+    )
+
+
+_NOBODY: Final = "no bootstrap server could be asked for metadata: "
+_ERRNO: Final = re.compile(r"\[Errno (-?\d+)\] ")
+_CONNECT_CALL: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \(.*\)")
+_NEXT: Final = re.compile(r"; (?=\S+:\d+(?: \(bootstrap\))?: )")
+_ONE: Final = re.compile(r"(?P<server>\S+:\d+)(?: \(bootstrap\))?: (?P<why>.*)")
+HINT: Final = "Is a Kafka cluster there? `aioproducer broker` runs one for development."
+_ABOUT_SECURITY: Final = re.compile(r"\b(TLS|SASL)\b")
+SECURITY_HINT: Final = (
+    "What a listener expects is for --security-protocol, or security.protocol in --config, to say."
+)
+
+
+def error_text(error: ProducerError) -> str:
+    """Return what to tell the user: one line for most errors, two where nobody could be reached."""
+    told = f"{type(error).__name__}: {error}"
+    if not isinstance(error, ConnectionFailed):
+        return told
+    by_reason: dict[str, list[str]] = {}
+    for each in _NEXT.split(str(error).removeprefix(_NOBODY)):
+        one = _ONE.fullmatch(each)
+        if one is None:
+            return told  # it is about something else: told as it is
+        by_reason.setdefault(_reason(one["why"]), []).append(one["server"])
+    servers = sum(map(len, by_reason.values()))
+    tried = f" ({servers} brokers tried)" if servers > 1 else ""
+    reasons = "; ".join(
+        f"connection refused by {', '.join(those)}"
+        if reason == "connection refused"
+        else f"{', '.join(those)}: {reason}"
+        for reason, those in by_reason.items()
+    )
+    hint = SECURITY_HINT if _ABOUT_SECURITY.search(reasons) else HINT
+    return f"{type(error).__name__}: {reasons}{tried}\n{hint}"
+
+
+def _reason(why: str) -> str:
+    why = why.removeprefix("cannot connect: ")
+    if failed := _CONNECT_CALL.fullmatch(why):
+        return os.strerror(int(failed[1])).lower()
+    return _ERRNO.sub("", why)

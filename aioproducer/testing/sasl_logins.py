@@ -1,0 +1,283 @@
+"""What a mechanism's side of the broker is, and whom it asks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol, TypeAlias
+
+from aioproducer._core.security.aws_msk_iam import presigned
+from aioproducer._core.security.scram import FEWEST_ITERATIONS, HASHES
+from aioproducer.errors import SaslAuthenticationFailed
+from aioproducer.testing.faults import Refused
+
+Tokens: TypeAlias = dict[str, str] | Callable[[str], str | None]
+"""Whose a token is: from a mapping, or from a callable that returns None for one that it does not accept."""
+
+
+class InvalidCredentials(Exception):
+    """The login is refused in words that every mistake has in common: as in Kafka, who exists is not told."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Who may log in. What is changed here holds for the next login."""
+
+    users: dict[str, str] = field(default_factory=dict)
+    """Passwords by name; secret keys by access key."""
+    tokens: Tokens = field(default_factory=dict)
+
+    def owner(self, token: str) -> str | None:
+        """Return whose *token* is; None if it is not accepted."""
+        return self.tokens(token) if callable(self.tokens) else self.tokens.get(token)
+
+
+class Login(Protocol):
+    """One login, as the broker sees it."""
+
+    @property
+    def user(self) -> str | None:
+        """Who has logged in; None before that."""
+
+    def respond(self, message: bytes, /) -> bytes:
+        """Return the answer to the client's next message. Raises: InvalidCredentials, Refused."""
+
+
+class PlainLogin:
+    """One login by PLAIN: a single message, and nothing to say to it."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self.user: str | None = None
+
+    def respond(self, message: bytes) -> bytes:
+        """Check name and password."""
+        try:
+            acts_for, name, password = message.decode().split("\0")
+        except ValueError:
+            raise InvalidCredentials from None
+        if not name or not password:
+            raise InvalidCredentials
+        known = self._accounts.users.get(name)
+        if known is None or not hmac.compare_digest(known.encode(), password.encode()):
+            raise Refused(SaslAuthenticationFailed, "Authentication failed: Invalid username or password")
+        if acts_for not in {"", name}:
+            raise Refused(
+                SaslAuthenticationFailed,
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        self.user = name
+        return b""
+
+
+INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105 - as it says
+
+_FIRST = re.compile(
+    r"n,(?:a=(?P<acts_for>(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,"
+    r"\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
+_AUTH = re.compile(r"bearer +(?P<token>[-_.A-Za-z0-9]+)", re.IGNORECASE)
+
+
+class OAuthBearerLogin:
+    """One login by OAUTHBEARER: a token; if it is refused, the client has to say that it has understood."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self.user: str | None = None
+        self._refused = False
+
+    def respond(self, message: bytes) -> bytes:
+        """Check the token. Error 0 and some JSON is a refusal; 58 comes once the client has answered 0x01."""
+        if self._refused and message == b"\x01":
+            raise Refused(SaslAuthenticationFailed, INVALID_TOKEN)
+        parts = _FIRST.fullmatch(message.decode("latin-1"))
+        if parts is None:
+            raise InvalidCredentials
+        pairs = [pair.split("=", 1) for pair in parts["pairs"].split("\x01")[:-1]]
+        (auth, *more) = [value for key, value in pairs if key == "auth"] or [""]
+        given = _AUTH.fullmatch(auth)
+        if given is None or more:
+            raise InvalidCredentials
+        user = self._accounts.owner(given["token"])
+        self._refused = user is None
+        if user is None:
+            return INVALID_TOKEN.encode()
+        if parts["acts_for"] not in {None, user}:
+            raise Refused(
+                SaslAuthenticationFailed,
+                f"Authentication failed: Client requested an authorization id ({parts['acts_for']}) that is "
+                f"different from the token's principal name ({user})",
+            )
+        self.user = user
+        return b""
+
+
+_SASL_NAME: Final = r"(?:[^\x00=,]|=2C|=3D)+"
+_CLIENT_FIRST = re.compile(
+    rf"(?P<header>n,(?:a=(?P<acts_for>{_SASL_NAME}))?,)"
+    rf"(?P<bare>n=(?P<name>{_SASL_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?P<extensions>(?:,[A-Za-z]+=[^\x00,]+)*))"
+)
+_CLIENT_FINAL = re.compile(
+    r"(?P<unproven>c=(?P<binding>[A-Za-z0-9/+=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,[A-Za-z]+=[^\x00,]+)*)"
+    r",p=(?P<proof>[A-Za-z0-9/+=]+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A login between its two messages."""
+
+    name: str
+    password: bytes
+    salt: bytes
+    header: str
+    nonce: str
+    so_far: str
+    """The two first messages, as they are signed."""
+
+
+class ScramLogin:
+    """One login by SCRAM: who; here is salt; the proof; ours."""
+
+    def __init__(
+        self,
+        mechanism: str,
+        accounts: Accounts,
+        *,
+        make_nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
+        make_salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
+    ) -> None:
+        self.user: str | None = None
+        self._hash = HASHES[mechanism]
+        self._accounts = accounts
+        self._make_nonce, self._make_salt = make_nonce, make_salt
+        self._asked: _Asked | None = None
+
+    def respond(self, message: bytes) -> bytes:
+        """Answer the first message, or the proof."""
+        try:
+            text = message.decode()
+        except ValueError:
+            raise InvalidCredentials from None
+        return (self._begin(text) if self._asked is None else self._end(text, self._asked)).encode()
+
+    def _begin(self, text: str) -> str:
+        parts = _CLIENT_FIRST.fullmatch(text)
+        if parts is None:
+            raise InvalidCredentials
+        name = _unescaped(parts["name"])
+        password = self._accounts.users.get(name)
+        if password is None or "tokenauth=true" in parts["extensions"].split(","):
+            raise InvalidCredentials  # delegation tokens (KIP-48) are nobody's here
+        if parts["acts_for"] is not None and _unescaped(parts["acts_for"]) != name:
+            raise Refused(
+                SaslAuthenticationFailed,
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        salt, nonce = self._make_salt(), parts["nonce"] + self._make_nonce()
+        answer = f"r={nonce},s={base64.b64encode(salt).decode()},i={FEWEST_ITERATIONS}"
+        self._asked = _Asked(
+            name, password.encode(), salt, parts["header"], nonce, f"{parts['bare']},{answer}"
+        )
+        return answer
+
+    def _end(self, text: str, asked: _Asked) -> str:
+        parts = _CLIENT_FINAL.fullmatch(text)
+        if (
+            parts is None
+            or parts["nonce"] != asked.nonce
+            or _decoded(parts["binding"]) != asked.header.encode()
+        ):
+            raise InvalidCredentials
+        salted = hashlib.pbkdf2_hmac(self._hash, asked.password, asked.salt, FEWEST_ITERATIONS)
+        stored_key = self._digest(self._hmac(salted, b"Client Key"))
+        signed = f"{asked.so_far},{parts['unproven']}".encode()
+        signature = self._hmac(stored_key, signed)
+        proof = _decoded(parts["proof"])
+        if len(proof) != len(signature):
+            raise InvalidCredentials
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(self._digest(client_key), stored_key):
+            raise InvalidCredentials
+        self.user = asked.name
+        ours = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        return f"v={base64.b64encode(ours).decode()}"
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash)
+
+    def _digest(self, data: bytes) -> bytes:
+        return hashlib.new(self._hash, data).digest()
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise InvalidCredentials from None
+
+
+VERSION: Final = "2020_10_22"
+ACTION: Final = "kafka-cluster:Connect"
+CLOCKS_DIFFER: Final = timedelta(minutes=5)
+
+
+class AwsMskIamLogin:
+    """One login by AWS_MSK_IAM: a signed request, and an answer that means nothing."""
+
+    def __init__(
+        self, accounts: Accounts, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._accounts = accounts
+        self._now = now
+        self.user: str | None = None
+
+    def respond(self, message: bytes) -> bytes:
+        """Check the signature."""
+        request_id = str(uuid.uuid4())
+        try:
+            self.user = self._signer(json.loads(message))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            self.user = None
+        if self.user is None:
+            raise Refused(SaslAuthenticationFailed, f"[{request_id}]: Access denied")
+        return json.dumps({"version": VERSION, "request-id": request_id}).encode()
+
+    def _signer(self, said: dict[str, str]) -> str | None:
+        """Return whose signature it is; None if it is nobody's. Raises: nearly anything, if it makes no sense."""
+        access_key, _, region, *_ = said["x-amz-credential"].split("/")
+        signed_at = datetime.strptime(said["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        expires_s = int(said["x-amz-expires"])
+        secret_key = self._accounts.users.get(access_key)
+        ages = signed_at - CLOCKS_DIFFER, signed_at + timedelta(seconds=expires_s)
+        if secret_key is None or not ages[0] <= self._now() <= ages[1] or said["version"] != VERSION:
+            return None
+        expected = presigned(
+            host=said["host"],
+            service="kafka-cluster",
+            region=region,
+            parameters={"Action": ACTION},
+            access_key=access_key,
+            secret_key=secret_key,
+            session_token=said.get("x-amz-security-token"),
+            now=signed_at,
+            expires_s=expires_s,
+        )
+        theirs = {name: said.get(name.lower()) for name in expected}
+        signature = (theirs.pop("X-Amz-Signature") or "").encode()
+        genuine = hmac.compare_digest(signature, expected.pop("X-Amz-Signature").encode())
+        return access_key if genuine and theirs == expected else None

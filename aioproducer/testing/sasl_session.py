@@ -1,0 +1,164 @@
+"""Who is at the other end of one connection, and what it may ask for now: the order that Kafka insists on.
+
+[ApiVersions], SaslHandshake, SaslAuthenticate…, then anything; and the same again on the open connection, without
+ApiVersions, before the session is over (KIP-368).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
+from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from aioproducer.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from aioproducer.testing.faults import HangUp, Refused
+from aioproducer.testing.sasl_logins import (
+    Accounts,
+    AwsMskIamLogin,
+    InvalidCredentials,
+    Login,
+    OAuthBearerLogin,
+    PlainLogin,
+    ScramLogin,
+)
+
+MECHANISMS: Final[Mapping[str, Callable[[Accounts], Login]]] = MappingProxyType(
+    {
+        "SCRAM-SHA-512": partial(ScramLogin, "SCRAM-SHA-512"),
+        "SCRAM-SHA-256": partial(ScramLogin, "SCRAM-SHA-256"),
+        "PLAIN": PlainLogin,
+        "OAUTHBEARER": OAuthBearerLogin,
+        "AWS_MSK_IAM": AwsMskIamLogin,
+    }
+)
+REAUTHENTICATION_PAUSE_S: Final = 1.0
+"""Whoever asks for a new session more often is refused; the first may come at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """What a listener with SASL asks for."""
+
+    accounts: Accounts
+    mechanisms: tuple[str, ...]
+    session_lifetime_s: float | None
+
+
+class _Stage(Enum):
+    START = "before the handshake"
+    EXCHANGE = "during the exchange"
+    OPEN = "logged in"
+
+
+class Session:
+    """The login of one connection. Without *settings* the listener has no SASL, and everybody may do everything."""
+
+    def __init__(self, settings: SaslSettings | None) -> None:
+        self._settings = settings
+        self._stage = _Stage.OPEN if settings is None else _Stage.START
+        self._versions_told = False
+        self._login: Login | None = None
+        self._mechanism = ""
+        self._user: str | None = None
+        self._expires_at: float | None = None
+        self._renewed_at: float | None = None
+        self._other_mechanism = False
+        self.is_over: bool = False
+        """Whether the connection is to be closed once the answer is out."""
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """The mechanisms that a client can choose from."""
+        return [] if self._settings is None else list(self._settings.mechanisms)
+
+    def admit(self, api_key: int) -> bool:
+        """Return whether a request is served now; if not, it is answered with error 34, and the connection is closed.
+
+        Raises: HangUp, where a broker closes the connection without a word.
+        """
+        if self._stage is _Stage.EXCHANGE:
+            self.is_over = api_key != SaslAuthenticateRequest.API_KEY
+            return not self.is_over
+        if self._stage is _Stage.START:
+            allowed = {SaslHandshakeRequest.API_KEY}
+            if not self._versions_told:
+                allowed.add(ApiVersionsRequest.API_KEY)
+            if api_key not in allowed:
+                raise HangUp(f"API {api_key} is not served {self._stage.value}")
+            return True
+        renews = api_key == SaslHandshakeRequest.API_KEY and self._may_renew()
+        if self._expires_at is not None and _now() > self._expires_at and not renews:
+            raise HangUp("the session is over")
+        return True
+
+    def tell_versions(self) -> None:
+        """Note that ApiVersions was answered: nobody gets to know them twice before logging in."""
+        self._versions_told = True
+
+    def refuse(self) -> None:
+        """End the connection, unless somebody has logged in: then a refusal is just an answer."""
+        self.is_over = self._stage is not _Stage.OPEN
+
+    def choose(self, mechanism: str) -> None:
+        """Begin a login. Raises: Refused."""
+        if self._settings is None or not (self._stage is _Stage.START or self._may_renew()):
+            raise Refused(IllegalSaslState)
+        if self._stage is _Stage.OPEN:
+            self._renewed_at = _now()
+            self._other_mechanism = mechanism != self._mechanism
+        self._stage = _Stage.EXCHANGE
+        if mechanism not in self._settings.mechanisms:
+            raise Refused(UnsupportedSaslMechanism)
+        self._mechanism = mechanism
+        self._login = MECHANISMS[mechanism](self._settings.accounts)
+
+    def authenticate(self, message: bytes) -> tuple[bytes, int]:
+        """Return the mechanism's answer, and the lifetime of the session in ms; 0 if it is endless, or not there yet.
+
+        Raises: Refused, HangUp.
+        """
+        if self._settings is None or self._login is None or self._stage is not _Stage.EXCHANGE:
+            raise Refused(
+                IllegalSaslState, "SaslAuthenticate request received after successful authentication"
+            )
+        if self._other_mechanism:
+            raise HangUp("a session is renewed by the mechanism that began it")
+        try:
+            answer = self._login.respond(message)
+        except InvalidCredentials:
+            when = "authentication" if self._user is None else "re-authentication"
+            raise Refused(
+                SaslAuthenticationFailed,
+                f"Authentication failed during {when} due to invalid credentials with SASL mechanism "
+                f"{self._mechanism}",
+            ) from None
+        user = self._login.user
+        if user is None:
+            return answer, 0
+        if self._user not in {None, user}:
+            raise Refused(
+                SaslAuthenticationFailed,
+                f"Cannot change principals during re-authentication from User.{self._user}: User.{user}",
+            )
+        self._user, self._login, self._stage = user, None, _Stage.OPEN
+        lifetime_s = self._settings.session_lifetime_s
+        if lifetime_s is None:
+            return answer, 0
+        self._expires_at = _now() + lifetime_s
+        return answer, int(lifetime_s * 1000)
+
+    def _may_renew(self) -> bool:
+        """Whether a handshake would begin a new session; only sessions that end are renewed."""
+        if self._stage is not _Stage.OPEN or self._expires_at is None:
+            return False
+        return self._renewed_at is None or _now() - self._renewed_at >= REAUTHENTICATION_PAUSE_S
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

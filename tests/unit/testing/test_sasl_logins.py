@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam
+from aioproducer._core.security.credentials import Credentials, Login
+from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.secret import Secret
+from aioproducer.errors import SaslAuthenticationFailed
+from aioproducer.testing import Refused
+from aioproducer.testing.sasl_logins import (
+    Accounts,
+    AwsMskIamLogin,
+    InvalidCredentials,
+    OAuthBearerLogin,
+    PlainLogin,
+    ScramLogin,
+)
+
+ACCOUNTS = Accounts({"alice": "pässword"})
+
+
+@pytest.mark.parametrize("acts_for", ["", "alice"])
+def test_the_right_password_is_enough(acts_for: str) -> None:
+    login = PlainLogin(ACCOUNTS)
+    assert login.user is None
+    assert login.respond(f"{acts_for}\0alice\0pässword".encode()) == b""
+    assert login.user == "alice"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("\0alice\0wrong", "Invalid username or password"),
+        ("\0nobody\0pässword", "Invalid username or password"),
+        ("bob\0alice\0pässword", "authorization id that is different from username"),
+    ],
+)
+def test_what_is_wrong_is_told(message: str, told: str) -> None:
+    login = PlainLogin(ACCOUNTS)
+    with pytest.raises(Refused, match=told) as refused:
+        login.respond(message.encode())
+    assert refused.value.code == SaslAuthenticationFailed.code
+    assert login.user is None
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"alice\0secret", b"\0alice\0secret\0", b"\0\0secret", b"\0alice\0", b"\0alice\0\xff"]
+)
+def test_plain_refuses_malformed_message(message: bytes) -> None:
+    with pytest.raises(InvalidCredentials):
+        PlainLogin(ACCOUNTS).respond(message)
+
+
+TOKEN_ACCOUNTS = Accounts(tokens={"good": "alice"})
+REFUSED = b'{"status":"invalid_token"}'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer good\x01\x01",
+        b"n,a=alice,\x01auth=bearer  good\x01\x01",
+        b"n,,\x01auth=Bearer good\x01logicalCluster=lkc-1\x01pool=p\x01\x01",
+        b"n,,\x01pool=p\x01auth=Bearer good\x01\x01",
+    ],
+)
+def test_a_known_token_is_enough(message: bytes) -> None:
+    login = OAuthBearerLogin(TOKEN_ACCOUNTS)
+    assert login.respond(message) == b""
+    assert login.user == "alice"
+
+
+def test_a_refusal_is_over_when_the_client_says_so() -> None:
+    login = OAuthBearerLogin(TOKEN_ACCOUNTS)
+    assert login.respond(b"n,,\x01auth=Bearer bad\x01\x01") == REFUSED
+    assert login.user is None
+    with pytest.raises(Refused, match=r"\{\"status\":\"invalid_token\"\}") as refused:
+        login.respond(b"\x01")
+    assert refused.value.code == SaslAuthenticationFailed.code
+
+
+def test_a_good_token_after_a_bad_one_is_taken() -> None:
+    login = OAuthBearerLogin(TOKEN_ACCOUNTS)
+    login.respond(b"n,,\x01auth=Bearer bad\x01\x01")
+    assert login.respond(b"n,,\x01auth=Bearer good\x01\x01") == b""
+    assert login.user == "alice"
+
+
+def test_a_callable_may_know() -> None:
+    login = OAuthBearerLogin(Accounts(tokens=lambda token: token.removeprefix("of-") or None))
+    assert login.respond(b"n,,\x01auth=Bearer of-\x01\x01") == REFUSED
+    assert login.respond(b"n,,\x01auth=Bearer of-bob\x01\x01") == b""
+    assert login.user == "bob"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"y,,\x01auth=Bearer good\x01\x01",
+        b"n,,\x01auth=Bearer good\x01",
+        b"n,,\x01auth=Basic good\x01\x01",
+        b"n,,\x01auth=Bearer go od\x01\x01",
+        b"n,,\x01pool=p\x01\x01",
+        b"n,,\x01auth=Bearer good\x01auth=Bearer good\x01\x01",
+        b"n,,\x01auth=Bearer good\x01a1=v\x01\x01",
+    ],
+)
+def test_oauthbearer_refuses_malformed_message(message: bytes) -> None:
+    with pytest.raises(InvalidCredentials):
+        OAuthBearerLogin(TOKEN_ACCOUNTS).respond(message)
+
+
+def test_oauthbearer_refuses_foreign_authorization_id() -> None:
+    with pytest.raises(Refused, match=r"authorization id \(bob\).*principal name \(alice\)"):
+        OAuthBearerLogin(TOKEN_ACCOUNTS).respond(b"n,a=bob,\x01auth=Bearer good\x01\x01")
+
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+NONCE = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+
+
+def rfc_7677() -> ScramLogin:
+    """Return the server of the example in RFC 7677, section 3."""
+    return ScramLogin(
+        "SCRAM-SHA-256",
+        Accounts({"user": "pencil"}),
+        make_nonce=lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+        make_salt=lambda: SALT,
+    )
+
+
+def test_the_example_of_rfc_7677() -> None:
+    login = rfc_7677()
+    assert login.respond(FIRST) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    assert login.user is None
+    final = f"c=biws,r={NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert login.respond(final.encode()) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert login.user == "user"
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        f"c=biws,r={NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVA=",
+        f"c=biws,r={NONCE},p=dHzb",
+        f"c=biws,r={NONCE},p=d",
+        f"c=biws,r={NONCE}x,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        f"c=eSws,r={NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        "nonsense",
+    ],
+)
+def test_another_proof_is_none(final: str) -> None:
+    login = rfc_7677()
+    login.respond(FIRST)
+    with pytest.raises(InvalidCredentials):
+        login.respond(final.encode())
+    assert login.user is None
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"n,,n=nobody,r=abc",
+        b"y,,n=user,r=abc",
+        b"p=tls-unique,,n=user,r=abc",
+        b"n,,n=user,r=",
+        b"n,,n=user,r=abc,tokenauth=true",
+        b"n,,m=more,n=user,r=abc",
+        b"\xff",
+        b"",
+    ],
+)
+def test_another_beginning_is_none(first: bytes) -> None:
+    with pytest.raises(InvalidCredentials):
+        rfc_7677().respond(first)
+
+
+def test_scram_refuses_foreign_authorization_id() -> None:
+    assert rfc_7677().respond(b"n,a=user,n=user,r=abc").startswith(b"r=abc")
+    with pytest.raises(Refused, match="different from username"):
+        rfc_7677().respond(b"n,a=bob,n=user,r=abc")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize(
+    ("name", "password"), [("alice", "secret"), ("a,b=c=2C", "pässwörd"), ("=3D", "\u00aa")]
+)
+async def test_our_own_client_and_it_believe_each_other(mechanism: str, name: str, password: str) -> None:
+    login = ScramLogin(mechanism, Accounts({name: password}))
+    client = Scram(mechanism, Credentials(Login(name, Secret(password))))
+    message = await client.start(Broker("localhost", 9092))
+    for _ in range(2):
+        message = await client.respond(login.respond(message))
+    assert client.complete
+    assert login.user == name
+
+
+async def test_a_password_is_looked_up_anew_for_each_login() -> None:
+    accounts = Accounts({"alice": "old"})
+    accounts.users["alice"] = "new"
+    login = ScramLogin("SCRAM-SHA-256", accounts)
+    client = Scram("SCRAM-SHA-256", Credentials(Login("alice", Secret("old"))))
+    answer = await client.respond(login.respond(await client.start(Broker("localhost", 9092))))
+    with pytest.raises(InvalidCredentials):
+        login.respond(answer)
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+async def signed(*, secret: str = "secret", token: str | None = None) -> dict[str, Any]:
+    credentials = AwsCredentials("AKIA1", Secret(secret), Secret(token) if token else None, "eu-central-1")
+    message = await AwsMskIam(lambda: credentials, now=lambda: NOW).start(Broker("127.0.0.1", 9092))
+    said: dict[str, Any] = json.loads(message)
+    return said
+
+
+def login(message: object, *, late: timedelta = timedelta()) -> str | None:
+    login = AwsMskIamLogin(Accounts({"AKIA1": "secret"}), now=lambda: NOW + late)
+    answer = login.respond(json.dumps(message).encode())
+    assert json.loads(answer)["version"] == "2020_10_22"
+    return login.user
+
+
+@pytest.mark.parametrize("token", [None, "session/token+="])
+@pytest.mark.parametrize("late", [timedelta(minutes=-4), timedelta(minutes=14)])
+async def test_who_knows_the_secret_is_let_in(token: str | None, late: timedelta) -> None:
+    assert login(await signed(token=token), late=late) == "AKIA1"
+
+
+@pytest.mark.parametrize("late", [timedelta(minutes=-6), timedelta(minutes=16)])
+async def test_a_signature_does_not_hold_for_ever(late: timedelta) -> None:
+    with pytest.raises(Refused, match="Access denied"):
+        login(await signed(), late=late)
+
+
+async def test_another_secret_is_refused() -> None:
+    with pytest.raises(Refused, match=r"^\[[-0-9a-f]{36}\]: Access denied$") as refused:
+        login(await signed(secret="wrong"))
+    assert refused.value.code == SaslAuthenticationFailed.code
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"host": "elsewhere"},
+        {"action": "kafka-cluster:Delete"},
+        {"version": "2020_10_23"},
+        {"x-amz-credential": "AKIA2/20260101/eu-central-1/kafka-cluster/aws4_request"},
+        {"x-amz-credential": "AKIA1/20260101/us-east-1/kafka-cluster/aws4_request"},
+        {"x-amz-credential": "AKIA1/20260101/eu-central-1/s3/aws4_request"},
+        {"x-amz-credential": "AKIA1"},
+        {"x-amz-expires": "901"},
+        {"x-amz-expires": "9" * 99},
+        {"x-amz-expires": "soon"},
+        {"x-amz-date": "20260101T120001Z"},
+        {"x-amz-date": 5},
+        {"x-amz-security-token": "another"},
+        {"x-amz-algorithm": "none"},
+        {"x-amz-signedheaders": "user-agent"},
+        {"x-amz-signature": None},
+        {"x-amz-signature": 5},
+        {"x-amz-signature": ""},
+    ],
+)
+async def test_what_was_changed_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="Access denied"):
+        login(await signed() | change)
+
+
+@pytest.mark.parametrize("message", [None, 5, "text", [], {}])
+def test_aws_msk_iam_refuses_malformed_message(message: object) -> None:
+    with pytest.raises(Refused, match="Access denied"):
+        login(message)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    for message in (b"", b"\xff", b"[" * 100_000):
+        with pytest.raises(Refused, match="Access denied"):
+            AwsMskIamLogin(Accounts({"AKIA1": "secret"})).respond(message)
