@@ -113,11 +113,12 @@ class Options(SecurityOptions):
     bootstrap_servers: tuple[str, ...] = field(
         metadata={
             "kind": Servers(),
-            "meaning": "Brokers to ask for the rest of the cluster; the first that answers will do.",
+            "meaning": "Addresses of brokers for the first connection. One reachable broker is enough; the producer"
+            " discovers the others.",
         }
     )
     client_id: str = option(
-        None, ClientId(), "The client's name in the brokers' logs, metrics and quotas. None: `aioproducer-N`."
+        None, ClientId(), "Client name in the brokers' logs, metrics and quotas. Defaults to `aioproducer-N`."
     )
     client_rack: str | None = option(
         None,
@@ -127,23 +128,25 @@ class Options(SecurityOptions):
     acks: Literal["all", 0, 1] = option(
         "all",
         Acks(),
-        "Who must have a record before it counts as sent: all in-sync replicas, the leader, nobody.",
+        "Acknowledgements required per record: `all` in-sync replicas, `1` (leader only) or `0` (none).",
     )
     enable_idempotence: bool | None = option(
         None,
         Flag(optional=True),
-        "No duplicates and no reordering through retries. None: on, unless `acks` or `retries` rule it out.",
+        "Prevents duplicates and reordering by retries. None: enabled, unless `acks` or `retries` exclude it.",
     )
     max_in_flight_requests_per_connection: int = option(
-        5, Integer(1), "How many produce requests may wait for their answer on one connection."
+        5, Integer(1), "Maximum number of Produce requests in flight per connection."
     )
     retries: int = option(
         INT32_MAX,
         Integer(0),
-        "How often a batch is sent again. Better left alone: `delivery_timeout_ms` ends it too.",
+        "Maximum number of retries per batch. Prefer `delivery_timeout_ms` to bound retries.",
     )
     delivery_timeout_ms: int = option(
-        120_000, int_ms(1), "A record that is not acknowledged this long after the call fails."
+        120_000,
+        int_ms(1),
+        "Time limit from the call to the acknowledgement; the record then fails with `DeliveryTimeout`.",
     )
     request_timeout_ms: int = option(
         30_000,
@@ -163,167 +166,196 @@ class Options(SecurityOptions):
     batch_size: int = option(
         NotGiven(16_384),
         Integer(0, unit="bytes"),
-        "A batch of this size waits for no more records, and takes none; where it is to be compressed, estimated from those"
-        " before it. Not given: it takes those that come before it can be sent, up to `batch_max_size`. 0: one record each.",
+        "Batch size in bytes (estimated after compression). A batch of this size is sent without lingering"
+        " and accepts no more records. If unset, a batch is ready at 16 KiB and grows up to `batch_max_size`"
+        " until it can be sent. 0: one record per batch.",
     )
     batch_max_size: int = option(
         NotGiven(262_144),
         Integer(0, unit="bytes"),
-        "A batch is full at this size, compressed if it is to be, and never above `max_request_size`. Not given while"
-        " `batch_size` is: the same as that.",
+        "Upper bound of a growing batch, after compression, and at most `max_request_size`. Defaults to"
+        " `batch_size` if `batch_size` is set.",
     )
     linger_ms: float = option(
         NotGiven(5),
         Number(0, unit="ms"),
-        "How long a batch that is not full waits for more records. Not given: not at all while its broker has nothing"
-        " of ours in flight, else until it has nothing any more or the batch is half full, and at most this long.",
+        "Time that a partial batch waits for more records. If unset, a batch is sent immediately if its"
+        " broker has no request of this producer in flight; otherwise it waits until the broker has"
+        " responded or the batch is half full, for at most 5 ms.",
     )
     max_request_size: int = option(
-        1_048_576, Integer(1, unit="bytes"), "The largest request, and the largest record before compression."
+        1_048_576, Integer(1, unit="bytes"), "Maximum size of a request, and of a record before compression."
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = option(
         "none",
         Choice(tuple(map(str, Codec)), absent="none"),
-        "How batches are compressed.",
+        "Compression codec of batches.",
     )
     compression_gzip_level: int = option(
         -1,
         level(Codec.GZIP, besides=-1),
-        "A higher level is smaller and slower. -1, the default: zlib's level 6. Levels 1 and 2 use isal if the extra"
-        " `isal` is installed: on JSON at least 5 times as fast as -1, for 11 to 15 % more bytes.",
+        "Compression level. Higher levels compress better and are slower. -1 (default) selects zlib's level"
+        " 6. Levels 1 and 2 use isal if the extra `isal` is installed: on JSON, isal is at least 5 times as"
+        " fast as level -1 and produces 11 to 15 % more bytes.",
     )
     compression_lz4_level: int = option(
         9,
         level(Codec.LZ4),
-        "The high-compression mode's level; 9, the default, is the fast mode, as in the JVM.",
+        "Level of the high-compression mode. 9 (default) selects the fast mode, as in the Java client.",
     )
     compression_zstd_level: int = option(
         3,
         level(Codec.ZSTD),
-        "A higher level is mostly smaller and slower. On JSON, level 1 beats the default of 3: 1.2 to 1.5 times as fast,"
-        " for 3 to 8 % fewer bytes.",
+        "Compression level. Higher levels usually compress better and are slower. On JSON, level 1 is 1.2"
+        " to 1.5 times as fast as the default of 3 and produces 3 to 8 % fewer bytes.",
     )
     key_serializer: AnySerializer | None = option(
-        None, SerializerKind(), "Turns keys into bytes. None: keys are bytes already."
+        None, SerializerKind(), "Converts keys to bytes. None: keys are bytes."
     )
     value_serializer: AnySerializer | None = option(
-        None, SerializerKind(), "Turns values into bytes. None: values are bytes already."
+        None, SerializerKind(), "Converts values to bytes. None: values are bytes."
     )
     partitioner: Partitioner | None = option(
         None,
         PartitionerKind(),
-        "Chooses the partition. None: Kafka's way, by murmur2 of the key, or sticky without one.",
+        "Chooses the partition. None: Kafka's default, murmur2 of the key, and sticky partitions for"
+        " records without a key.",
     )
     partitioner_ignore_keys: bool = option(
-        False, Flag(), "Choose as if no record had a key; only without a `partitioner` of your own."
+        False, Flag(), "Treats all records as records without a key. Needs the default `partitioner`."
     )
     partitioner_adaptive_partitioning_enable: bool = option(
         True,
         Flag(),
-        "Whether records without a key go less often to partitions where more waits for an acknowledgement.",
+        "Sends fewer records without a key to partitions with more unacknowledged records.",
     )
     partitioner_availability_timeout_ms: int = option(
         0,
         long_ms(),
-        "… and not at all to a broker that could take no request of ours for so long, while others could. 0: off.",
+        "Exclude a broker from keyless partitioning when batches have waited for it this long and other"
+        " brokers are available. 0 disables the check.",
     )
     partitioner_rack_aware: bool = option(
         False,
         Flag(),
-        "Send records without a key to partitions with a leader in `client_rack` (KIP-1123); to all partitions while no"
-        " leader is there. Saves traffic between zones if producers and leaders are spread evenly.",
+        "Sends records without a key to partitions with a leader in `client_rack` (KIP-1123), or to all"
+        " partitions while the rack has no leader. Saves traffic between zones if producers and leaders are"
+        " spread evenly.",
     )
     interceptors: "tuple[AnyInterceptor, ...]" = option(
-        (), InterceptorsKind(), "Called around every record, in this order."
+        (), InterceptorsKind(), "Objects that are called for every record, in the given order."
     )
     enable_metrics_push: bool = option(
         True,
         Flag(),
-        "Whether metrics are pushed to the cluster, if it asks for some (KIP-714).",
+        "Pushes metrics to the cluster if the cluster requests them (KIP-714).",
     )
     retry_backoff_ms: int = option(
-        100, long_ms(), "Wait before a failed request is tried again; doubles with each failure in a row …"
+        100,
+        long_ms(),
+        "Initial delay before a retry. Doubles with each consecutive failure, up to `retry_backoff_max_ms`.",
     )
-    retry_backoff_max_ms: int = option(1_000, long_ms(), "… up to this.")
+    retry_backoff_max_ms: int = option(
+        1_000, long_ms(), "Upper bound of the exponential backoff that starts at `retry_backoff_ms`."
+    )
     reconnect_backoff_ms: int = option(
-        50, long_ms(), "Wait before a broker is dialled again; doubles with each failure in a row …"
+        50,
+        long_ms(),
+        "Initial delay before a reconnection attempt. Doubles with each consecutive failure, up to"
+        " `reconnect_backoff_max_ms`.",
     )
     reconnect_backoff_max_ms: int = option(
         1_000,
         long_ms(),
-        "… up to this. Left out while `reconnect_backoff_ms` is set: the same, as in the JVM.",
+        "Upper bound of the exponential backoff that starts at `reconnect_backoff_ms`. Defaults to"
+        " `reconnect_backoff_ms` if only that option is set, as in the Java client.",
     )
     start_wait: bool = option(
         True,
         Flag(),
-        "Wait in `start()` and `async with` for the first metadata response. False: return at once and connect in the"
-        " background.",
+        "If True, `start()` and `async with` wait for the first metadata response. If False, they return"
+        " immediately and the producer connects in the background.",
     )
     bootstrap_timeout_ms: int = option(
         0,
         long_ms(),
-        "Time limit of `start()`: failed connections are repeated until then, at the reconnect backoff. 0: try each"
+        "Time limit of `start()`, which retries failed connections with the reconnect backoff. 0: try each"
         " bootstrap address once.",
     )
     socket_connection_setup_timeout_ms: int = option(
-        10_000, long_ms(1), "How long connecting may take; doubles with each failure in a row …"
+        10_000,
+        long_ms(1),
+        "Initial time limit of a connection attempt. Doubles with each consecutive failure, up to"
+        " `socket_connection_setup_timeout_max_ms`.",
     )
-    socket_connection_setup_timeout_max_ms: int = option(30_000, long_ms(1), "… up to this.")
+    socket_connection_setup_timeout_max_ms: int = option(
+        30_000,
+        long_ms(1),
+        "Upper bound of the time limit that starts at `socket_connection_setup_timeout_ms`.",
+    )
     dial: DialHook | None = option(
         None,
         DialKind(),
-        "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login use this connection"
-        " and the broker's own host name. None: connect directly.",
+        "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login use"
+        " this connection and the broker's own host name. None: direct connections.",
     )
     connections_max_idle_ms: int = option(
-        540_000, long_ms(-1), "Close a connection that was not used for this long. -1 or 0: never."
+        540_000, long_ms(-1), "Closes a connection after this time without use. -1 or 0: never."
     )
     send_buffer_bytes: int = option(
         -1,
         Integer(-1, unit="bytes"),
-        "SO_SNDBUF of the sockets. -1: as the operating system has it, which lets it grow. In the JVM: 131072.",
+        "SO_SNDBUF of the sockets. -1 (default) keeps the operating system's automatic size. The Java"
+        " client's default is 131072.",
     )
     receive_buffer_bytes: int = option(
-        32_768, Integer(-1, unit="bytes"), "SO_RCVBUF of the sockets. -1: as the operating system has it."
+        32_768,
+        Integer(-1, unit="bytes"),
+        "SO_RCVBUF of the sockets. -1 keeps the operating system's default.",
     )
     metadata_max_age_ms: int = option(
-        300_000, long_ms(), "Ask for the cluster's state again after this long, even if nothing went wrong."
+        300_000,
+        long_ms(),
+        "Maximum age of metadata; older metadata is requested again, even without an error.",
     )
     metadata_max_idle_ms: int = option(
-        300_000, long_ms(5_000), "Forget a topic that nothing was sent to for this long."
+        300_000, long_ms(5_000), "Drop a topic's metadata after this time without a send."
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = option(
         "rebootstrap",
         Choice(("none", "rebootstrap")),
-        "Whether to start over from `bootstrap_servers` when no known broker answers.",
+        "`rebootstrap` (default) restarts from `bootstrap_servers` when no known broker responds. `none`"
+        " never restarts.",
     )
     metadata_recovery_rebootstrap_trigger_ms: int = option(
-        300_000, long_ms(), "Start over when there was no metadata for this long."
+        300_000,
+        long_ms(),
+        "Time without metadata after which the producer restarts from `bootstrap_servers`.",
     )
     metadata_cluster_check_enable: bool = option(
         True,
         Flag(),
-        "Check each broker's cluster id against the first metadata, and restart from `bootstrap_servers` if the ids"
-        " differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
+        "Compares each broker's cluster id with the first metadata, and restarts from `bootstrap_servers`"
+        " if the ids differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
     )
     allow_auto_create_topics: bool = option(
         True,
         Flag(),
-        "Let brokers with `auto.create.topics.enable` create an unknown topic when a record is sent to it. False: sending"
-        " to an unknown topic fails with UnknownTopicOrPartition after two or three metadata responses.",
+        "Lets brokers with `auto.create.topics.enable` create an unknown topic at its first send. False:"
+        " the send fails with UnknownTopicOrPartition after two or three metadata responses.",
     )
     transactional_id: str | None = option(
         None,
         TransactionalId(),
-        "The name of this producer's transactions, which one producer has at a time. None: no transactions.",
+        "Enables transactions. Only one running producer may use an id; a newer one fences the older.",
     )
     transaction_timeout_ms: int = option(
-        60_000, int_ms(1), "The coordinator aborts a transaction that is open for longer than this."
+        60_000, int_ms(1), "Time limit of a transaction; the coordinator then aborts the transaction."
     )
     transaction_two_phase_commit_enable: bool = option(
         False,
         Flag(),
-        "Whether transactions stay open until somebody ends them, however long that takes (KIP-939). The brokers must"
+        "Keeps transactions open without a time limit until a process ends them (KIP-939). The brokers must"
         " allow it.",
     )
 

@@ -115,125 +115,136 @@ class SecurityOptions(Immutable):
     security_protocol: SecurityProtocolName = option(
         "PLAINTEXT",
         Word(PROTOCOLS, optional=False),
-        "How to talk to brokers: with TLS, with a login, both, neither.",
+        "Protocol of broker connections: TLS (`SSL`), login (`SASL_PLAINTEXT`), both (`SASL_SSL`) or"
+        " neither (`PLAINTEXT`).",
     )
     ssl_context: "SslContextSource | None" = option(
         None,
         SslContext(),
-        "A context of your own instead of the options below; a callable is asked for each connection.",
+        "Your own context, in place of the other `ssl_*` options. A callable is called for each connection.",
     )
     ssl_truststore_location: str | None = option(
         None,
         PathKind("ssl_truststore_certificates"),
-        "Whom to trust: a file, PEM or PKCS12. Without it: whom the system trusts.",
+        "File with trusted CA certificates (PEM or PKCS12). Defaults to the system's trust store.",
     )
-    ssl_truststore_certificates: str | None = option(None, Text(), "The same as PEM text, or a PEM file.")
+    ssl_truststore_certificates: str | None = option(
+        None, Text(), "Trusted CA certificates as PEM text, or the path of a PEM file."
+    )
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Word(STORES), "What the file is. None: its content tells."
+        None, Word(STORES), "Format of the truststore file. None: detected from the content."
     )
-    ssl_truststore_password: Secret | None = option(None, SecretKind(), "Opens a PKCS12 truststore.")
+    ssl_truststore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 truststore.")
     ssl_keystore_location: str | None = option(
         None,
         PathKind("ssl_keystore_certificate_chain and ssl_keystore_key"),
-        "Our certificate and key: a file, PEM (in any order) or PKCS12.",
+        "File with the client certificate and its key: PEM (in any order) or PKCS12.",
     )
     ssl_keystore_certificate_chain: Secret | None = option(
-        None, SecretKind(), "Our certificate as PEM text, or a PEM file; needs `ssl_keystore_key`."
+        None,
+        SecretKind(),
+        "Client certificate as PEM text, or the path of a PEM file. Needs `ssl_keystore_key`.",
     )
-    ssl_keystore_key: Secret | None = option(None, SecretKind(), "Our key as PEM text, or a PEM file.")
+    ssl_keystore_key: Secret | None = option(
+        None, SecretKind(), "Private key of the client certificate as PEM text, or the path of a PEM file."
+    )
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Word(STORES), "What the file is. None: its content tells."
+        None, Word(STORES), "Format of the keystore file. None: detected from the content."
     )
-    ssl_keystore_password: Secret | None = option(None, SecretKind(), "Opens a PKCS12 keystore.")
-    ssl_key_password: Secret | None = option(None, SecretKind(), "Decrypts our key.")
+    ssl_keystore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 keystore.")
+    ssl_key_password: Secret | None = option(None, SecretKind(), "Password of the client's private key.")
     ssl_endpoint_identification_algorithm: Literal["https", ""] = option(
         "https",
         HostnameCheck(),
-        "Whether a broker's certificate has to be for its host name. '': any will do.",
+        "`https` (default) requires the broker's host name in its certificate. An empty string accepts any"
+        " name.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
-        TLS_VERSIONS, TlsVersions(TLS_VERSIONS), "Which versions of TLS may be spoken."
+        TLS_VERSIONS, TlsVersions(TLS_VERSIONS), "Allowed TLS versions."
     )
     ssl_cipher_suites: tuple[str, ...] = option(
         (),
         Words(),
-        "Which cipher suites may be used, in Kafka's or OpenSSL's names. None given: OpenSSL's choice.",
+        "Allowed cipher suites, in Kafka's or OpenSSL's names. Empty (default): OpenSSL's choice.",
     )
     sasl_mechanism: "MechanismName | MechanismFactory | None" = option(
         None,
         MechanismKind(),
-        "How to log in. Needed, and without a default, where `security_protocol` has SASL.",
+        "Login mechanism. Required if `security_protocol` has SASL.",
     )
-    sasl_username: str | None = option(None, Text(), "Who logs in, by PLAIN or SCRAM.")
-    sasl_password: Secret | None = option(None, SecretKind(), "The password that goes with it.")
+    sasl_username: str | None = option(None, Text(), "User name for PLAIN and SCRAM.")
+    sasl_password: Secret | None = option(None, SecretKind(), "Password of `sasl_username`.")
     sasl_credentials: "CredentialsCallable | None" = option(
         None,
         CallableKind("a user name and a password"),
-        "Instead of the two: asked for the pair at each authentication.",
+        "Returns user name and password, in place of `sasl_username` and `sasl_password`. Called at each"
+        " authentication.",
     )
     sasl_jaas_config: Secret | None = option(
-        None, Jaas(), "A JVM client's login, for PLAIN, SCRAM, OAUTHBEARER or GSSAPI."
+        None, Jaas(), "Login of a Java client, for PLAIN, SCRAM, OAUTHBEARER or GSSAPI."
     )
     sasl_kerberos_service_name: str | None = option(
-        None, Text(), "The brokers' service name, for GSSAPI: usually kafka."
+        None, Text(), "Kerberos service name of the brokers, for GSSAPI; usually `kafka`."
     )
     sasl_oauth_token_provider: "TokenProvider | None" = option(
         None,
         CallableKind("a token as str, or an object with value, expires_at and extensions"),
-        "Asked for tokens, for OAUTHBEARER; they are shared by all connections.",
+        "Returns tokens for OAUTHBEARER. All connections share a token.",
     )
     sasl_oauthbearer_token_endpoint_url: str | None = option(
-        None, Url(), "Where OAUTHBEARER gets its tokens; a file: URL names a file that has one."
+        None, Url(), "URL of the token endpoint for OAUTHBEARER. A file: URL names a file with a token."
     )
-    sasl_oauthbearer_client_credentials_client_id: str | None = option(
-        None, Text(), "Whom the token endpoint knows us as."
-    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = option(None, Text(), "OAuth client ID.")
     sasl_oauthbearer_client_credentials_client_secret: Secret | None = option(
-        None, SecretKind(), "The secret that goes with it."
+        None, SecretKind(), "OAuth client secret."
     )
-    sasl_oauthbearer_scope: str | None = option(None, Text(), "The scope to ask the token endpoint for.")
+    sasl_oauthbearer_scope: str | None = option(None, Text(), "Scope of the token request.")
     sasl_oauthbearer_header_urlencode: bool = option(
-        False, Flag(), "Whether id and secret are form-encoded in the request's Basic header."
+        False, Flag(), "Form-encodes the client ID and secret in the Basic header of the token request."
     )
     sasl_oauthbearer_jwt_retriever_class: str | None = option(
         None,
         Text(),
-        "Kafka's name of how tokens are had: ClientCredentials-, JwtBearer-, File- or DefaultJwtRetriever.",
+        "Kafka's class that gets tokens: ClientCredentials-, JwtBearer-, File- or DefaultJwtRetriever.",
     )
     sasl_oauthbearer_assertion_file: str | None = option(
         None,
         PathKind(),
-        "A JWT that stands for the client's secret, or is exchanged for the token (jwt-bearer).",
+        "File with a JWT that replaces the client secret, or is exchanged for the token (jwt-bearer).",
     )
     sasl_oauthbearer_assertion_private_key_file: str | None = option(
-        None, PathKind(), "Instead of the file: the key, in PEM, that signs such a JWT."
+        None,
+        PathKind(),
+        "PEM file with the private key that signs the JWT, in place of `sasl_oauthbearer_assertion_file`.",
     )
     sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = option(
-        None, SecretKind(), "Decrypts that key."
+        None, SecretKind(), "Passphrase of `sasl_oauthbearer_assertion_private_key_file`."
     )
     sasl_oauthbearer_assertion_template_file: str | None = option(
-        None, PathKind(), "JSON with `header` and `payload` that the JWT starts from."
+        None, PathKind(), "JSON file with the initial `header` and `payload` of the JWT."
     )
     sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = option(
-        "RS256", Word(("RS256", "ES256"), optional=False), "How the JWT is signed."
+        "RS256", Word(("RS256", "ES256"), optional=False), "Signature algorithm of the JWT."
     )
-    sasl_oauthbearer_assertion_claim_aud: str | None = option(None, Text(), "The JWT's audience.")
-    sasl_oauthbearer_assertion_claim_iss: str | None = option(None, Text(), "The JWT's issuer.")
-    sasl_oauthbearer_assertion_claim_sub: str | None = option(None, Text(), "The JWT's subject.")
+    sasl_oauthbearer_assertion_claim_aud: str | None = option(None, Text(), "Audience of the JWT.")
+    sasl_oauthbearer_assertion_claim_iss: str | None = option(None, Text(), "Issuer of the JWT.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = option(None, Text(), "Subject of the JWT.")
     sasl_oauthbearer_assertion_claim_jti_include: bool = option(
-        False, Flag(), "Whether the JWT has an id of its own."
+        False, Flag(), "Adds a unique id to each JWT."
     )
     sasl_oauthbearer_assertion_claim_exp_seconds: int = option(
-        300, Integer(0, 86_400, unit="s"), "How long the JWT is valid."
+        300, Integer(0, 86_400, unit="s"), "Lifetime of the JWT."
     )
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = option(
-        60, Integer(0, 3_600, unit="s"), "How long before now it is valid already, for clocks that differ."
+        60,
+        Integer(0, 3_600, unit="s"),
+        "Time before the current time at which the JWT becomes valid, to allow for clock differences.",
     )
     sasl_oauthbearer_allowed_files: tuple[str, ...] | None = option(
         None,
         Allowed(),
-        "Exact paths that a file, mapping or command line may name as `file:` endpoint or assertion. Keyword argument"
-        " only. Defaults to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, or to no file.",
+        "Exact paths that a file, mapping or command line may name as `file:` endpoint or assertion."
+        " Keyword argument only. Defaults to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, or to no file.",
     )
     sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = option(
         None,
@@ -242,19 +253,25 @@ class SecurityOptions(Immutable):
         " to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_URLS, or to any URL.",
     )
     sasl_login_connect_timeout_ms: int = option(
-        10_000, int_ms(1), "How long connecting to the token endpoint may take."
+        10_000, int_ms(1), "Time limit of a connection attempt to the token endpoint."
     )
     sasl_login_read_timeout_ms: int = option(
         10_000,
         int_ms(1),
-        "Time limit for each read of the endpoint's response. A whole request may take this time plus"
+        "Time limit of each read of the token endpoint's response. A whole request may take this time plus"
         " `sasl_login_connect_timeout_ms`.",
     )
     sasl_login_retry_backoff_ms: int = option(
-        100, long_ms(), "Wait before the token endpoint is asked again; doubles with each failure in a row …"
+        100,
+        long_ms(),
+        "Initial delay before the token request is retried. Doubles with each consecutive failure, up to"
+        " `sasl_login_retry_backoff_max_ms`.",
     )
     sasl_login_retry_backoff_max_ms: int = option(
-        10_000, long_ms(), "… up to this, and a login that has waited for so long fails."
+        10_000,
+        long_ms(),
+        "Upper bound of the exponential backoff that starts at `sasl_login_retry_backoff_ms`. A login that"
+        " has waited for this time fails.",
     )
 
 

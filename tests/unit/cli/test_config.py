@@ -30,7 +30,7 @@ def test_every_option_is_listed_with_its_default(capsys: pytest.CaptureFixture[s
     assert "bootstrap_servers = required" in heads
     assert "buffer_memory = 33,554,432 bytes" in heads
     assert "interceptors = none" in heads
-    assert any("How long a batch that is not full waits for more records." in line for line in lines)
+    assert any("Time that a partial batch waits for more records." in line for line in lines)
     assert any(KINDS["linger_ms"].expected in line for line in lines)
 
 
