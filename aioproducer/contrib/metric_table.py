@@ -29,9 +29,9 @@ def _pair(name: str, what: str, unit: str, *, kafka: str | None = "") -> dict[st
 
 
 _RECORDS: Final = {
-    **_pair("record_send", "records written to brokers, resends included", "records"),
-    **_pair("record_retry", "records to be sent again", "records"),
-    **_pair("record_error", "records that failed for good", "records"),
+    **_pair("record_send", "records written to brokers, including retries", "records"),
+    **_pair("record_retry", "records scheduled for a retry", "records"),
+    **_pair("record_error", "records that failed", "records"),
 }
 _TIMEOUTS: Final = {
     f"record_timeout_{reason}_total": Metric(
@@ -41,20 +41,22 @@ _TIMEOUTS: Final = {
 }
 _OUTCOMES: Final = {
     "records_delivered": Metric("records acknowledged since the start", "records", None),
-    "batches_delivered": Metric("their batches", "batches", None),
-    "bytes_delivered": Metric("their bytes, as they were sent", "bytes", None),
-    "bytes_before_compression": Metric("their bytes before compression, an upper bound", "bytes", None),
+    "batches_delivered": Metric("batches acknowledged since the start", "batches", None),
+    "bytes_delivered": Metric(
+        "bytes of acknowledged batches, after compression, since the start", "bytes", None
+    ),
+    "bytes_before_compression": Metric(
+        "bytes of acknowledged batches before compression, an upper bound", "bytes", None
+    ),
 }
 _TRAFFIC: Final = {
-    "requests_in_flight": Metric(
-        "requests that wait for their answer, those of connecting apart", "requests"
-    ),
+    "requests_in_flight": Metric("requests in flight, except those of connection set-up", "requests"),
     **_pair("request", "requests of any kind", "requests"),
-    **_pair("response", "answers", "responses"),
+    **_pair("response", "responses of any kind", "responses"),
     **_pair("outgoing_byte", "bytes written to sockets", "bytes"),
     **_pair("incoming_byte", "bytes read from sockets", "bytes"),
-    "request_latency_avg": Metric("from produce request to answer, on average", "ms"),
-    "request_latency_max": Metric("from produce request to answer, at most", "ms"),
+    "request_latency_avg": Metric("time from a Produce request to its response, average", "ms"),
+    "request_latency_max": Metric("time from a Produce request to its response, maximum", "ms"),
 }
 
 METRICS: Final[dict[Part, dict[str, Metric]]] = {
@@ -62,61 +64,71 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         **_RECORDS,
         **_TIMEOUTS,
         **_pair("byte", "bytes of batches written, encoded and compressed", "bytes", kafka=None),
-        "records_per_request_avg": Metric("records per produce request, on average", "records"),
+        "records_per_request_avg": Metric("records per Produce request, average", "records"),
         "record_size_avg": Metric(
-            "size of a record before compression, its share of the batch included", "bytes"
+            "size of a record before compression, including its share of the batch header", "bytes"
         ),
-        "record_queue_time_avg": Metric("from a batch's first record to its being written, on average", "ms"),
-        "record_queue_time_max": Metric("from a batch's first record to its being written, at most", "ms"),
+        "record_queue_time_avg": Metric(
+            "time from a batch's first record to its Produce request, average", "ms"
+        ),
+        "record_queue_time_max": Metric(
+            "time from a batch's first record to its Produce request, maximum", "ms"
+        ),
         "record_latency_avg": Metric(
-            "from a batch's first record to its acknowledgement, on average", "ms", None
+            "time from a batch's first record to its acknowledgement, average", "ms", None
         ),
         "record_latency_max": Metric(
-            "from a batch's first record to its acknowledgement, at most", "ms", None
+            "time from a batch's first record to its acknowledgement, maximum", "ms", None
         ),
-        "batch_size_avg": Metric("size of a batch as it is sent, on average", "bytes"),
-        "batch_size_max": Metric("size of a batch as it is sent, at most", "bytes"),
-        **_pair("batch_split", "batches that were too large and were split", "batches"),
-        "compression_rate_avg": Metric("size of batches sent, relative to their size before compression"),
-        "produce_throttle_time_avg": Metric("pause that brokers asked for in an answer, on average", "ms"),
-        "produce_throttle_time_max": Metric("pause that brokers asked for in an answer, at most", "ms"),
+        "batch_size_avg": Metric("size of a batch after compression, average", "bytes"),
+        "batch_size_max": Metric("size of a batch after compression, maximum", "bytes"),
+        **_pair("batch_split", "batches split because they were too large", "batches"),
+        "compression_rate_avg": Metric(
+            "size of batches after compression, relative to their size before compression"
+        ),
+        "produce_throttle_time_avg": Metric("throttle time in a response, average", "ms"),
+        "produce_throttle_time_max": Metric("throttle time in a response, maximum", "ms"),
         **_TRAFFIC,
-        "connection_count": Metric("connections open now", "connections"),
-        **_pair("connection_creation", "connections made", "connections"),
+        "connection_count": Metric("open connections", "connections"),
+        **_pair("connection_creation", "connections opened", "connections"),
         **_pair("connection_close", "connections closed by either side", "connections"),
-        "buffer_total_bytes": Metric("buffer_memory", "bytes"),
-        "buffer_available_bytes": Metric("how much of it is free", "bytes"),
+        "buffer_total_bytes": Metric("memory limit, the option buffer_memory", "bytes"),
+        "buffer_available_bytes": Metric("free part of buffer_memory", "bytes"),
         **_pair("buffer_exhausted", "records refused with BufferFull or BufferTimeout", "records"),
-        "bufferpool_wait_time_ns_total": Metric("how long calls have waited for it, all together", "ns"),
+        "bufferpool_wait_time_ns_total": Metric("total time that calls have waited for memory", "ns"),
         "calls_waiting": Metric(
-            "calls that wait now, for metadata, serializers, memory or their turn", "calls", "waiting-threads"
+            "calls waiting for metadata, serializers, memory or earlier calls", "calls", "waiting-threads"
         ),
-        "flush_time_ns_total": Metric("how long calls of flush() have taken, all together", "ns"),
+        "flush_time_ns_total": Metric("total time of flush() calls", "ns"),
         "txn_init_time_ns_total": Metric(
-            "how long start() has waited for the transactional id; 0 without one, as the next four", "ns"
+            "total time that start() has waited for the transactional id; 0 without transactions", "ns"
         ),
-        "txn_begin_time_ns_total": Metric("how long begin_transaction() has taken, all together", "ns"),
+        "txn_begin_time_ns_total": Metric(
+            "total time of begin_transaction() calls; 0 without transactions", "ns"
+        ),
         "txn_send_offsets_time_ns_total": Metric(
-            "how long send_offsets_to_transaction() has taken, all together", "ns"
+            "total time of send_offsets_to_transaction() calls; 0 without transactions", "ns"
         ),
-        "txn_commit_time_ns_total": Metric("how long commits have taken, all together", "ns"),
-        "txn_abort_time_ns_total": Metric("how long aborts have taken, all together", "ns"),
-        "metadata_age": Metric("time since all metadata was last fetched", "s"),
-        "batches_unfinished": Metric("batches without an outcome now, queued or in flight", "batches", None),
+        "txn_commit_time_ns_total": Metric("total time of commits; 0 without transactions", "ns"),
+        "txn_abort_time_ns_total": Metric("total time of aborts; 0 without transactions", "ns"),
+        "metadata_age": Metric("time since the last full metadata update", "s"),
+        "batches_unfinished": Metric("batches without an outcome, queued or in flight", "batches", None),
         **_OUTCOMES,
     },
     "topics": {
         **_RECORDS,
         **_pair("byte", "bytes of batches written, encoded and compressed", "bytes"),
-        "compression_rate": Metric("size of batches sent, relative to their size before compression"),
+        "compression_rate": Metric(
+            "size of batches after compression, relative to their size before compression"
+        ),
         **_OUTCOMES,
     },
     "nodes": {
-        "address": Metric("where the broker listens", kafka=None),
-        "connected": Metric("whether there is a connection now", kafka=None),
+        "address": Metric("host and port of the broker", kafka=None),
+        "connected": Metric("True if the broker is connected", kafka=None),
         **_TRAFFIC,
         "requests_in_flight": Metric(
-            "requests that wait for its answer, those of connecting apart", "requests", None
+            "requests in flight to the broker, except those of connection set-up", "requests", None
         ),
     },
 }
