@@ -37,7 +37,7 @@ def row(cell: str) -> Callable[[Test], Test]:
 
 
 def test_every_row_is_shown() -> None:
-    table = PAGE.split("### What differs\n")[1].split("\n## ")[0]
+    table = PAGE.split("### Differences\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
     assert sorted(rows[2:]) == sorted(SHOWN)
 
@@ -51,7 +51,7 @@ def committed(cluster: Cluster) -> list[Any]:
 
 
 class TestCalls:
-    @row("a call that the transaction does not allow: commit without begin, a second begin")
+    @row("a call in an invalid transaction state: commit without begin, a second begin")
     async def test_a_call_that_the_transaction_does_not_allow(self) -> None:
         async def begin_twice(producer: Any, _: Cluster) -> None:
             await producer.begin_transaction()
@@ -60,7 +60,7 @@ class TestCalls:
         for ask in (lambda producer, _: producer.commit_transaction(), begin_twice):
             assert await of_both(ask, transactional_id="me") == ["AssertionError", "IllegalOperation"]
 
-    @row("a commit, with a record that failed and that nobody awaited")
+    @row("a commit after an unawaited record failed")
     async def test_a_record_that_failed_and_that_nobody_awaited(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> list[Any]:
             cluster.on("produce").answer(errors.TopicAuthorizationFailed)
@@ -92,7 +92,7 @@ class TestCalls:
 
         assert await of_both(ask, transactional_id="me") == ["ValueError", None]
 
-    @row("an argument that makes no sense: a partition that is not there, neither key nor value")
+    @row("an invalid argument: a missing partition, neither key nor value")
     @pytest.mark.parametrize("record", [{"value": b"v", "partition": -1}, {"value": None}], ids=str)
     async def test_a_wrong_argument(self, record: dict[str, Any]) -> None:
         got = await of_both(lambda producer, _: producer.send(TOPIC, **record))
@@ -106,7 +106,7 @@ class TestCalls:
 
         assert await of_both(ask) == [-5, "ValueError"]
 
-    @row("a topic's name that is illegal")
+    @row("an invalid topic name")
     async def test_an_illegal_topic(self) -> None:
         got = await of_both(lambda producer, _: producer.send("a b", b"v"), request_timeout_ms=PATIENCE_MS)
         assert got == ["UnknownTopicOrPartitionError", "ValueError"]
@@ -157,7 +157,7 @@ class TestErrors:
         }
         assert differing == {2, 9, 51, 72}
 
-    @row("a broker went away with a request, and stayed away")
+    @row("a broker stopped with a request in flight, and did not return")
     async def test_a_request_that_was_lost(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> None:
             unanswered = cluster.on("produce").drop()
@@ -181,7 +181,7 @@ class TestErrors:
         assert names(aiokafka.errors, aiokafka) == [True] * 3
         assert names(compat_errors, compat) == [False] * 3
 
-    @row("what `start()` says where TLS or a login fails")
+    @row("error of `start()` after a failed TLS handshake or login")
     async def test_a_refused_login(self) -> None:
         said = []
         async with Cluster(security_protocol="SASL_PLAINTEXT", users={"alice": "right"}) as cluster:
@@ -237,7 +237,7 @@ class TestBatches:
         theirs, ours = await of_both(ask, linger_ms=20)
         assert len(theirs) > len(ours) == 1
 
-    @row("how much is buffered")
+    @row("limit of buffered records")
     async def test_memory(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> int:
             cluster.on("produce", times=None).drop()
@@ -267,7 +267,7 @@ class TestBatches:
         assert exact < bound == after < exact + 10
         assert compressed < 200
 
-    @row("a batch that the broker finds too large")
+    @row("a batch above the broker's size limit")
     async def test_too_large_for_the_broker(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> list[int]:
             cluster.on("produce").answer(errors.MessageTooLarge)
@@ -286,7 +286,7 @@ class TestBatches:
 
 
 class TestLife:
-    @row("making a producer")
+    @row("constructing a producer")
     async def test_making_one_without_a_loop(self) -> None:
         with pytest.raises(RuntimeError):
             await asyncio.to_thread(aiokafka.AIOKafkaProducer)
@@ -345,7 +345,7 @@ class TestLife:
 
         assert await of_both(ask) == [("started", "ProducerClosed"), "ProducerClosed"]
 
-    @row("`producer.client` and what begins with `_`")
+    @row("`producer.client` and names that begin with `_`")
     async def test_attributes(self) -> None:
         async def ask(producer: Any, _: Cluster) -> list[bool]:
             known = [hasattr(producer, name) for name in ("client", "_closed", "_sender", "_partition")]
@@ -353,7 +353,7 @@ class TestLife:
 
         assert await of_both(ask) == [[True] * 5, [*[True] * 4, False]]
 
-    @row("loggers, and a failed Future that nobody looks at")
+    @row("loggers, and a failed Future without a reader")
     async def test_logs(self, caplog: pytest.LogCaptureFixture) -> None:
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
