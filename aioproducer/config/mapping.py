@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from aioproducer._core.records.compression import LEVELS
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.mistakes import raise_all
@@ -39,7 +40,7 @@ _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 _LOGIN: Final = (*_KEYTAB, _EXTENSIONS)
 """Options of librdkafka that are part of `sasl.jaas.config` in Kafka."""
 _LEVEL: Final = "compression.level"
-_LEVELS: Final = ("gzip", "lz4", "zstd")
+_LEVELS: Final = frozenset(map(str, LEVELS))
 
 
 class Entry(NamedTuple):

@@ -89,12 +89,8 @@ def is_idempotent(config: Options) -> bool:
 
 def compression_level(config: Options) -> int | None:
     """Return the level of the chosen codec; None if the codec has no levels."""
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return levels.get(config.compression_type)
+    level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
+    return level
 
 
 def _check_codec(config: Options) -> None:
