@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aioproducer._core.acceleration import accelerated as accelerated
-    from aioproducer._core.partitioning.partitioner import (
+    from aioproducer._core.partitioning import (
         Murmur2Partitioner as Murmur2Partitioner,
         Murmur3Partitioner as Murmur3Partitioner,
         Partitioner as Partitioner,
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         TransactionDescription as TransactionDescription,
         TransactionListing as TransactionListing,
     )
-    from aioproducer._core.transactions.offsets import GroupMetadata as GroupMetadata
-    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
+    from aioproducer._core.transactions.transaction_types import (
+        GroupMetadata as GroupMetadata,
+        PreparedTransaction as PreparedTransaction,
+    )
     from aioproducer._lifecycle import State as State
     from aioproducer._transactional import Transaction as Transaction
     from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
@@ -45,18 +47,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "accelerated": "aioproducer._core.acceleration",
     "__version__": "aioproducer.version",
-    "Murmur2Partitioner": "aioproducer._core.partitioning.partitioner",
-    "Murmur3Partitioner": "aioproducer._core.partitioning.partitioner",
-    "Partitioner": "aioproducer._core.partitioning.partitioner",
-    "RoundRobinPartitioner": "aioproducer._core.partitioning.partitioner",
+    "Murmur2Partitioner": "aioproducer._core.partitioning",
+    "Murmur3Partitioner": "aioproducer._core.partitioning",
+    "Partitioner": "aioproducer._core.partitioning",
+    "RoundRobinPartitioner": "aioproducer._core.partitioning",
     "ProducerConfig": "aioproducer.config",
     "ProducerOptions": "aioproducer.config",
     "Interceptor": "aioproducer.interceptors",
     "Producer": "aioproducer.producer",
     "State": "aioproducer._lifecycle",
     "SendManyResult": "aioproducer.results",
-    "GroupMetadata": "aioproducer._core.transactions.offsets",
-    "PreparedTransaction": "aioproducer._core.transactions.prepared_transaction",
+    "GroupMetadata": "aioproducer._core.transactions.transaction_types",
+    "PreparedTransaction": "aioproducer._core.transactions.transaction_types",
     "Transaction": "aioproducer._transactional",
     "TransactionAdmin": "aioproducer.transaction_admin",
     "TransactionDescription": "aioproducer._core.transactions.administration",

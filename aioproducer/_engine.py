@@ -15,43 +15,42 @@ from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.waiters import Failure, acknowledgement_on
 from aioproducer._core.clock import Wakeup
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.intake_settings import IntakeSettings
-from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import BOOTSTRAP, bootstrap_opener
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics, Values, report
+from aioproducer._core.metrics_push import MetricsPush
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.observer import OutcomeObserver
-from aioproducer._core.partitioning.partitioner import RoundRobinPartitioner
+from aioproducer._core.observer import InterceptorChain, OutcomeObserver
+from aioproducer._core.partitioning import RoundRobinPartitioner
 from aioproducer._core.records.record_batch import RecordColumns, open_records
 from aioproducer._core.sender.loop import Sender
 from aioproducer._core.steps import Log, as_step
-from aioproducer._core.telemetry.metrics_push import MetricsPush
 from aioproducer._handover import Handover, connection_security
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 
 if TYPE_CHECKING:
     from aioproducer._core.intake.many import ManyIntake
-    from aioproducer._core.transactions.transaction_floor import TransactionFloor
+    from aioproducer._core.transactions.transaction_layer import TransactionLayer
     from aioproducer._core.transactions.transaction_records import TransactionRecords
-    from aioproducer._core.transactions.transaction_requests import GoingOn
+    from aioproducer._core.transactions.transaction_requests import ResumedTransaction
 
 log: Final = Log(__name__)
 
 WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 
-def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
+def transaction_layer(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionLayer | None:
     """Return what a producer with *config* has for its transactions; None: it has none."""
     if config.transactional_id is None:
         return None
     # Imported by those who have transactions: the first record of others comes the sooner.
-    from aioproducer._core.transactions.transaction_floor import TransactionFloor  # noqa: PLC0415
+    from aioproducer._core.transactions.transaction_layer import TransactionLayer  # noqa: PLC0415
     from aioproducer._core.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
 
     settings = TransactionSettings(
@@ -60,7 +59,7 @@ def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None
         two_phase_commit=config.transaction_two_phase_commit_enable,
         max_block_s=config.max_block_s,
     )
-    return TransactionFloor(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
+    return TransactionLayer(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
 
 
 class Engine:
@@ -125,13 +124,13 @@ class Engine:
             transactional_id=config.transactional_id,
             enabled=config.enable_metrics_push,
         )
-        floor = self._floor = transaction_floor(config, on_moved=on_transaction)
+        layer = self._transaction_layer = transaction_layer(config, on_moved=on_transaction)
         batching = config.batching_settings()
         if passes_refusals:
             batching = batching._replace(max_in_flight=1)
         self.accumulator: Final = Accumulator(
             batching,
-            IdentityKeeper() if floor is None else floor.manager,
+            IdentityKeeper() if layer is None else layer.manager,
             loop=self._loop,
             wake=wakeup.ring,
             wake_at=wakeup.ring_at,
@@ -141,8 +140,8 @@ class Engine:
         )
         records = (
             None
-            if floor is None
-            else floor.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
+            if layer is None
+            else layer.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
         )
         completion = BatchCompletion(
             self.accumulator,
@@ -166,8 +165,8 @@ class Engine:
         )
         self.transactions: Final = (
             None
-            if floor is None
-            else floor.open(completion, self.pool, self.updater, on_admitted=self._admitted)
+            if layer is None
+            else layer.open(completion, self.pool, self.updater, on_admitted=self._admitted)
         )
         self._partitioner = config.effective_partitioner()
         settings = IntakeSettings(
@@ -208,9 +207,9 @@ class Engine:
         return self.updater.unreachable
 
     async def start(
-        self, going_on: GoingOn | None = None, *, wait: bool = True, timeout_s: float | None = None
+        self, resumed: ResumedTransaction | None = None, *, wait: bool = True, timeout_s: float | None = None
     ) -> None:
-        """Get the first metadata answer, and start the tasks; a transactional producer takes the identity in *going_on*.
+        """Get the first metadata answer, and start the tasks; a transactional producer takes the identity in *resumed*.
 
         Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`). Initialization of transactions is limited
         by `max_block_ms` and by *timeout_s*. Without *wait*, return at once; both continue in the background.
@@ -231,7 +230,7 @@ class Engine:
         elif self.transactions is not None:
             try:
                 with self.metrics.timed("init_s"):
-                    await self.transactions.initialize(going_on, until - self._loop.time())
+                    await self.transactions.initialize(resumed, until - self._loop.time())
             except BaseException:
                 await self.stop()
                 raise
@@ -315,9 +314,6 @@ class Engine:
 
     def report(self) -> dict[str, dict[Any, Any]]:
         """Return the metrics. Reads only, and may be called from any thread, at any time."""
-        # Imported when it is first called for: the first record of others comes the sooner.
-        from aioproducer._core.metrics.metrics_report import Values, report  # noqa: PLC0415
-
         memory, snapshot = self.accumulator.memory, self.updater.snapshot
         age_s = self._loop.time() - snapshot.fetched_at
         producer: Values = {
@@ -416,16 +412,16 @@ class Engine:
         self._wakeup.ring()
 
     def _connected(self, node_id: int) -> None:
-        if self._floor is not None:
-            self._floor.connected(node_id)
+        if self._transaction_layer is not None:
+            self._transaction_layer.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
         self.metrics_push.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         self.updater.disconnected(node_id, error)
-        if self._floor is not None:
-            self._floor.disconnected()
+        if self._transaction_layer is not None:
+            self._transaction_layer.disconnected()
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

@@ -16,15 +16,15 @@ from aioproducer._core.clock import LoopTurns
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.fast_append import Append
 from aioproducer._core.intake.serializer_turn import withdraw_callers
-from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import REMINDER_S
+from aioproducer._core.observer import InterceptorChain
 from aioproducer._core.steps import Log
 from aioproducer._engine import Engine
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerClosed, ProducerError
 
 if TYPE_CHECKING:
-    from aioproducer._core.transactions.transaction_requests import GoingOn
+    from aioproducer._core.transactions.transaction_requests import ResumedTransaction
     from aioproducer._handover import Handover
 
 log: Final = Log(__name__)
@@ -121,7 +121,7 @@ class Lifecycle:
 
     async def _start(
         self,
-        going_on: GoingOn | None = None,
+        resumed: ResumedTransaction | None = None,
         handover: Handover | None = None,
         *,
         passes_refusals: bool = False,
@@ -141,7 +141,7 @@ class Lifecycle:
                 handover=handover,
                 passes_refusals=passes_refusals,
             )
-            await engine.start(going_on, wait=wait, timeout_s=timeout_s)
+            await engine.start(resumed, wait=wait, timeout_s=timeout_s)
         except BaseException:
             self._engine = None
             if self._state is State.STARTING:

@@ -21,9 +21,9 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer._core.metrics.counters import TransactionCall
-    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer._core.metrics import TransactionCall
     from aioproducer._core.transactions.producer_transactions import Transactions
+    from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer._engine import Engine
 
 log: Final = Log(__name__)
@@ -171,7 +171,7 @@ class Transactional(Lifecycle):
         Raises: TypeError, ValueError: an argument. CommitFailed: the group went on without us. TransactionTimeout.
             TransactionStateError: no transaction is open. Cancelling only ends the waiting.
         """
-        from aioproducer._core.transactions.offsets import GroupMetadata, offsets_of  # noqa: PLC0415
+        from aioproducer._core.transactions.transaction_types import GroupMetadata, offsets_of  # noqa: PLC0415
 
         transactions = self._transactions()
         with self._timed("send_offsets_s"):
@@ -222,11 +222,11 @@ class Transactional(Lifecycle):
 
         Raises: as `start`; with *anew* ProducerFenced or InvalidProducerEpoch.
         """
-        from aioproducer._core.idempotence.identity import ProducerIdentity  # noqa: PLC0415
-        from aioproducer._core.transactions.transaction_requests import GoingOn  # noqa: PLC0415
+        from aioproducer._core.idempotence import ProducerIdentity  # noqa: PLC0415
+        from aioproducer._core.transactions.transaction_requests import ResumedTransaction  # noqa: PLC0415
 
         identity = ProducerIdentity(prepared.producer_id, prepared.epoch)
-        await self._start(GoingOn(identity, prepared.transaction_version, anew=anew))
+        await self._start(ResumedTransaction(identity, prepared.transaction_version, next_epoch=anew))
 
     def _identity(self) -> PreparedTransaction:
         """Return under which producer id and epoch the next transaction is, or the open one, for `_go_on`."""

@@ -11,16 +11,24 @@ from aioproducer._core.batching.waiters import Acknowledgement, Failure
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.checks import check_timeout, check_topic
 from aioproducer._core.intake.intake import Intake
-from aioproducer._core.metrics.counters import Traffic
+from aioproducer._core.metrics import Traffic
 from aioproducer._lifecycle import State
 from aioproducer._transactional import Transactional
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.errors import ConfigError, RecordPurged
-from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
+from aioproducer.errors import ConfigError, RecordPurged, TopicAuthorizationFailed
+from aioproducer.types import (
+    BrokerDescription,
+    ClusterDescription,
+    HeadersInput,
+    PartitionDescription,
+    RecordMetadata,
+    TopicDescription,
+)
 
 if TYPE_CHECKING:
     # imported by the first call of send_many
     from aioproducer._core.intake.convoy import Convoy
+    from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponsePartition
     from aioproducer.errors.send_many import SendManyResult
 
 
@@ -248,9 +256,7 @@ class Producer(Transactional):
         """
         engine = self._started()
         engine.intake.check_loop()
-        from aioproducer._core.describing import described  # noqa: PLC0415 - sending needs none of it
-
-        return described(await engine.updater.whole_cluster())
+        return _described(await engine.updater.whole_cluster())
 
     def purge(self) -> int:
         """Drop every record that was never sent, and return the number of dropped records.
@@ -308,3 +314,35 @@ class Producer(Transactional):
         intake = self._sending().intake
         limit_s = None if timeout_s is None else float(timeout_s)
         return await intake.append_when_possible(pending, intake.loop.time(), limit_s)
+
+
+def _described(answer: MetadataResponse) -> ClusterDescription:
+    """Return the cluster in *answer* to a request for all topics, without topics that the client may not describe."""
+    brokers = [BrokerDescription(each.node_id, each.host, each.port, each.rack) for each in answer.brokers]
+    topics = [
+        TopicDescription(
+            each.name,
+            tuple(
+                map(
+                    _described_partition,
+                    sorted(each.partitions, key=lambda partition: partition.partition_index),
+                )
+            ),
+            each.is_internal,
+        )
+        for each in answer.topics
+        if each.name is not None and each.error_code != TopicAuthorizationFailed.code
+    ]
+    return ClusterDescription(
+        cluster_id=answer.cluster_id,
+        controller_id=None if answer.controller_id < 0 else answer.controller_id,
+        brokers={each.node_id: each for each in sorted(brokers)},
+        topics={each.name: each for each in sorted(topics)},
+    )
+
+
+def _described_partition(answer: MetadataResponsePartition) -> PartitionDescription:
+    leader = None if answer.leader_id < 0 else answer.leader_id
+    return PartitionDescription(
+        answer.partition_index, leader, tuple(answer.replica_nodes), tuple(answer.isr_nodes)
+    )

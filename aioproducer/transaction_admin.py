@@ -11,14 +11,14 @@ from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import bootstrap_opener
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.transactions.administration import (
     Administration,
     TransactionDescription,
     TransactionListing,
 )
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer._handover import connection_security
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop

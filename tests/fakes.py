@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.in_flight import Decode
@@ -34,7 +34,7 @@ class FakeConnection:
 
     def __init__(self, node_id: int = 1) -> None:
         self.node_id = node_id
-        self.tally = NodeTally(0.0)
+        self.counters = NodeCounters(0.0)
         self.last_used = 0.0
         self.calls: list[Call] = []
         self.asked_in: list[int | None] = []

@@ -12,8 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / ".cache" / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 TESTS = (
-    *(f"tests/unit/_core/{name}" for name in ("batching", "intake", "partitioning", "records")),
-    *(f"tests/unit/_core/test_{name}.py" for name in ("acceleration", "append_fields")),
+    *(f"tests/unit/_core/{name}" for name in ("batching", "intake", "records")),
+    *(
+        f"tests/unit/_core/test_{name}.py"
+        for name in ("acceleration", "append_fields", "murmur2", "partitioning")
+    ),
     *("tests/unit/arrow", "tests/unit/test_producer.py"),
     *(
         f"tests/property/test_{name}.py"

@@ -18,7 +18,7 @@ import pytest
 from aioproducer import errors
 from aioproducer._core.batching.batch_state import TRANSITIONS
 from aioproducer._core.sender import outcomes
-from aioproducer._core.transactions.transaction_state import (
+from aioproducer._core.transactions.transaction_manager import (
     TRANSITIONS as OF_TRANSACTIONS_STATES,
     TransactionEvent,
     TransactionState,
@@ -138,8 +138,8 @@ def test_design_guide_is_at_most_350_lines() -> None:
     ("question", "answer", "said"),
     [
         ("why a batch may not be sent now", "_core/batching/partition_queue.py", "def next_batch"),
-        ("judged possibly persisted", "_core/idempotence/sequences.py", "def possibly_persisted"),
-        ("add a metric", "_core/metrics/counters.py", "class TopicTally"),
+        ("judged possibly persisted", "_core/idempotence.py", "def possibly_persisted"),
+        ("add a metric", "_core/metrics.py", "class TopicCounters"),
         ("add an error code", "_core/sender/outcomes.py", "def judge"),
     ],
 )

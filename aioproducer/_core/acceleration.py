@@ -1,6 +1,6 @@
-"""The choice between functions in Python and their twins in C: `_accelerator.c`, if it was built for this Python.
+"""The choice between functions in Python and their twins in C, and functions with an effect in C only.
 
-Set `AIOPRODUCER_PURE=1` before the first import, and nothing of it is used.
+`AIOPRODUCER_PURE=1` in the environment before the first import disables the accelerator.
 """
 
 from __future__ import annotations
@@ -27,16 +27,48 @@ def _accelerator() -> ModuleType | None:
 _ACCELERATOR: Final = _accelerator()
 
 accelerated: Final[bool] = _ACCELERATOR is not None
-"""Whether loops over records, what the tasks of single sends await, and what writes their requests are in C."""
+"""True if the C accelerator is in use."""
 
 
 def fastest(name: str, python: F) -> F:
-    """Return the function in C that is called *name*, or *python*, which does the same."""
-    return getattr(_ACCELERATOR, name, python)  # none, or built before there was its twin: Python's
+    """Return the C function *name*, or its Python twin *python*."""
+    return getattr(_ACCELERATOR, name, python)  # an older build may lack the function
 
 
 # From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset.
 new_tuple: Final[Callable[..., Any]] = (
     fastest("new_tuple", tuple.__new__) if sys.version_info < (3, 14) else tuple.__new__
 )
-"""Returns a tuple of a class, a NamedTuple, with the items of a plain tuple, without the frame of the class's `__new__`."""
+"""`new_tuple(kind, items)` creates an instance of the NamedTuple *kind* without the frame of its `__new__`."""
+
+
+def python_untracking(create: F) -> F:
+    """Return *create*, because Python cannot exclude an object from the garbage collector."""
+    return create
+
+
+untracking: Final = fastest("untracking", python_untracking)
+"""`untracking(create)` returns a function that calls *create*, a class or function, with positional arguments.
+
+The garbage collector does not visit the objects that this function returns. No reference of such an object may ever lead back
+to the object. A full collection visits all tracked objects, and starts when their number has grown by a quarter: objects that
+each topic keeps slow down the first records of thousands of topics.
+"""
+
+
+LARGEST_BYTES: Final = 16 * 1024 * 1024
+"""Size above that of any batch or request."""
+
+
+def python_keep_freed_memory(size: int) -> None:
+    """Do nothing, because a block allocated by Python would be written to, and occupy memory."""
+
+
+keep_freed_memory: Final = fastest("keep_freed_memory", python_keep_freed_memory)
+"""Make glibc keep freed blocks of up to *size* bytes for reuse. No effect on other allocators.
+
+Batches and requests have some hundred KiB each. glibc returns blocks of that size to the operating system, and each
+4 KiB of the next block cost a page fault: 15 % of the CPU with records of 1 KiB. glibc's thresholds (`M_TRIM_THRESHOLD`
+and `M_MMAP_THRESHOLD` in mallopt(3)) follow the largest freed block. So one unused block of *size* bytes is allocated and
+freed.
+"""

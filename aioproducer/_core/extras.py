@@ -1,4 +1,4 @@
-"""Extras: packages that not everybody needs, and the one sentence that says how to get them."""
+"""Extras: optional packages, and the error text for a missing one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EXTRAS: Final = {
     "spark": ("pyarrow>=18",),
     "testing": ("cryptography>=42", "pytest>=8.3"),
 }
-"""What each brings, as pyproject.toml has it. An index need not know aioproducer for these to be installed."""
+"""Packages of each extra, as in pyproject.toml; installable from an index without aioproducer."""
 
 
 def needs(what: str, extra: str, *besides: str) -> str:
-    """Return the sentence that *what* needs the packages of *extra*, and *besides* others, and the command for it."""
+    """Return the sentence that *what* needs the packages of *extra* and *besides*, with the command to install them."""
     packages = " ".join(f'"{package}"' for package in (*EXTRAS[extra], *besides))
     return f"{what} needs what the extra {extra!r} brings: pip install {packages}"

@@ -1,4 +1,7 @@
-"""Log events as logfmt, and their fields: `batch.retry partition=orders-3 error="NotLeaderOrFollower: …"`."""
+"""Log events as logfmt, and escaping of text from peers, which may contain control characters.
+
+`batch.retry partition=orders-3 error="NotLeaderOrFollower: …"`
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,29 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple, Self
 
-from aioproducer._core.escaping import escaped
+LONGEST_TEXT: Final = 1024
+"""Maximum number of characters of a peer's text in errors and logs."""
+LONGEST_HOST: Final = 255
+"""Maximum number of characters of a host name in errors and logs; DNS allows 253."""
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escaped(text: str, limit: int | None = None) -> str:
+    r"""Return *text* with every character that is not printable as a JSON escape: `\n`, `\u001b`, `\u202e`.
+
+    Line breaks forge log lines, ESC and C1 characters control terminals, bidirectional characters reorder text. *limit*
+    is the maximum number of characters taken from *text*. The result is valid inside a JSON string if *text* is.
+    """
+    shown = text if limit is None else text[:limit]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else _SHORT.get(each) or _escape(each) for each in shown)
+    return shown if len(text) <= (limit or len(text)) else f"{shown}… ({len(text):,} characters)"
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
 
 _WORDS: Final = re.compile(r"(?<!:) (?=[a-z_]+=|%s(?: |$))")
 _CONVERSION: Final = re.compile(r"%(?:\.\d+)?[a-z]")

@@ -1,46 +1,164 @@
-"""An observer of outcomes: feeds the counters and the user's interceptors."""
+"""Observers of outcomes: the counters, and the user's interceptors, whose exceptions are contained."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import repeat
+from typing import Final
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.interceptor_chain import InterceptorChain
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.logfmt import Pairs
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.records.record_batch import Records
-from aioproducer._core.steps import step_here
-from aioproducer.types import RecordMetadata, TopicPartition
+from aioproducer._core.steps import Log, pass_on, step_here
+from aioproducer.errors import ProducerError
+from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
+
+log: Final = Log("aioproducer.interceptors")
+
+
+class InterceptorChain:
+    """Calls interceptors in order and contains what they raise; falsy if there are none.
+
+    An exception of the user's code is logged with its traceback, under `LogLimits`: a broken interceptor fails for every
+    record.
+    """
+
+    def __init__(self, interceptors: Iterable[object]) -> None:
+        self._interceptors = tuple(interceptors)
+        self._on_send = self._defined("on_send")
+        self._on_acknowledgement = tuple(
+            (each, method, _arguments_of(method)) for each, method in self._defined("on_acknowledgement")
+        )
+        self._limits = LogLimits()
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return *record* after all `on_send` methods; a method that fails is skipped."""
+        for interceptor, method in self._on_send:
+            try:
+                # A copy, so that the changes of an interceptor that then fails are dropped.
+                changed = method(replace(record, headers=_as_pairs(record.headers)))
+                if not isinstance(changed, ProducerRecord):
+                    raise TypeError(f"on_send returned {type(changed).__name__} instead of a ProducerRecord")  # noqa: TRY301 - contained and logged like any other
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                self._log_failure(interceptor, "on_send", error)
+            else:
+                record = changed
+        return record
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers = (),
+        latency_s: float | None = None,
+    ) -> None:
+        """Call every interceptor for an acknowledged or failed record, with *headers* and *latency_s* if it takes them."""
+        outcome = (metadata, error, topic_partition, headers, latency_s)
+        for interceptor, method, arguments in self._on_acknowledgement:
+            try:
+                method(*outcome[:arguments])
+            except (
+                KeyboardInterrupt,
+                SystemExit,
+            ) as interrupt:  # the caller is a callback or task of the producer
+                pass_on(interrupt)
+            except BaseException as failure:  # noqa: BLE001 - user code may raise anything
+                self._log_failure(interceptor, "on_acknowledgement", failure)
+
+    def on_send_error(
+        self, topic: str, partition: int | None, headers: Headers, error: BaseException
+    ) -> None:
+        """Call every `on_acknowledgement` for a record that failed before it was appended, as in the JVM client.
+
+        Interceptors get a ProducerError. Any other *error*, for example of a cancelled call, becomes its cause.
+        """
+        if not self._on_acknowledgement:
+            return
+        failed = error
+        if not isinstance(failed, ProducerError):
+            cancelled = isinstance(error, asyncio.CancelledError)
+            failed = ProducerError(f"not appended: {'its call was cancelled' if cancelled else error}")
+            failed.__cause__ = error
+        where = TopicPartition(topic, -1 if partition is None else partition)
+        self.on_acknowledgement(None, failed, where, headers)
+
+    def close(self) -> None:
+        """Call `close` of every interceptor."""
+        for interceptor, method in self._defined("close"):
+            try:
+                method()
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                pass_on(interrupt)
+            except BaseException as error:  # noqa: BLE001 - the producer closes anyway
+                self._log_failure(interceptor, "close", error)
+        self._limits.close()
+
+    def _defined(self, name: str) -> tuple[tuple[object, Callable[..., object]], ...]:
+        return tuple((each, getattr(each, name)) for each in self._interceptors if hasattr(each, name))
+
+    def _log_failure(self, interceptor: object, method: str, error: BaseException) -> None:
+        subject = Pairs(interceptor=type(interceptor).__qualname__, method=method)
+        self._limits.log(
+            log,
+            logging.WARNING,
+            subject,
+            "interceptor.failed %s error=%s",
+            *(subject, type(error).__name__),
+            error=error,
+        )
+
+
+def _as_pairs(headers: HeadersInput) -> HeadersInput:
+    return tuple(headers.items()) if isinstance(headers, Mapping) else headers
+
+
+def _arguments_of(method: Callable[..., object]) -> int:
+    """Return the number of arguments for *method*, 3 to 5; `*args` does not count."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # for example a method in C
+        return 3
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return min(max(sum(each.kind in positional for each in parameters), 3), 5)
 
 
 class OutcomeObserver:
-    """Implements the Observer of `BatchCompletion`."""
+    """Observer of `BatchCompletion`: counts outcomes, and calls interceptors."""
 
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics
         self._interceptors = interceptors
-        self._has_interceptors = bool(interceptors)  # read for every batch
+        self._has_interceptors = bool(interceptors)  # used for every batch
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """Count the batch, acknowledged at *now*; tell the interceptors of each record."""
+        """Count the batch, acknowledged at *now*; call the interceptors for each record."""
         latency_s = now - batch.created_at
-        tally = self._metrics.topic(
-            batch.topic_partition[0]
-        )  # a field of a NamedTuple costs more than an index
-        if now >= tally.window_ends_at:
-            tally.begin_window(now)
-        tally.delivered_s += latency_s
-        if latency_s > tally.delivered_s_max:  # noqa: PLR1730 - max() would take as long as all the rest
-            tally.delivered_s_max = latency_s
-        tally.delivered_records += len(batch.columns)
-        tally.delivered_batches += 1
-        tally.delivered_uncompressed += batch.size
-        tally.delivered_bytes += len(batch.encoded or b"")
+        counters = self._metrics.topic(batch.topic_partition[0])  # an index costs less than a field
+        if now >= counters.window_ends_at:
+            counters.begin_window(now)
+        counters.delivered_s += latency_s
+        if latency_s > counters.delivered_s_max:  # noqa: PLR1730 - max() costs as much as all the rest
+            counters.delivered_s_max = latency_s
+        counters.delivered_records += len(batch.columns)
+        counters.delivered_batches += 1
+        counters.delivered_uncompressed += batch.size
+        counters.delivered_bytes += len(batch.encoded or b"")
         if not self._has_interceptors:
             return
-        step_here().call(self._tell_delivered, batch, base_offset, log_append_time_ms, latency_s)
+        step_here().call(self._pass_delivered, batch, base_offset, log_append_time_ms, latency_s)
 
-    def _tell_delivered(
+    def _pass_delivered(
         self, batch: Batch, base_offset: int, log_append_time_ms: int, latency_s: float
     ) -> None:
         log_append = log_append_time_ms >= 0
@@ -58,24 +176,24 @@ class OutcomeObserver:
             self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """Count the records; tell the interceptors of each, with an error of its own."""
+        """Count the records; call the interceptors for each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if failure.reason is not None:
             self._metrics.timeouts[failure.reason] += len(records)
         if self._has_interceptors:
             latency_s = self._metrics.clock() - batch.created_at
-            step_here().call(self._tell_failed, batch.topic_partition, records, failure, latency_s)
+            step_here().call(self._pass_failed, batch.topic_partition, records, failure, latency_s)
 
-    def _tell_failed(
+    def _pass_failed(
         self, where: TopicPartition, records: Records, failure: Failure, latency_s: float
     ) -> None:
         for headers in records.headers or repeat((), len(records)):
             self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
 
     def retried(self, batch: Batch) -> None:
-        """Count the records, which are to be sent again."""
+        """Count the records of a retried batch."""
         self._metrics.event(batch.topic_partition.topic).retried_records += len(batch)
 
     def split(self, batch: Batch) -> None:
-        """Count the batch, which was too large."""
+        """Count a batch that is split because it was too large."""
         self._metrics.event(batch.topic_partition.topic).splits += 1

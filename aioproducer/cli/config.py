@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.secret import Secret
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import echo, escaping, plain_table, show_table

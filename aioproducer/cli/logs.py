@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from aioproducer._core.escaping import escaped
-from aioproducer._core.logfmt import quoted
+from aioproducer._core.logfmt import escaped, quoted
 from aioproducer.cli.output import printable
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)

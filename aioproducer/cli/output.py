@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aioproducer._core.acceleration import accelerated
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult

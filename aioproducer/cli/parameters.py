@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import logging_options
 from aioproducer.cli.securing import (
     SERVERS,

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer._core.escaping import escaped
 from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.records.decode import DecodedRecord
 from aioproducer._topic_client import Client
 from aioproducer.cli.output import echo

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.protocol.metadata import (
     MetadataResponse,
     MetadataResponsePartition,

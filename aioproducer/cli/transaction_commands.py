@@ -101,7 +101,7 @@ def end(
 
     Repeating it is fine, until an id is used again. It fails if not all are ended, and says what is certain.
     """
-    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer.cli.transaction_report import end_and_report
 
     if commit is None:

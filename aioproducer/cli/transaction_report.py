@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.transactions.administration import TransactionDescription
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.cli.output import echo, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError

@@ -13,7 +13,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, Partitioner
+from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
 from aioproducer._core.records.compression import Codec, codec
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.sender.requests import SenderSettings

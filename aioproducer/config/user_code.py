@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from aioproducer._core.partitioning.librdkafka import PARTITIONERS
-from aioproducer._core.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
+from aioproducer._core.partitioning import PARTITIONERS, Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.config.kinds import Kind
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
 

@@ -15,8 +15,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, overload
 
-from aioproducer._core.escaping import LONGEST_TEXT, escaped
 from aioproducer._core.extras import needs
+from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 
 try:
     from confluent_kafka.serialization import MessageField, SerializationContext

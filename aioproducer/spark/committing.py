@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ProducerError
 from aioproducer.spark.decision_protocol import begin, decide, give_up, kept, plan
 from aioproducer.spark.decision_records import Decided, Share, committed_by, decision, may_be_doubled

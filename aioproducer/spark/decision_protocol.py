@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.spark.decision_records import BEGUN, TOPIC, Decided, Entry, Share, begun, decision, done
 from aioproducer.spark.delivery import PREFIX, BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee

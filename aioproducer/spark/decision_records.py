@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer._core.records.decode import DecodedBatch
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ProtocolError
 from aioproducer.spark.delivery import PREFIX, BatchId, DeliveryError, Guarantee
 

@@ -14,7 +14,7 @@ from aioproducer.spark.delivery import DeliveryError
 from aioproducer.spark.messages import log_topic_unchecked
 
 if TYPE_CHECKING:
-    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer._topic_client import Client
     from aioproducer.spark.sink_options import ProducerSettings
 

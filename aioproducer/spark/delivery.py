@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer.errors import ConfigError, ProducerError
 
 GUARANTEE: Final = "deliveryGuarantee"

@@ -25,7 +25,7 @@ from aioproducer.spark.decision_topic import commit_entries, going_on
 from aioproducer.spark.delivery import DeliveryError
 
 if TYPE_CHECKING:
-    from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer.spark.sink_options import ProducerSettings
     from aioproducer.transaction_admin import TransactionAdmin
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metrics.counters import Traffic
+from aioproducer._core.metrics import Traffic
 from aioproducer._core.steps import Log
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.decision_records import Decided, Share
 from aioproducer.spark.delivery import BatchId

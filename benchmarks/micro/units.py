@@ -10,14 +10,14 @@ from typing import Any, Final
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metadata.updater import MissingBrokers
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
+from aioproducer._core.murmur2 import murmur2, python_murmur2
 from aioproducer._core.net.address import Address
-from aioproducer._core.partitioning.murmur2 import murmur2, python_murmur2
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner
+from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer._core.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -20,7 +20,7 @@ from aioproducer._core.security.certificate import read_certificate
 from aioproducer._core.security.jaas import parse_jaas
 from aioproducer._core.security.oauthbearer import _status
 from aioproducer._core.security.token_endpoint import expiry
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.audit.stamp import sequence_of
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError, ProtocolError

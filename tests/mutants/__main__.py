@@ -27,8 +27,7 @@ CONNECTION: Final = ("test_connection_machine", "test_connection_splits")
 TRANSACTION: Final = ("test_transaction_machine",)
 CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/clock": (),
-    "_core/idempotence/identity": ("test_sequences",),
-    "_core/idempotence/sequences": ("test_sequences", "test_persistence_machine"),
+    "_core/idempotence": ("test_sequences", "test_persistence_machine"),
     "_core/sender/outcomes": (),
     "_core/records/record_batch": ("test_records_roundtrip",),
     "_core/batching/batch": BATCHING,
@@ -48,7 +47,6 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/sender/producer_id": (),
     "_core/sender/answers": BATCHING,
     "_core/sender/loop": (),
-    "_core/transactions/reactions": (),
 }
 """The modules, the smallest and purest first, each with the property tests that are about it.
 
@@ -56,8 +54,7 @@ mutmut changes functions, and no properties: `batching/batch_state` has neither 
 """
 UNEXPLAINED: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/transactions/transaction_manager": TRANSACTION,
-    "_core/transactions/offsets": (),
-    "_core/transactions/prepared_transaction": ("test_prepared_transaction",),
+    "_core/transactions/transaction_types": ("test_prepared_transaction",),
     "_core/transactions/transaction_requests": TRANSACTION,
     "_core/transactions/transaction_ending": (),
     "_core/transactions/transaction_records": (),

@@ -9,7 +9,7 @@ from math import inf
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence.sequences import add_to_sequence
+from aioproducer._core.idempotence import add_to_sequence
 from aioproducer.errors import ProducerError
 from aioproducer.types import RecordMetadata
 from tests.judge import Called, judge, judge_order, log_of

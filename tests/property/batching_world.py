@@ -24,8 +24,7 @@ from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.waiters import Failure, TaskWaker
-from aioproducer._core.idempotence.identity import IdentityKeeper
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS, IdentityKeeper
 from aioproducer._core.protocol.produce import (
     BaseOffsets,
     PartitionProduceResponse,

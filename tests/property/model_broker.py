@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aioproducer._core.idempotence.sequences import BatchSequence, add_to_sequence
+from aioproducer._core.idempotence import BatchSequence, add_to_sequence
 from aioproducer._core.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from aioproducer.errors import (
     BrokerError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 
 STARTING, COMPLETING, BUSY = 14, 51, 51
 EPOCH_TOO_OLD, WRONG_STATE, OUT_OF_ORDER, FENCED = 47, 48, 45, 90

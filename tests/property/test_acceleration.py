@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, strategies as st
 
 from aioproducer._core.intake.rows import check_rows
-from aioproducer._core.partitioning.murmur2 import python_key_partitions
+from aioproducer._core.murmur2 import python_key_partitions
 from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
 from aioproducer._core.records.interleave import python_records_section
 from aioproducer._core.records.sizes import SMALL_PAYLOAD, python_sizes

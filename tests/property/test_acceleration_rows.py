@@ -14,7 +14,7 @@ from aioproducer._core.batching.bulk import python_split_columns
 from aioproducer._core.batching.waiters import python_new_metadata
 from aioproducer._core.intake.fast_append import python_measured_headers
 from aioproducer._core.intake.rows import python_uniform_headers
-from aioproducer._core.partitioning.murmur2 import python_murmur2
+from aioproducer._core.murmur2 import python_murmur2
 from aioproducer._core.records.sizes import python_running_totals
 from aioproducer.types import RecordMetadata
 from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text

@@ -15,7 +15,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.idempotence.identity import MAX_EPOCH
+from aioproducer._core.idempotence import MAX_EPOCH
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.records.record_batch import RecordColumns, Records, open_records
 from aioproducer.errors import DeliveryTimeout, ProducerError

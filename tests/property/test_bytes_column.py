@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 
 from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.bulk import Rows, python_split_columns, split_columns
-from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+from aioproducer._core.murmur2 import key_partitions, python_key_partitions
 from aioproducer._core.records.bytes_column import BytesColumn
 from aioproducer._core.records.headers import HeaderColumns
 from aioproducer._core.records.record_batch import RecordColumns, encode_records, open_records

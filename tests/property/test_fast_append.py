@@ -18,7 +18,7 @@ from aioproducer._core.batching.bulk import Rows
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.fast_append import FastAppend
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, Partitioner, RoundRobinPartitioner
+from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner, RoundRobinPartitioner
 from aioproducer._core.records.record_batch import RecordColumns
 from aioproducer._core.records.sizes import sizes
 from aioproducer.errors import ProducerClosed

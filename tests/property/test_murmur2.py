@@ -5,7 +5,7 @@ import random
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import example, given, strategies as st
 
-from aioproducer._core.partitioning.murmur2 import murmur2, python_murmur2
+from aioproducer._core.murmur2 import murmur2, python_murmur2
 
 KEYS = random.Random(20).randbytes
 

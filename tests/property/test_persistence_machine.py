@@ -8,7 +8,7 @@ from itertools import groupby
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aioproducer._core.idempotence.sequences import SEQUENCE_REFUSALS, Persistence
+from aioproducer._core.idempotence import SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
     MessageTooLarge,

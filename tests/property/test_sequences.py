@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from aioproducer._core.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
-from aioproducer._core.idempotence.sequences import BatchSequence, PartitionSequences, add_to_sequence
+from aioproducer._core.idempotence import (
+    MAX_EPOCH,
+    BatchSequence,
+    IdentityKeeper,
+    PartitionSequences,
+    ProducerIdentity,
+    add_to_sequence,
+)
 
 LAST_SEQUENCE = 2**31 - 1
 IDENTITY = ProducerIdentity(1, 0)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -27,8 +27,7 @@ from aioproducer._core.protocol.transactions import (
     EndTxnResponse,
     TransactionState as Described,
 )
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State
+from aioproducer._core.transactions.transaction_manager import OPEN, Api, TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     DeliveryTimeout,

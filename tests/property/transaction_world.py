@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.transactions.coordinator import Step, _final, _gravest_refusal
-from aioproducer._core.transactions.reactions import Api, Reaction
+from aioproducer._core.transactions.transaction_manager import Api, Reaction
 from tests.unit._core.transactions.transactions_rig import FakeCoordinators, TransactionsRig
 
 

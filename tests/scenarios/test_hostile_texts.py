@@ -24,7 +24,7 @@ from aioproducer._core.security.tokens import Token
 from aioproducer.cli import commands
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from tests.http_serving import serving
-from tests.unit._core.test_escaping import BIDI, C0, C1
+from tests.unit._core.test_logfmt_escaping import BIDI, C0, C1
 
 SCRIPTED = b"a fault of the test's script"
 ALL = [*C0, *C1, *BIDI]

@@ -18,7 +18,7 @@ from aioproducer._core.batching.memory_budget import MemoryBudget
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.schedule import Deadlines, Schedule
 from aioproducer._core.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters
-from aioproducer._core.idempotence.sequences import PartitionSequences, Persistence
+from aioproducer._core.idempotence import PartitionSequences, Persistence
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.observer import OutcomeObserver
 from aioproducer._core.sender.answers import AnswerHandler

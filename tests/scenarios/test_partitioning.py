@@ -15,7 +15,7 @@ from aioproducer import (
     ProducerError,
     RoundRobinPartitioner,
 )
-from aioproducer._core.partitioning.murmur2 import murmur2
+from aioproducer._core.murmur2 import murmur2
 from tests.scenarios.story import TOPIC, producing, story, values
 
 

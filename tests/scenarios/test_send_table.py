@@ -15,7 +15,7 @@ from aioproducer import (
     ProducerClosed,
     TopicPartition,
 )
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner
+from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer.arrow import OffsetRange, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS
 from tests.scenarios.story import TOPIC, producing, story, values

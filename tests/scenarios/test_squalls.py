@@ -8,7 +8,7 @@ import random
 import pytest
 
 from aioproducer import Producer, RecordMetadata
-from aioproducer._core.idempotence.sequences import SEQUENCE_REFUSALS
+from aioproducer._core.idempotence import SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
-from aioproducer._core.telemetry import telemetry_session
+from aioproducer._core import telemetry_session
 from aioproducer.testing import Cluster, MetricsPushed
 from tests.scenarios.story import TOPIC, cluster, now, producing, settle, story, values
 

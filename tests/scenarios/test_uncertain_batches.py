@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer import ConnectionFailed, Producer, ProducerError, RecordMetadata
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.idempotence import DENIALS_BELIEVED
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.sender.answers import AnswerHandler
 from aioproducer.errors import (

@@ -19,9 +19,9 @@ import pytest
 import uvloop
 
 from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
+from aioproducer._core import telemetry_session
 from aioproducer._core.net import large_answers
 from aioproducer._core.security import scram
-from aioproducer._core.telemetry import telemetry_session
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow import send_table
 from aioproducer.testing import Cluster

@@ -15,7 +15,7 @@ from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.batching.waiters import Failure, TaskWaker
-from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.records.record_batch import RecordColumns, Records
 from aioproducer._core.records.sizes import record_size_bound

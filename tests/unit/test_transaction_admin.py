@@ -13,7 +13,7 @@ from aioproducer import (
     TransactionAdmin,
     WrongLoop,
 )
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.testing import Cluster, in_virtual_time
 
 PREPARED = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)

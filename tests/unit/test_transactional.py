@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer import PreparedTransaction
-from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import (
     CommitFailed,
     ProducerClosed,

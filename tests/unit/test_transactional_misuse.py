@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     ConfigError,

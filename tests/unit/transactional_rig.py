@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer._core.transactions.coordinator import Coordinators
-from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerFenced
 from aioproducer.testing import Cluster

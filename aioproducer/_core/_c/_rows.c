@@ -1,4 +1,4 @@
-/* Rows on their way in and out: the twins of what is in aioproducer/_core/partitioning/murmur2.py, intake/fast_append.py,
+/* Rows on their way in and out: the twins of what is in aioproducer/_core/murmur2.py, intake/fast_append.py,
    intake/rows.py and batching/waiters.py, where each has a `python_` before its name.
 */
 #include "_records.h"
@@ -7,7 +7,7 @@
 
 #define MULTIPLIER 0x5BD1E995u
 
-/* Kafka's murmur2: see aioproducer/_core/partitioning/murmur2.py. */
+/* Kafka's murmur2: see aioproducer/_core/murmur2.py. */
 static uint32_t hash_of(const unsigned char *data, size_t length)
 {
     uint32_t h = 0x9747B28Cu ^ (uint32_t)length;

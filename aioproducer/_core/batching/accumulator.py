@@ -20,7 +20,7 @@ from aioproducer._core.batching.schedule import Deadlines, JoinWindows, Paces, S
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer._core.clock import LoopClock, LoopTurns
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer._core.records.record_batch import RecordColumns, open_records

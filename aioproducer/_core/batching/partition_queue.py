@@ -8,13 +8,12 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
+from aioproducer._core.acceleration import untracking
 from aioproducer._core.append_fields import QueueFields
 from aioproducer._core.batching.batch import Batch, Order
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.batching_settings import BatchingSettings
-from aioproducer._core.collector import untracking
-from aioproducer._core.idempotence.identity import IdentityKeeper
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, PartitionSequences
+from aioproducer._core.idempotence import DENIALS_BELIEVED, IdentityKeeper, PartitionSequences
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.records.sizes import BATCH_OVERHEAD
 from aioproducer.errors import BrokerError, TimeoutReason

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
 
 T = TypeVar("T")

@@ -37,7 +37,7 @@ from aioproducer._core.intake.fast_append import Append, Arguments, FastAppend, 
 from aioproducer._core.intake.intake_settings import IntakeSettings
 from aioproducer._core.intake.serializing import InContext, SerializerAwaits, in_context, serialized
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.partitioning.partitioner import ColumnPartitioner
+from aioproducer._core.partitioning import ColumnPartitioner
 from aioproducer._core.records.sizes import record_size_bound
 from aioproducer.errors import (
     BufferFull,

@@ -5,8 +5,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from aioproducer._core.interceptor_chain import InterceptorChain
-from aioproducer._core.partitioning.partitioner import Partitioner
+from aioproducer._core.observer import InterceptorChain
+from aioproducer._core.partitioning import Partitioner
 from aioproducer.serializers import AnySerializer
 
 

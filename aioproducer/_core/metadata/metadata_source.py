@@ -17,7 +17,7 @@ from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.snapshot import Broker
 from aioproducer._core.metadata.staggered import Attempt, Refusals, first_success
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
@@ -426,9 +426,9 @@ def bootstrap_opener(
         deadline = asyncio.get_running_loop().time() + settings.setup_timeout_s
 
         def open_endpoint(endpoint: Address) -> Awaitable[Connection]:
-            tally = metrics.node(BOOTSTRAP)
+            counters = metrics.node(BOOTSTRAP)
             return open_connection(
-                endpoint, settings, security=security, tally=tally, limits=limits, deadline=deadline
+                endpoint, settings, security=security, counters=counters, limits=limits, deadline=deadline
             )
 
         resolves = settings.dial is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from aioproducer._core.escaping import LONGEST_HOST, escaped
+from aioproducer._core.logfmt import LONGEST_HOST, escaped
 
 
 class Address(NamedTuple):

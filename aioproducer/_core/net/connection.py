@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_log import ConnectionLog
 from aioproducer._core.net.connection_protocol import (
@@ -103,7 +103,7 @@ class Connection(asyncio.StreamReader):
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, after `close`."""
         self.address: Final = address
-        self.tally: NodeTally = NodeTally(now)  # shared with other connections to the node
+        self.counters: NodeCounters = NodeCounters(now)  # shared with other connections to the node
         self.limits: LogLimits = LogLimits()  # later those of the producer
         self.versions: ApiVersionTable = self._core.versions
         """Versions that the broker supports, per API; empty until the handshake is over."""
@@ -335,7 +335,7 @@ class Connection(asyncio.StreamReader):
         self._transport = cast("asyncio.Transport", transport)
         self._writer = _Writer(self._transport, self._protocol, self._loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.tally.at(self._loop.time()).opened += 1
+        self.counters.at(self._loop.time()).opened += 1
         configure_socket(transport, self._settings)
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # typeshed: an iterable of integers
@@ -352,21 +352,21 @@ class Connection(asyncio.StreamReader):
                 callback()
 
     def _hand_out(self, data: bytes) -> None:
-        core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
+        core, counters, is_exchanging = self._core, self.counters, self._core.is_exchanging
         now = self.read_at = self._loop.time()
-        if now >= tally.window_ends_at:
-            tally.begin_window(now)
-        tally.bytes_in += len(data)
+        if now >= counters.window_ends_at:
+            counters.begin_window(now)
+        counters.bytes_in += len(data)
         try:
             for call, answer, surplus in core.receive_data(data, now):
                 self.throttled_until = core.throttled_until
                 if surplus:
-                    self._log.surplus(call, surplus, tally)
+                    self._log.surplus(call, surplus, counters)
                 try:
                     call.on_answer(answer)
                 except Exception as error:  # noqa: BLE001 - the stream is fine; the state of the caller is unknown
                     self.close(self._log.handler_failed(error, self.limits))
-                self.tally.responses += 1
+                self.counters.responses += 1
                 if core.state is not READY and core.is_done:
                     self.close()
             if self.throttled_until > now or self._log.throttled_until:
@@ -417,18 +417,18 @@ class Connection(asyncio.StreamReader):
         refused = None if self._security is None else self._security.lost(exc, self.address)
         lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")
         self.close(caused(lost, exc))
-        self.tally.at(now).closed += 1
+        self.counters.at(now).closed += 1
         let_go(self.gone)
         self._stop_timer()
 
     def _write(self, now: float) -> None:
         """Write the frames that are due, and set the timer for the next timeout."""
-        core, tally = self._core, self.tally
+        core, counters = self._core, self.counters
         for frame in core.data_to_send():
-            if now >= tally.window_ends_at:
-                tally.begin_window(now)
-            tally.requests += 1
-            tally.bytes_out += len(frame)
+            if now >= counters.window_ends_at:
+                counters.begin_window(now)
+            counters.requests += 1
+            counters.bytes_out += len(frame)
             self._writer.write(frame)
         if core.next_timeout < self._wakes_at:
             self._stop_timer()

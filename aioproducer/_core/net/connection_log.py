@@ -7,7 +7,7 @@ from typing import Final
 
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, caused
 from aioproducer._core.net.in_flight import Call
 from aioproducer._core.steps import Log
@@ -30,13 +30,13 @@ class ConnectionLog:
         self.throttled_until: float = 0.0
         """End of the logged throttle (loop clock); 0 after a response without a throttle."""
 
-    def surplus(self, call: Call, size: int, tally: NodeTally) -> None:
+    def surplus(self, call: Call, size: int, counters: NodeCounters) -> None:
         """Count a response with *size* bytes too many, and log the first one per node.
 
-        The connection logs at most one: a bootstrap connection may get the tally of a node.
+        The connection logs at most one: a bootstrap connection may get the counters of a node.
         """
-        tally.surplus_answers += 1
-        if tally.surplus_answers > 1 or self._surplus_is_logged:
+        counters.surplus_answers += 1
+        if counters.surplus_answers > 1 or self._surplus_is_logged:
             return
         self._surplus_is_logged = True
         log.warning(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
@@ -36,7 +36,7 @@ async def open_connection(
     dial: Dial = dial_any,
     security: ConnectionSecurity | None = None,
     node_id: int = -1,
-    tally: NodeTally | None = None,
+    counters: NodeCounters | None = None,
     limits: LogLimits | None = None,
     deadline: float | None = None,
     cluster_id: str | None = None,
@@ -44,7 +44,7 @@ async def open_connection(
 ) -> Connection:
     """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
 
-    A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
+    A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *counters*.
 
     With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to have
     ApiVersions v5, and compare both (KIP-1242). Otherwise a Metadata request gets the cluster id, which costs one
@@ -60,7 +60,7 @@ async def open_connection(
         deadline = loop.time() + settings.setup_timeout_s
     expected = ExpectedNode(cluster_id, node_id) if cluster_id is not None and checks_node else None
     connection = Connection(address, settings, node_id, loop, security, expected)
-    connection.tally, connection.limits = tally or connection.tally, limits or connection.limits
+    connection.counters, connection.limits = counters or connection.counters, limits or connection.limits
     silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
     try:
         await _open(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
@@ -161,7 +161,7 @@ class Pool:
         if node.address != address or node.connection is not None or node.is_connecting:
             return False
         connection.node_id = node_id
-        connection.tally, connection.limits = self._metrics.node(node_id), self._limits
+        connection.counters, connection.limits = self._metrics.node(node_id), self._limits
         self._keep(connection, node)
         return True
 
@@ -175,7 +175,7 @@ class Pool:
             if is_stale or not self.adopt(connection, connection.node_id, address):
                 connection.close()
             else:
-                connection.tally.at(now).opened += 1
+                connection.counters.at(now).opened += 1
 
     def release(self) -> list[tuple[Address, Connection]]:
         """Let go of the connections on which nobody waits for an answer; they stay open, and are to be taken over."""
@@ -185,7 +185,7 @@ class Pool:
             if connection is not None and not connection.in_flight:
                 node.connection = connection.on_closed = None
                 self._open.discard(connection)
-                connection.tally.at(asyncio.get_running_loop().time()).closed += 1
+                connection.counters.at(asyncio.get_running_loop().time()).closed += 1
                 released.append((node.address, connection))
         return released
 
@@ -216,7 +216,7 @@ class Pool:
         return list(self._nodes)
 
     def counts_for(self, node_id: int) -> bool:
-        """True while a connection to the node may still change its tally: it is open, or a socket is being closed."""
+        """True while a connection to the node may still change its counters: it is open, or a socket is being closed."""
         return bool(self._going) or any(each.node_id == node_id for each in self._open)
 
     @property
@@ -289,7 +289,7 @@ class Pool:
                 dial=self._dial,
                 security=self._security,
                 node_id=node_id,
-                tally=self._metrics.node(node_id),
+                counters=self._metrics.node(node_id),
                 limits=self._limits,
                 deadline=deadline,
                 cluster_id=self._cluster_id,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
 from typing import Any, Final, TypeVar, cast, overload
 
-from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.protocol.codec import struct_reader, struct_writer
 from aioproducer._core.protocol.fields import WireType
 from aioproducer._core.wire.primitives import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 
 _SEQUENCE, _SET, _OID, _INTEGER, _OCTETS = 0x30, 0x31, 0x06, 0x02, 0x04
 _VERSION, _EXTENSIONS = 0xA0, 0xA3

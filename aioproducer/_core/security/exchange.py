@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.security.mechanism import Broker, Mechanism, Refused
 from aioproducer._core.security.oauthbearer import OAuthBearer
 from aioproducer._core.security.secret import SecretBytes, redacted, without_frames

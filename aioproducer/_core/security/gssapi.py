@@ -15,7 +15,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from aioproducer._core.escaping import LONGEST_TEXT, escaped
+from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.security.mechanism import Broker, Refused
 from aioproducer._core.worker_threads import CALL_THREADS
 

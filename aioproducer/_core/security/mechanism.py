@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from aioproducer._core.escaping import LONGEST_HOST, escaped
+from aioproducer._core.logfmt import LONGEST_HOST, escaped
 
 
 class Broker(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.mechanism import Broker, Refused
 from aioproducer._core.security.secret import Secret, redacted
 from aioproducer._core.security.tokens import TokenSource

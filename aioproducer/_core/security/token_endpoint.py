@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.assertion import assertion
 from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.numbers import finite

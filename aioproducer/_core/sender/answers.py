@@ -13,8 +13,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.escaping import LONGEST_TEXT, escaped
-from aioproducer._core.logfmt import Pairs
+from aioproducer._core.logfmt import LONGEST_TEXT, Pairs, escaped
 from aioproducer._core.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.connection import Connection

@@ -17,7 +17,7 @@ from aioproducer._core.batching.schedule import Pace
 from aioproducer._core.batching.waiters import TaskWaker
 from aioproducer._core.clock import Wakeup
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.records.compression import Codec
@@ -392,8 +392,8 @@ class Sender:
             uncompressed = batch.size if self._compresses else sent
             if self._compresses and batch.attempts == 1:
                 self._accumulator.topics[name].limits.compressed(batch)
-            tally = self._metrics.topic(name)
-            tally.written(len(batch.columns), sent, uncompressed, now - batch.created_at, share, now)
+            counters = self._metrics.topic(name)
+            counters.written(len(batch.columns), sent, uncompressed, now - batch.created_at, share, now)
 
     def _answered(
         self,
@@ -415,7 +415,7 @@ class Sender:
         self._received(connection, node_id, now)
         pace.answered(now)
         if not isinstance(answer, ProducerError):
-            connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
+            connection.counters.answered(now - sent_at, answer.throttle_time_ms, now)
             if self._transaction is not None:
                 self._transaction.answered(now - sent_at)
         try:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S

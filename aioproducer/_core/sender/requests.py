@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aioproducer._core.acceleration import new_tuple
-from aioproducer._core.allocator import LARGEST_BYTES, keep_freed_memory
+from aioproducer._core.acceleration import LARGEST_BYTES, keep_freed_memory, new_tuple
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState

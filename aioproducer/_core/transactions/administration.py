@@ -20,9 +20,9 @@ from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, EndTxnRequest
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
-from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE, Api
+from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api
 from aioproducer._core.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import (
     ConnectionFailed,
     InvalidProducerEpoch,

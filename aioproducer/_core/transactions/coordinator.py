@@ -23,7 +23,7 @@ from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import Coordinator as Found, FindCoordinatorRequest
 from aioproducer._core.steps import Log
-from aioproducer._core.transactions.reactions import Api, ClusterVersion, Reaction, react
+from aioproducer._core.transactions.transaction_manager import Api, ClusterVersion, Reaction, react
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,

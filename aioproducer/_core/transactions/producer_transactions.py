@@ -1,7 +1,7 @@
-"""The transactions of a producer: begun, filled, ended, one after the other.
+"""The transactions of a producer: begin, records and offsets, end.
 
-An end that was begun goes on until the coordinator has answered, whoever waits for it: callers may give up, the
-outcome of a transaction may not. Nothing else here lives longer than a call.
+An end in progress continues until the coordinator has answered, even if its callers are cancelled. All other work ends
+with its call.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from typing import Any, Final
 
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.coordinator import Coordinators
-from aioproducer._core.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
-from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE
 from aioproducer._core.transactions.transaction_ending import (
     Ending,
     again,
@@ -26,14 +23,24 @@ from aioproducer._core.transactions.transaction_ending import (
     raise_outcome,
     unknown,
 )
-from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_manager import (
+    ADDED_BY_PRODUCE,
+    OPEN,
+    TransactionManager,
+    TransactionState as State,
+)
 from aioproducer._core.transactions.transaction_records import TransactionRecords
 from aioproducer._core.transactions.transaction_requests import (
-    GoingOn,
+    ResumedTransaction,
     TransactionRequests,
     TransactionSettings,
 )
-from aioproducer._core.transactions.transaction_state import OPEN, TransactionState as State
+from aioproducer._core.transactions.transaction_types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    group_refused,
+)
 from aioproducer.errors import (
     CommitFailed,
     ProducerError,
@@ -46,11 +53,11 @@ from aioproducer.types import TopicPartition
 log: Final = Log(__name__)
 
 LEFT_TO_OTHERS: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
-"""What a close does not abort."""
+"""States in which a close aborts nothing."""
 
 
 class Transactions:
-    """What the producer's transactional calls do."""
+    """Implementation of the producer's transactional calls."""
 
     def __init__(
         self,
@@ -71,53 +78,53 @@ class Transactions:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._adding: asyncio.Task[None] | None = None
         self._ending: Ending | None = None
-        """The end of the last transaction, until somebody has heard how it went."""
+        """End of the last transaction, until a call has returned its outcome."""
         self._renewing: asyncio.Task[ProducerError | None] | None = None
         """Task that gets a producer id in the background: after `initialize_later`, or of a new cluster."""
         self.number: int = 0
-        """Which transaction is open, or was the last."""
+        """Number of the open transaction, or of the last one."""
         self.is_undecided: bool = False
-        """Whether the user has still to say how that one is to end."""
+        """True until the user commits, aborts or prepares that transaction."""
         self._began_at_ms = 0
         self._is_stopping = False
 
     def partitions_wanted(self) -> None:
-        """Batches wait for partitions to be added."""
+        """Add the partitions that batches wait for."""
         if self._adding is None or self._adding.done():
             self._adding = self._spawn(self._add_partitions(), "add partitions")
             self._adding.add_done_callback(self._added)
 
     @property
     def can_be_aborted(self) -> bool:
-        """Whether a transaction is open that nobody has asked to end."""
+        """True if a transaction is open and its end was not requested."""
         return self.manager.state in {State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE}
 
     @property
     def has_news(self) -> bool:
-        """Whether the last transaction has ended, or is about to, and nobody has heard how."""
+        """True while no call has returned the outcome of the last end."""
         return self._ending is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether a transaction is open that can only be aborted."""
+        """True if a transaction is open that can only be aborted."""
         return self.manager.state is State.ABORTABLE
 
-    # --- what the user calls -------------------------------------------------------------------------------------
+    # --- calls of the user ---------------------------------------------------------------------------------------
 
-    async def initialize(self, going_on: GoingOn | None = None, timeout_s: float = inf) -> None:
+    async def initialize(self, resumed: ResumedTransaction | None = None, timeout_s: float = inf) -> None:
         """Get a producer id. This fences the earlier producer of the transactional id, and aborts its open transaction.
 
-        *going_on* has the identity of another process whose transaction this producer continues.
+        *resumed* has the identity of another process whose transaction this producer continues.
 
         Raises: TransactionTimeout after *timeout_s* seconds, at most `max_block_ms`; the coordinator's refusal;
             AuthenticationFailed if brokers refuse the login.
         """
         self.manager.initialize()
-        if going_on is not None:
-            if not going_on.anew:
-                self.manager.initialized(going_on.identity, going_on.version)
+        if resumed is not None:
+            if not resumed.next_epoch:
+                self.manager.initialized(resumed.identity, resumed.version)
                 return
-            self.manager.assign(*going_on.identity)
+            self.manager.assign(*resumed.identity)
         task, limit_s = (
             self._spawn(self._initialize(fails_refused=True), "initialize"),
             max(0.0, min(self.settings.max_block_s, timeout_s)),
@@ -137,7 +144,7 @@ class Transactions:
         self._renewing = self._spawn(self._initialize(), "initialize")
 
     async def begin(self) -> None:
-        """Open a transaction, once the last one is over."""
+        """Open a transaction after the end of the last one."""
         ending, limit_s = self._ending, self.settings.max_block_s
         if ending is not None and not ending.task.done():
             await self._outcome(ending, limit_s, "begin a transaction")
@@ -171,7 +178,7 @@ class Transactions:
             task.add_done_callback(self._offsets_given_up)
             raise
         if not task.done():
-            # All at once: who is cancelled in between must not commit without them.
+            # Without an await in between, because a cancelled caller must not commit without its offsets.
             error = late("send offsets", limit_s, self._coordinators.last_error)
             self._records.failed(error)
             task.cancel()
@@ -191,7 +198,7 @@ class Transactions:
             self._records.failed(failure)
 
     async def commit(self, timeout_s: float | None) -> None:
-        """Commit, once everything that was taken is acknowledged."""
+        """Commit once all accepted records are acknowledged."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
             if self.has_failed:
@@ -205,7 +212,7 @@ class Transactions:
         state = self._state()
         waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
         if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
-            # All at once: who is cancelled in between would leave a commit that nobody makes.
+            # Without an await in between, because a cancelled caller must not leave a commit without a task.
             error = (
                 late("commit", limit_s, self._coordinators.last_error)
                 if state is State.COMMITTING
@@ -218,7 +225,7 @@ class Transactions:
         self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
-        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
+        """Abort: unwritten records fail, records in flight are awaited. *closing*: `close` aborts, and no call of the user."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
@@ -231,7 +238,7 @@ class Transactions:
         await self._outcome(ending, limit_s, "abort")
 
     async def prepare(self, timeout_s: float | None) -> None:
-        """Take nothing more, and wait until everything is acknowledged."""
+        """Accept no more records, and wait until all are acknowledged."""
         limit_s = self._limit(timeout_s)
         if self.manager.state is State.PREPARED:
             return
@@ -246,14 +253,14 @@ class Transactions:
             raise_outcome(task)
             return
         task.cancel()
-        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+        if self._state() is not State.PREPARING:  # another call ends the transaction
             raise self.manager.refusal("prepare")
         error = late("prepare", limit_s, self._coordinators.last_error)
         self._records.failed(error)
         raise error
 
     def prepared(self) -> PreparedTransaction:
-        """Return what it takes to end the open transaction elsewhere."""
+        """Return the identity of the open transaction, to end it elsewhere."""
         identity = self.manager.current
         if identity is None:
             raise AssertionError("no producer id")
@@ -266,7 +273,7 @@ class Transactions:
         )
 
     async def close(self, timeout_s: float) -> None:
-        """Abort what is open, unless it is prepared; wait for an end that is under way. Raises nothing."""
+        """Abort an open transaction unless it is prepared; wait for an end in progress. Raises nothing."""
         until = self._loop.time() + timeout_s
         try:
             if self._ending is not None:
@@ -295,30 +302,30 @@ class Transactions:
             self._renewing = self._spawn(self._initialize(), "initialize again")
 
     def give_up(self, error: ProducerError) -> None:
-        """Let go of everything: the sender is gone, and nothing will have an outcome any more."""
+        """Cancel all tasks, because the sender has ended and no record will get an outcome."""
         self.manager.failed_fatally(error)
         for task in self._tasks:
             task.cancel()
 
     async def stop(self) -> None:
-        """End the tasks."""
+        """Cancel all tasks, and wait for them."""
         self._is_stopping = True
-        while self._tasks:  # also what has begun meanwhile
+        while self._tasks:  # including tasks that started meanwhile
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
         self._records.close()
 
     def check_sending(self, what: str) -> None:
-        """Raise why *what* is not possible now, unless a transaction takes records."""
+        """Raise the error for *what*, unless a transaction accepts records."""
         if self.manager.state is not State.IN_TRANSACTION:
             raise self.manager.refusal(what)
 
     def _state(self) -> State:
-        """Return the state, which others have moved meanwhile."""
+        """Return the state; another task may have changed it during an await."""
         return self.manager.state
 
-    # --- how it is done ------------------------------------------------------------------------------------------
+    # --- implementation ------------------------------------------------------------------------------------------
 
     async def _renewed(self, task: asyncio.Task[ProducerError | None], limit_s: float) -> None:
         """Wait for the producer id that *task* gets."""
@@ -476,6 +483,6 @@ class Transactions:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:  # a bug: nobody does what calls wait for
+        if not task.cancelled() and task.exception() is not None:  # a bug: calls would wait forever
             log.error("task.crashed task=%s", task.get_name(), exc_info=task.exception())
             self._records.failed(crashed(task))

@@ -1,4 +1,4 @@
-"""An end of a transaction that is under way, and what those are told who wait for it."""
+"""An end of a transaction in progress, and the errors of its callers."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Ending:
     def __init__(self, *, commits: bool, was_prepared: bool = False) -> None:
         self.commits: bool = commits
         self.was_prepared: bool = was_prepared
-        """Whether somebody else may end it: then it is not given up here."""
+        """True if another process may end the transaction, so this end is never given up."""
         self.is_out: bool = False
-        """Whether the coordinator was asked, so that it may have been done."""
+        """True once EndTxn is written, so that the transaction may have ended."""
         self.is_uncertain: bool = False
-        """Whether it was asked without an answer that tells: it may have been done, whatever a later one says."""
+        """True if a response to EndTxn was lost or asked for a retry, so that the outcome is unknown."""
         self.given_up: ProducerError | None = None
-        """Why it was given up before that."""
+        """Error with which the end was given up before EndTxn was written."""
 
     def written(self) -> None:
-        """The coordinator is asked."""
-        self.is_uncertain = self.is_out  # its first answer was to ask again
+        """Note that EndTxn is written."""
+        self.is_uncertain = self.is_out  # the response to the first EndTxn was a retriable error
         self.is_out = True
 
     def unanswered(self) -> None:
-        """The coordinator was asked, and the answer is lost."""
+        """Note that the response to EndTxn was lost."""
         self.is_uncertain = True
 
     def give_up(self, failed: ProducerError) -> None:
-        """Go no further: the coordinator was not asked. Others who wait for it hear of *failed*."""
+        """Cancel the end before EndTxn is written; other callers get *failed*."""
         self.given_up = failed
         self.task.cancel()
 
@@ -55,7 +55,7 @@ class Ending:
         return lost("commit", refused) if ends and self.commits and self.is_uncertain else refused
 
     def raise_outcome(self) -> None:
-        """Raise what it failed of; it is done, or given up."""
+        """Raise the error of a finished or given-up end."""
         if self.given_up is not None:
             raise again(self.given_up)
         if self.task.cancelled() and self.commits and self.is_out:
@@ -66,7 +66,7 @@ class Ending:
 
 
 def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
-    """Raise what *task*, which is done, has failed of."""
+    """Raise the error of the finished *task*."""
     if task.cancelled():
         raise ProducerClosed("the producer was closed, or its event loop is shutting down")
     if task.exception() is not None:
@@ -77,24 +77,24 @@ def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
 
 
 def crashed(task: asyncio.Task[Any]) -> ProducerError:
-    """Return the error of a task that has ended with an exception that is no outcome."""
+    """Return the error for a task that crashed."""
     error = ProducerError(f"{task.get_name()}: ended because of a bug in aioproducer: {task.exception()!r}")
     error.fatal = True
     return error
 
 
 def again(error: ProducerError) -> ProducerError:
-    """Return *error* for one more who hears of it: a shared one would collect the tracebacks of all."""
-    told = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
-    if isinstance(told, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
-        told.broker, told.mechanism = error.broker, error.mechanism
-    told.abortable, told.fatal = error.abortable, error.fatal
-    told.__cause__ = error.__cause__
-    return told
+    """Return a copy of *error* for another caller; a shared error would collect all tracebacks."""
+    copy = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
+    if isinstance(copy, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
+        copy.broker, copy.mechanism = error.broker, error.mechanism
+    copy.abortable, copy.fatal = error.abortable, error.fatal
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def commit_failed(transactional_id: str, cause: ProducerError) -> CommitFailed:
-    """Return the error of a commit that cannot be, since *cause* befell something of the transaction."""
+    """Return the error of a commit after a record or offsets failed with *cause*."""
     failed = CommitFailed(
         f"nothing of the transaction of {transactional_id!r} is committed, since part of it has failed:"
         f" {type(cause).__name__}: {cause}; abort it, then this producer goes on"
@@ -104,7 +104,7 @@ def commit_failed(transactional_id: str, cause: ProducerError) -> CommitFailed:
 
 
 def late(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
-    """Return the error of a call that took longer than *limit_s*, and has changed nothing at the coordinator."""
+    """Return the error of a call that exceeded *limit_s* without effect at the coordinator."""
     error = TransactionTimeout(
         f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){_so_far(last_error)}"
     )
@@ -113,7 +113,7 @@ def late(what: str, limit_s: float, last_error: ProducerError | None) -> Transac
 
 
 def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionOutcomeUnknown:
-    """Return the error of a call that took longer than *limit_s*, and may have been done."""
+    """Return the error of a call that exceeded *limit_s* with an unknown outcome."""
     error = TransactionOutcomeUnknown(
         f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
         f" being asked on, call the same method again to wait for the outcome{_so_far(last_error)}"
@@ -123,7 +123,7 @@ def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> Tran
 
 
 def lost(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
-    """Return the error of an end whose answer is lost, and that somebody else's *error* keeps from being asked again."""
+    """Return the error of an end whose response was lost, and whose retry is refused with *error*."""
     unknown = TransactionOutcomeUnknown(
         f"{what}: the coordinator was asked, its answer was lost, and to ask again is refused ({error}): it may have"
         " been done or not; close this producer"

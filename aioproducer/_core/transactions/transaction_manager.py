@@ -1,29 +1,258 @@
-"""A transaction manager: what a producer may send now, and how its transaction may end. Pure: no clock, no loop, no I/O.
+"""A transaction manager: states and events of a transactional producer, and reactions to a coordinator's errors.
 
-The JVM client's TransactionManager, without its requests: those are in `TransactionRequests`, and when to make them is in
-`Transactions`. To the queues of the partitions it is where their identity comes from (`IdentityKeeper`).
+KIP-98, KIP-890, KIP-939. Pure: no clock, no loop, no I/O. `docs/design.md` draws its diagram from `TRANSITIONS`, and a
+test compares both. The rows of `react` are those of the JVM client (TransactionManager, Kafka 4.3), with exceptions in
+comments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum, IntEnum, auto
+from types import MappingProxyType
 from typing import Final
 
-from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE, is_fatal
-from aioproducer._core.transactions.transaction_state import (
-    OPEN,
-    SENDING,
-    TRANSITIONS,
-    TransactionEvent as Event,
-    TransactionState as State,
+from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
+from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.protocol.transactions import EndTxnRequest, TxnOffsetCommitRequest
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    NotCoordinator,
+    ProducerError,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    TransactionStateError,
+    UnknownProducerId,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
 )
-from aioproducer.errors import ProducerError, TransactionStateError, UnknownProducerId
 from aioproducer.types import TopicPartition
 
 
+class TransactionState(IntEnum):
+    """States of a transactional producer."""
+
+    UNINITIALIZED = auto()
+    """No producer id yet."""
+    INITIALIZING = auto()
+    """InitProducerId is sent, for a producer id or the next epoch; it fences the producer with the last epoch."""
+    READY = auto()
+    """No transaction is open."""
+    IN_TRANSACTION = auto()
+    """Records and offsets are accepted."""
+    PREPARING = auto()
+    """Accepted records are being sent, and no more are accepted."""
+    PREPARED = auto()
+    """All records are acknowledged; the transaction stays open until a producer or `TransactionAdmin` ends it."""
+    COMMITTING = auto()
+    """Accepted records are being sent, or EndTxn is sent to commit."""
+    ABORTING = auto()
+    """Unwritten records have failed, records in flight are awaited, or EndTxn is sent to abort."""
+    ABORTABLE = auto()
+    """A record or its offsets have failed, and the transaction must be aborted."""
+    FATAL = auto()
+    """The producer can only be closed, for example because a newer producer uses its transactional id."""
+
+
+class TransactionEvent(IntEnum):
+    """Events of a transactional producer."""
+
+    INITIALIZE = auto()
+    """The producer starts, or continues in another cluster."""
+    INITIALIZED = auto()
+    """The coordinator returned a producer id and an epoch."""
+    BEGIN = auto()
+    """The user begins a transaction; Kafka has no request for this."""
+    PREPARE = auto()
+    """The user prepares the transaction, to end it elsewhere."""
+    SETTLED = auto()
+    """All accepted records are acknowledged."""
+    COMMIT = auto()
+    """The user commits."""
+    ABORT = auto()
+    """The user aborts."""
+    ENDED = auto()
+    """The coordinator ended the transaction, or had no transaction to end."""
+    BUMP = auto()
+    """The transaction ended, and the next transaction needs another epoch (KIP-360)."""
+    FAIL = auto()
+    """A record or its offsets have failed, so the transaction must not be committed."""
+    FAIL_FATALLY = auto()
+    """A fatal error of the cluster, for example a newer epoch."""
+
+
+_S, _E = TransactionState, TransactionEvent
+
+TRANSITIONS: Mapping[tuple[TransactionState, TransactionEvent], TransactionState] = {
+    (_S.UNINITIALIZED, _E.INITIALIZE): _S.INITIALIZING,
+    (_S.INITIALIZING, _E.INITIALIZED): _S.READY,
+    (_S.READY, _E.INITIALIZE): _S.INITIALIZING,
+    (_S.READY, _E.BEGIN): _S.IN_TRANSACTION,
+    (_S.IN_TRANSACTION, _E.PREPARE): _S.PREPARING,
+    (_S.IN_TRANSACTION, _E.COMMIT): _S.COMMITTING,
+    (_S.IN_TRANSACTION, _E.ABORT): _S.ABORTING,
+    (_S.IN_TRANSACTION, _E.FAIL): _S.ABORTABLE,
+    (_S.PREPARING, _E.SETTLED): _S.PREPARED,
+    (_S.PREPARING, _E.COMMIT): _S.COMMITTING,
+    (_S.PREPARING, _E.ABORT): _S.ABORTING,
+    (_S.PREPARING, _E.FAIL): _S.ABORTABLE,
+    (_S.PREPARED, _E.COMMIT): _S.COMMITTING,
+    (_S.PREPARED, _E.ABORT): _S.ABORTING,
+    (_S.COMMITTING, _E.ENDED): _S.READY,
+    (_S.COMMITTING, _E.BUMP): _S.INITIALIZING,
+    (_S.COMMITTING, _E.FAIL): _S.ABORTABLE,
+    (_S.ABORTABLE, _E.ABORT): _S.ABORTING,
+    (_S.ABORTABLE, _E.FAIL): _S.ABORTABLE,
+    (_S.ABORTING, _E.FAIL): _S.ABORTING,
+    (_S.ABORTING, _E.ENDED): _S.READY,
+    (_S.ABORTING, _E.BUMP): _S.INITIALIZING,
+    **{(state, _E.FAIL_FATALLY): _S.FATAL for state in _S},
+}
+
+OPEN = frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE})
+"""States of an open transaction."""
+SENDING = frozenset({_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING})
+"""States in which first attempts are sent."""
+
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+NEEDED_BY_VERSION_2: Final[Mapping[int, int]] = MappingProxyType(
+    {ProduceRequest.API_KEY: 12, TxnOffsetCommitRequest.API_KEY: 5, EndTxnRequest.API_KEY: 5}
+)
+"""Lowest request version that carries transaction.version 2, by API key (KIP-890). A proxy may offer less than its brokers."""
+
+
+class ClusterVersion:
+    """The finalized feature `transaction.version` (KIP-890), at most 1 while a node lacks a version of `NEEDED_BY_VERSION_2`."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._finalized = 0
+        self._limited: set[int] = set()  # ids of nodes that lack a version
+
+    def update(self, node_id: int, versions: ApiVersionTable) -> int:
+        """Take the versions of the newest connection to *node_id*, and return the cluster's transaction.version."""
+        if versions.finalized_features_epoch >= self._epoch:
+            self._epoch = versions.finalized_features_epoch
+            self._finalized = versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        offered = versions.offered
+        if all(offered.get(key, (0, -1))[1] >= least for key, least in NEEDED_BY_VERSION_2.items()):
+            self._limited.discard(node_id)
+        else:
+            self._limited.add(node_id)
+        return min(self._finalized, 1 if self._limited else 2)
+
+
+class Api(Enum):
+    """The requests of a transaction."""
+
+    FIND_COORDINATOR = auto()
+    INIT_PRODUCER_ID = auto()
+    ADD_PARTITIONS = auto()
+    ADD_OFFSETS = auto()
+    OFFSET_COMMIT = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    DESCRIBE = auto()
+
+
+class Reaction(Enum):
+    """Reactions to an error."""
+
+    RETRY = auto()
+    """Retry after a backoff."""
+    FIND_AGAIN = auto()
+    """Find the new coordinator, then retry."""
+    ABORTABLE = auto()
+    """The transaction must be aborted; the producer remains usable."""
+    FATAL = auto()
+    """The producer can only be closed."""
+
+
+ADDED_BY_PRODUCE: Final = 2
+"""Transaction version from which the first batch of a partition adds it to the transaction (KIP-890)."""
+
+ENDS: Final = frozenset({Api.COMMIT, Api.ABORT})
+
+FATAL: Final[tuple[type[BrokerError], ...]] = (
+    ProducerFenced,
+    InvalidProducerIdMapping,
+    TransactionalIdAuthorizationFailed,
+    ClusterAuthorizationFailed,
+    UnsupportedVersion,
+    UnsupportedForMessageFormat,
+)
+"""Fatal in every response, including those to Produce."""
+
+FATAL_AT_COORDINATOR: Final = (InvalidProducerEpoch, InvalidTxnState, InvalidTransactionTimeout)
+"""Fatal only in a response of the coordinator."""
+
+
+def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
+    """Return the reaction to *error*, the response to *api*; *version* is the transaction version (1: KIP-98, 2: KIP-890)."""
+    match error:
+        case NotCoordinator() | CoordinatorNotAvailable():
+            return Reaction.FIND_AGAIN
+        case InvalidTxnState() | InvalidProducerEpoch() if _settled_by_an_abort(api, error, version):
+            return Reaction.ABORTABLE
+        case _ if isinstance(error, (*FATAL, *FATAL_AT_COORDINATOR)):
+            return Reaction.FATAL
+        case TransactionAbortable():
+            return Reaction.FATAL if api is Api.ABORT else Reaction.ABORTABLE
+        case UnknownProducerId() if api in {Api.ADD_PARTITIONS, Api.ADD_OFFSETS, *ENDS}:
+            return Reaction.ABORTABLE
+        case _ if error.retriable:
+            return Reaction.RETRY
+    return _to_unknown(api)
+
+
+def _settled_by_an_abort(api: Api, error: BrokerError, version: int) -> bool:
+    """Return True if an abort, possibly with a new epoch, suffices where the JVM client fails for good."""
+    match error:
+        case InvalidTxnState() if version >= ADDED_BY_PRODUCE:
+            # Only the commit of a transaction that timed out is refused like this. The coordinator aborted it, and a second
+            # abort returns the next epoch (KAFKA-20785).
+            return api is Api.COMMIT
+        case InvalidTxnState():
+            # The coordinator has no transaction to abort, because the request that adds its first partition was refused,
+            # or its response was lost. A new epoch settles both cases.
+            return api is Api.ABORT
+        case _:
+            # A timeout causes this error, as in Produce. The abort then distinguishes the timeout from a newer producer.
+            return api is Api.OFFSET_COMMIT and version >= ADDED_BY_PRODUCE
+
+
+def _to_unknown(api: Api) -> Reaction:
+    """Return the reaction to an error without a row."""
+    if api in ENDS:
+        # -1 or an unknown code: the coordinator may have ended the transaction or not, and a retry shows which. The JVM
+        # client treats the error as fatal.
+        return Reaction.RETRY
+    # Refusals of a group or a topic concern this transaction only. The JVM client treats some of them as fatal, for
+    # example offset metadata that is too large.
+    first = {Api.FIND_COORDINATOR, Api.INIT_PRODUCER_ID}
+    return Reaction.FATAL if api in first else Reaction.ABORTABLE
+
+
+def is_fatal(kind: type[ProducerError]) -> bool:
+    """Return True if a record that failed with *kind* ends the producer, beyond its transaction."""
+    return issubclass(kind, FATAL)
+
+
 class TransactionManager(IdentityKeeper):
-    """The transaction of a producer, from `begin` to its end, and the next."""
+    """State of a producer's transactions, and the identity of its partitions (`IdentityKeeper`).
+
+    The JVM client's TransactionManager without its requests (`TransactionRequests`) and their order (`Transactions`).
+    """
 
     __slots__ = (
         "_added",
@@ -43,147 +272,149 @@ class TransactionManager(IdentityKeeper):
     def __init__(
         self, transactional_id: str, *, on_wanted: Callable[[], None], on_moved: Callable[[bool], None]
     ) -> None:
-        """*on_wanted* is told that `wanted` has something, *on_moved* whether records are taken now."""
+        """*on_wanted* is called once `wanted` has partitions; *on_moved* receives True if records are accepted now."""
         super().__init__(bumps_partitions=False)
         self.transactional_id: Final = transactional_id
-        self.state: State = State.UNINITIALIZED
+        self.state: TransactionState = TransactionState.UNINITIALIZED
         self.version: int = 0
-        """The transaction.version of the open transaction, or of the next."""
+        """transaction.version of the open transaction, or of the next."""
         self.groups: set[str] = set()
-        """The consumer groups whose offsets are in it (version 1)."""
+        """Consumer groups with offsets in the transaction (version 1)."""
         self.attempted: bool = False
-        """Whether the coordinator may know of it: then it has to be ended there."""
+        """True if the coordinator may have the transaction, which then needs an EndTxn."""
         self.cause: ProducerError | None = None
-        """Why it cannot be committed, or why nothing can be done any more."""
+        """Error that prevents a commit, or the fatal error."""
         self.needs_bump: bool = False
-        """Whether the next transaction must not go on under this epoch: a request may still be on its way that must not
-        find it, or a partition has left a sequence behind."""
+        """True if the next transaction needs another epoch: a late request must not join it, or a sequence is missing."""
         self.held: bool = False
-        """Whether nothing is to be written yet, since the markers of the last one may still be."""
+        """True while records wait for the markers of the last transaction."""
         self._wanted: dict[TopicPartition, None] = {}
         self._added: set[TopicPartition] = set()
         self._on_wanted = on_wanted
         self._on_moved = on_moved
 
-    # --- what the partitions ask ---------------------------------------------------------------------------------
+    # --- identity of the partitions (IdentityKeeper) -------------------------------------------------------------
 
     def admits(self, where: TopicPartition) -> bool:
-        """Whether a new batch may be written to *where* now."""
+        """Return True if a new batch may be written to *where* now."""
         if self.current is None or self.held or self.state not in SENDING:
             return False
         return self.version >= ADDED_BY_PRODUCE or where in self._added
 
     @property
     def leaders_begin_at_zero(self) -> bool:
-        """Whether a leader that knows nothing of the identity takes sequence 0 only (KIP-890), not any (KIP-360)."""
+        """True if a leader without state of the identity accepts sequence 0 only (KIP-890); else any sequence (KIP-360)."""
         return self.version >= ADDED_BY_PRODUCE
 
     def want(self, where: TopicPartition) -> None:
-        """Note that a batch waits for *where* to be in the transaction."""
+        """Request that *where* is added to the transaction, because a batch waits for it."""
         if self.state in SENDING and self.version < ADDED_BY_PRODUCE and where not in self._added:
             self._wanted[where] = None
             self._on_wanted()
 
     def request_epoch_bump(self) -> None:
-        """Note that a partition takes no more under this epoch, which is that of all; the next transaction has another."""
+        """Request another epoch for the next transaction; all partitions share one epoch."""
         self.needs_bump = True
 
     def keeps(self, identity: ProducerIdentity | None) -> bool:
-        """Whether *identity* is still written under: then the sequences of a partition must not be forgotten."""
+        """Return True if *identity* is in use, so that sequences under it must be kept."""
         return identity is not None and identity == self.current
 
-    # --- what is sent --------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """A request goes out that makes the transaction known to the coordinator, even if it is refused."""
+        """Note a request that may open the transaction at the coordinator, even if the request is refused."""
         self.attempted = True
 
     def uncertain(self) -> None:
-        """A request may still be on its way, and is asked again or given up."""
+        """Note a request without a response, which may still arrive at the broker."""
         self.needs_bump = True
 
     def wanted(self) -> list[TopicPartition]:
-        """Return the partitions that are to be added."""
+        """Return the partitions that AddPartitionsToTxn has to add."""
         return list(self._wanted)
 
     def added(self, partitions: Collection[TopicPartition]) -> None:
-        """The coordinator has added *partitions*."""
+        """Note that the coordinator added *partitions*."""
         self._added.update(partitions)
         for each in partitions:
             self._wanted.pop(each, None)
 
-    # --- what happens to it --------------------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """The producer starts."""
-        self._happened(Event.INITIALIZE)
+        """Start to get a producer id."""
+        self._happened(TransactionEvent.INITIALIZE)
 
     def initialized(self, identity: ProducerIdentity, version: int) -> None:
-        """The coordinator has given *identity*; the next transaction has *version*."""
+        """Note that the coordinator assigned *identity*; the next transaction has *version*."""
         self.assign(*identity)
         self.needs_bump = False
         self.version = version
-        self._happened(Event.INITIALIZED)
+        self._happened(TransactionEvent.INITIALIZED)
 
     def begin(self) -> None:
         """Open a transaction. Raises: TransactionStateError."""
-        self._demand(Event.BEGIN, "begin a transaction")
-        self._happened(Event.BEGIN)
+        self._demand(TransactionEvent.BEGIN, "begin a transaction")
+        self._happened(TransactionEvent.BEGIN)
 
     def prepare(self) -> None:
-        """Take nothing more, so that it can be ended elsewhere. Raises: TransactionStateError, or why it has failed."""
-        self._demand(Event.PREPARE, "prepare")
-        self._happened(Event.PREPARE)
+        """Accept no more, to end the transaction elsewhere. Raises: TransactionStateError, or the error of the transaction."""
+        self._demand(TransactionEvent.PREPARE, "prepare")
+        self._happened(TransactionEvent.PREPARE)
 
     def settled(self) -> None:
-        """Everything that was taken is acknowledged: it is prepared."""
-        self._happened(Event.SETTLED)
+        """Note that all accepted records are acknowledged."""
+        self._happened(TransactionEvent.SETTLED)
 
     def commit(self) -> None:
-        """Take nothing more, and commit. Raises: TransactionStateError, or why it has failed."""
-        self._demand(Event.COMMIT, "commit")
-        self._happened(Event.COMMIT)
+        """Accept no more, and commit. Raises: TransactionStateError, or the error of the transaction."""
+        self._demand(TransactionEvent.COMMIT, "commit")
+        self._happened(TransactionEvent.COMMIT)
 
     def abort(self) -> None:
-        """Take nothing more, and abort. Raises: TransactionStateError, or the fatal error."""
-        self._demand(Event.ABORT, "abort")
-        self._happened(Event.ABORT)
+        """Accept no more, and abort. Raises: TransactionStateError, or the fatal error."""
+        self._demand(TransactionEvent.ABORT, "abort")
+        self._happened(TransactionEvent.ABORT)
 
     def failed(self, error: ProducerError) -> None:
-        """A record, or offsets, of the transaction have failed with *error*."""
+        """Note that a record or offsets of the transaction failed with *error*."""
         if isinstance(
             error, UnknownProducerId
-        ):  # sequences begin at 0 again, which takes another epoch (KIP-360)
+        ):  # sequences restart at 0, which needs another epoch (KIP-360)
             self.needs_bump = True
         if is_fatal(type(error)) or error.fatal:
             self.failed_fatally(error)
-        elif (self.state, Event.FAIL) in TRANSITIONS:  # else there is none, or it is settled
-            if self.state not in {State.ABORTABLE, State.ABORTING}:
+        elif (
+            self.state,
+            TransactionEvent.FAIL,
+        ) in TRANSITIONS:  # else no transaction is open, or its end is decided
+            if self.state not in {TransactionState.ABORTABLE, TransactionState.ABORTING}:
                 self.cause = error
-            self._happened(Event.FAIL)
+            self._happened(TransactionEvent.FAIL)
 
     def failed_fatally(self, error: ProducerError) -> None:
-        """The cluster will have nothing to do with us any more."""
-        if self.state is not State.FATAL:
+        """Note a fatal error of the cluster."""
+        if self.state is not TransactionState.FATAL:
             self.cause = error
-            self._happened(Event.FAIL_FATALLY)
+            self._happened(TransactionEvent.FAIL_FATALLY)
 
     def ended(self, identity: ProducerIdentity | None, version: int) -> bool:
-        """The coordinator has it down as ended, or there was nothing to end; return whether the next needs a bump first.
+        """Note the end of the transaction; return True if the next transaction needs an InitProducerId first.
 
-        *identity* is the one to go on under, if it named one; *version* is that of the next transaction.
+        *identity* is the identity in the coordinator's response, or None; *version* is for the next transaction.
         """
         if identity is not None:
             self.assign(*identity)
             self.needs_bump = False
-        # The sequences of version 1 go on from one transaction to the next; those of version 2 begin with an epoch.
+        # Version 1 continues sequences from transaction to transaction; version 2 starts each with a new epoch.
         bump = identity is None and (self.needs_bump or version > self.version)
         self.version = version
         self.attempted, self.cause = False, None
         self.groups.clear()
         self._wanted.clear()
         self._added.clear()
-        self._happened(Event.BUMP if bump else Event.ENDED)
+        self._happened(TransactionEvent.BUMP if bump else TransactionEvent.ENDED)
         return bump
 
     def leave_cluster(self) -> None:
@@ -191,30 +422,30 @@ class TransactionManager(IdentityKeeper):
         super().leave_cluster()
         self.attempted, self.needs_bump = False, True
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun, and has not ended."""
+        """True from the begin of a transaction to its end."""
         return self.state in OPEN
 
     def must_be_ended(self, *, commit: bool) -> bool:
-        """Return True if EndTxn is due: the coordinator may have the transaction, or another epoch is needed.
+        """Return True if EndTxn is needed: the coordinator may have the transaction, or another epoch is needed.
 
-        Under version 2 an empty abort gives the next epoch, and unlike InitProducerId it always compares our epoch.
+        Under version 2 an empty abort returns the next epoch. Unlike InitProducerId, EndTxn always compares the epoch.
         """
         if self.current is None:  # the transaction belonged to the old cluster
             return False
         return self.attempted or (self.needs_bump and self.version >= ADDED_BY_PRODUCE and not commit)
 
     def refusal(self, what: str) -> ProducerError:
-        """Return why *what*, say "send", is not possible now."""
-        if self.cause is not None and self.state in {State.ABORTABLE, State.FATAL}:
-            return self._as_told(what, self.cause)
+        """Return the error for *what*, for example "send", in the present state."""
+        if self.cause is not None and self.state in {TransactionState.ABORTABLE, TransactionState.FATAL}:
+            return self._caused_by(what, self.cause)
         return TransactionStateError(f"cannot {what}: {_SITUATIONS[self.state]}")
 
-    def _as_told(self, what: str, cause: ProducerError) -> ProducerError:
-        fatal = self.state is State.FATAL
+    def _caused_by(self, what: str, cause: ProducerError) -> ProducerError:
+        fatal = self.state is TransactionState.FATAL
         advice = "close this producer and start another" if fatal else "abort it, then this producer goes on"
         kind = type(cause)
         error = kind(
@@ -225,28 +456,28 @@ class TransactionManager(IdentityKeeper):
         error.__cause__ = cause
         return error
 
-    def _demand(self, event: Event, what: str) -> None:
+    def _demand(self, event: TransactionEvent, what: str) -> None:
         if (self.state, event) not in TRANSITIONS:
             raise self.refusal(what)
 
-    def _happened(self, event: Event) -> None:
-        """Make the move for *event*, or raise AssertionError: an illegal one is our bug, never the user's."""
+    def _happened(self, event: TransactionEvent) -> None:
+        """Make the transition for *event*, or raise AssertionError: a missing transition is a bug of aioproducer."""
         to = TRANSITIONS.get((self.state, event))
         if to is None:
             raise AssertionError(f"a transactional producer that is {self.state.name} cannot {event.name}")
         self.state = to
-        self._on_moved(to is State.IN_TRANSACTION)
+        self._on_moved(to is TransactionState.IN_TRANSACTION)
 
 
 _SITUATIONS: Final = {
-    State.UNINITIALIZED: "the producer is not started",
-    State.INITIALIZING: "the producer is still asking for its producer id",
-    State.READY: "no transaction is open; begin one (producer.transaction(), or begin_transaction())",
-    State.IN_TRANSACTION: "a transaction is open; commit or abort it first, a producer has one at a time",
-    State.PREPARING: "prepare was called; only commit, abort and close are left",
-    State.PREPARED: "the transaction is prepared; only commit, abort and close are left",
-    State.COMMITTING: "commit was called; call it again to wait for its outcome",
-    State.ABORTING: "abort was called; call it again to wait for its outcome",
-    State.ABORTABLE: "the transaction has failed; abort it, then this producer goes on",
-    State.FATAL: "the producer has failed; close it and start another",
+    TransactionState.UNINITIALIZED: "the producer is not started",
+    TransactionState.INITIALIZING: "the producer is still asking for its producer id",
+    TransactionState.READY: "no transaction is open; begin one (producer.transaction(), or begin_transaction())",
+    TransactionState.IN_TRANSACTION: "a transaction is open; commit or abort it first, a producer has one at a time",
+    TransactionState.PREPARING: "prepare was called; only commit, abort and close are left",
+    TransactionState.PREPARED: "the transaction is prepared; only commit, abort and close are left",
+    TransactionState.COMMITTING: "commit was called; call it again to wait for its outcome",
+    TransactionState.ABORTING: "abort was called; call it again to wait for its outcome",
+    TransactionState.ABORTABLE: "the transaction has failed; abort it, then this producer goes on",
+    TransactionState.FATAL: "the producer has failed; close it and start another",
 }

@@ -1,8 +1,13 @@
-"""The records of the open transaction: whether all have their outcome; and what fails of them fails it."""
+"""The records of the open transaction: their outcome, and the pause before the first of them."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import sys
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,11 +17,11 @@ from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.transactions.fine_timer import FineTimer
-from aioproducer._core.transactions.markers_pause import MarkersPause
-from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE
-from aioproducer._core.transactions.transaction_manager import TransactionManager
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import (
+    ADDED_BY_PRODUCE,
+    TransactionManager,
+    TransactionState as State,
+)
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -25,14 +30,129 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 
+HELD_S: Final = 0.02
+"""Delay of a Produce that arrives before the markers, in seconds (`add.partitions.to.txn.retry.backoff.ms`)."""
+STEP_S: Final = 0.0002
+"""Increase of the pause after a delayed Produce, in seconds."""
+FADING: Final = 0.998
+"""Factor on the pause after each Produce without delay, so that one transaction in some hundred tries less."""
+SHORTEST_S: Final = 0.0001
+LONGEST_S: Final = HELD_S / 4
+
+
+class MarkersPause:
+    """Estimate of the time until the markers of a transaction are written. Pure: callers pass the time.
+
+    A coordinator answers EndTxn before the markers are written. A Produce to the same partitions before that is delayed
+    by the broker for 20 ms (KIP-890, transaction version 2), ten times the duration of a small transaction. A pause of
+    a fraction of a millisecond avoids the delay. The JVM client makes no pause.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: float = 0.0
+        """Pause between the response to EndTxn and the first Produce, in seconds."""
+        self._ended_at: float | None = None
+        self._end_took_s = 0.0
+        self._waited_s: float | None = None
+        """Time from the response to EndTxn to the first Produce, in seconds; None before both."""
+
+    def ended(self, at: float, took_s: float) -> None:
+        """Note a response to EndTxn at *at*, *took_s* after the request."""
+        self._ended_at, self._end_took_s = at, took_s
+        self._waited_s = None
+
+    def wrote(self, at: float) -> None:
+        """Note that a Produce is written at *at*."""
+        if self._ended_at is not None and self._waited_s is None:
+            self._waited_s = at - self._ended_at
+
+    def answered(self, took_s: float) -> None:
+        """Note a response to Produce after *took_s*; the first one of a transaction shows a delay."""
+        waited_s = self._waited_s
+        if waited_s is None:
+            return
+        self._ended_at = self._waited_s = None
+        if took_s < max(HELD_S, 2 * self._end_took_s):  # on a slow broker, markers are not the reason
+            self.seconds = self.seconds * FADING if self.seconds >= SHORTEST_S else 0.0
+        elif waited_s < LONGEST_S:
+            waited_s = max(waited_s, self.seconds)  # some loops update their clock once a millisecond
+            self.seconds = waited_s + STEP_S
+        else:  # a pause does not help
+            self.seconds = 0.0
+
+
+CLOCK_MONOTONIC: Final = 1
+NS: Final = 1_000_000_000
+
+
+class _Timerspec(ctypes.Structure):
+    """`struct itimerspec` of timerfd_settime(2)."""
+
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+class FineTimer:
+    """One-shot timer with a resolution of microseconds, by Linux's timerfd, else by the event loop (whole milliseconds).
+
+    `os` has timerfd from Python 3.13 on, so the C library is called.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+        self._libc: ctypes.CDLL
+        self._closing: weakref.finalize[[int], FineTimer]
+        self._descriptor = -1
+        # A loop with another clock, as in virtual time, needs its own timers.
+        if sys.platform == "linux" and abs(loop.time() - time.monotonic()) < 1:
+            self._libc = ctypes.CDLL(None)
+            self._descriptor = self._libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor >= 0:
+            # A loop may end without a call of `close`.
+            self._closing = weakref.finalize(self, os.close, self._descriptor)
+            loop.add_reader(self._descriptor, self._expired)
+
+    def start(self, delay_s: float) -> None:
+        """Call back in *delay_s* seconds; an earlier start is cancelled."""
+        if self._descriptor >= 0:
+            seconds, ns = divmod(max(1, round(delay_s * NS)), NS)  # 0 would disarm the timer
+            self._libc.timerfd_settime(self._descriptor, 0, ctypes.byref(_Timerspec(0, 0, seconds, ns)), None)
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_later(delay_s, self._callback)
+
+    def close(self) -> None:
+        """Cancel the timer. Repeated calls are allowed."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            self._closing()
+            self._descriptor = -1
+
+    def _expired(self) -> None:
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:  # restarted after it expired
+            return
+        self._callback()
+
+
 PRODUCE_ADDS_NOTHING: Final = 11
-"""The highest version of Produce that leaves it to AddPartitionsToTxn which partitions are in the transaction."""
+"""Highest version of Produce that adds no partitions to the transaction."""
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED)
 NOT_IN_FLIGHT: Final = (*UNSENT, BatchState.BACKOFF)
 
 
 class TransactionRecords:
-    """What the sender and the batches tell of a transaction, and what they are told."""
+    """Records and offsets of the open transaction: their failures fail it, and its end waits for their outcome."""
 
     def __init__(
         self,
@@ -52,21 +172,21 @@ class TransactionRecords:
         self._awaiting_failure: set[asyncio.Future[None]] = set()
         self._awaiting_turn: set[asyncio.Future[None]] = set()
         self.offsets: set[asyncio.Task[ProducerError | None]] = set()
-        """Offsets on their way to their group."""
+        """Tasks that commit offsets."""
 
     def end_through(self, completion: BatchCompletion) -> None:
-        """Let batches that are not to be sent end through *completion*, which tells us of failures in turn."""
+        """Fail unsent batches through *completion*, which in turn calls `failing`."""
         self._completion = completion
 
-    # --- what the sender and the batches tell --------------------------------------------------------------------
+    # --- called by the sender and by batches ---------------------------------------------------------------------
 
     @property
     def goes_on(self) -> bool:
-        """Whether what is not written yet may be."""
+        """True if unwritten batches may be written."""
         return self._manager.state not in {State.ABORTING, State.FATAL}
 
     def look(self) -> None:
-        """Fail what is not to be sent any more; the sender looks whenever something has changed."""
+        """Fail batches that must not be sent any more. The sender calls this after each change."""
         state = self._manager.state
         if state is State.ABORTING:
             self._fail(NOT_IN_FLIGHT, aborted())
@@ -80,32 +200,34 @@ class TransactionRecords:
                 each.set_result(None)
 
     def write(self, batches: Sequence[Batch]) -> int | None:
-        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
+        """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
         manager = self._manager
-        if not (manager.is_open or manager.state is State.FATAL):  # then it is refused
+        if not (manager.is_open or manager.state is State.FATAL):  # then the broker refuses it
             raise AssertionError(f"{batches} would be written outside a transaction")
         manager.asked()
         self._markers.wrote(asyncio.get_running_loop().time())
         return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
 
     def answered(self, took_s: float) -> None:
-        """Take note that a Produce was answered within *took_s*."""
+        """Note a response to Produce after *took_s*."""
         self._markers.answered(took_s)
 
     def failing(self, failure: Failure) -> Failure:
-        """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
+        """Note that records fail with *failure*; return the failure with `fatal` or `abortable` set."""
         if self._has_closed:
-            self._manager.failed(failure.error())  # else a commit that is under way would be of what is left
-            return failure  # the producer has ended, and not its transaction alone
+            self._manager.failed(
+                failure.error()
+            )  # else a commit in progress would commit the remaining records
+            return failure  # the producer is closed
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
             return failure._replace(fatal=True)
         return failure._replace(abortable=True) if self._manager.is_open else failure
 
     def refused(self, error: BaseException) -> None:
-        """Take note that a record failed before it was appended, and say so on *error*.
+        """Note that a record failed before it was appended, and set `fatal` or `abortable` of *error*.
 
-        Who may not wait, and is told so, may try again.
+        Errors of calls that must not wait leave the transaction intact, because the caller may retry.
         """
         if not isinstance(error, ProducerError) or isinstance(
             error, BufferFull | MetadataUnavailable | TransactionStateError
@@ -116,13 +238,13 @@ class TransactionRecords:
             error.fatal = self._manager.state is State.FATAL
             error.abortable = self._manager.is_open
 
-    # --- what the transaction wants ------------------------------------------------------------------------------
+    # --- called by `Transactions` --------------------------------------------------------------------------------
 
     def ended(self, took_s: float) -> None:
-        """Hold back the next transaction's records for a moment: EndTxn was answered within *took_s*."""
+        """Start the pause before the next transaction's records: EndTxn was answered after *took_s*."""
         if (
             self._manager.version < ADDED_BY_PRODUCE
-        ):  # AddPartitionsToTxn meets the markers, and asks again soon
+        ):  # AddPartitionsToTxn is retried until the markers are written
             return
         loop = asyncio.get_running_loop()
         self._markers.ended(loop.time(), took_s)
@@ -133,7 +255,7 @@ class TransactionRecords:
             self._pause.start(self._markers.seconds)
 
     def close(self) -> None:
-        """Hold nothing back any more: the producer has ended."""
+        """Close the timer of the pause."""
         if self._pause is not None:
             self._pause.close()
 
@@ -143,7 +265,7 @@ class TransactionRecords:
         self._accumulator.wake()
 
     def failed(self, error: ProducerError) -> None:
-        """Take note that something of the transaction has failed with *error*."""
+        """Note that a record or offsets of the transaction failed with *error*."""
         before = self._manager.state
         self._manager.failed(error)
         after = self._manager.state
@@ -154,10 +276,10 @@ class TransactionRecords:
                 each.set_result(None)
         if after is State.FATAL:
             self._on_fatal(self._manager.refusal("go on"))
-        self._accumulator.wake()  # what was not sent fails in the sender's next turn, not in the middle of this one
+        self._accumulator.wake()  # unsent batches fail in the sender's next run, outside of this step
 
     async def settle_of(self, ending: asyncio.Future[Any], limit_s: float) -> None:
-        """Wait until *ending* is done, the transaction has failed, or *limit_s* is over."""
+        """Wait until *ending* is done or the transaction fails, for at most *limit_s*."""
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._awaiting_failure.add(failed)
         try:
@@ -166,32 +288,32 @@ class TransactionRecords:
             self._awaiting_failure.discard(failed)
 
     def take_offsets(self, task: asyncio.Task[ProducerError | None]) -> None:
-        """Take note that *task* has offsets on their way: nothing is settled before it ends."""
+        """Note that *task* commits offsets; the transaction is settled only after its end."""
         self.offsets.add(task)
         task.add_done_callback(self._offsets_sent)
 
     def _offsets_sent(self, task: asyncio.Task[ProducerError | None]) -> None:
         self.offsets.discard(task)
-        self._accumulator.wake()  # so that the sender sees whether all is settled
+        self._accumulator.wake()  # the sender checks again if all is settled
 
     @property
     def are_settled(self) -> bool:
-        """Whether everything that was taken has its outcome."""
+        """True if all accepted records and offsets have their outcome."""
         accumulator = self._accumulator
         return not accumulator.unfinished and not accumulator.pending_calls and not self.offsets
 
     async def settled(self) -> None:
-        """Send everything that was taken without lingering, and wait until all of it has its outcome."""
+        """Send all accepted records without lingering, and wait for their outcome and that of offsets."""
         while not self.are_settled:
-            if self._accumulator.unresolved:  # else the sender would be woken for nothing, again and again
+            if self._accumulator.unresolved:  # else the sender would wake up in a loop
                 await self._accumulator.flush()
-            if not self.are_settled:  # a call is on its way here, or an answer that nobody waits for any more
+            if not self.are_settled:  # a call still appends, or a response arrives
                 turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._awaiting_turn.add(turn)
                 await turn
 
     async def dropped(self) -> None:
-        """Fail what was not written, calls on their way included; wait for the answers to what was."""
+        """Fail unwritten records, including those of calls that still append; wait for responses to written ones."""
         failure = aborted()
         self._accumulator.close(failure)
         self._updater.fail_all(failure.error)
@@ -202,27 +324,27 @@ class TransactionRecords:
 
     @property
     def _has_closed(self) -> bool:
-        """Whether the producer takes no record any more, and not its transaction alone."""
+        """True if the producer is closed, beyond its transaction."""
         closed_for = self._accumulator.closed_for
         return closed_for is not None and closed_for.kind is not TransactionAborted
 
     def _fail(self, states: Sequence[BatchState], failure: Failure) -> None:
         if self._completion is None:
-            raise AssertionError("nobody has said through what batches end")
+            raise AssertionError("end_through() was not called")
         batches: list[Batch] = [each for each in self._accumulator.unresolved if each.state in states]
         for batch in batches:
             self._completion.fail(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
 
 
 def aborted() -> Failure:
-    """Return the failure of what was not written when the transaction was aborted (KIP-654)."""
+    """Return the failure of records that were not written before the abort (KIP-654)."""
     return Failure(
         TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
     )
 
 
 def failure_of(error: ProducerError) -> Failure:
-    """Return *error* for many records."""
+    """Return *error* as the failure of many records."""
     return Failure(
         type(error), str(error), cause=error.__cause__, abortable=error.abortable, fatal=error.fatal
     )

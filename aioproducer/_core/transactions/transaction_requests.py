@@ -1,4 +1,4 @@
-"""The requests of a transaction, in the versions that go with its own."""
+"""The requests of a transaction, in the versions that match its transaction.version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -19,9 +19,8 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitRequest,
 )
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Refusals, Step
-from aioproducer._core.transactions.offsets import GroupMetadata, OffsetAndMetadata, topics_of
-from aioproducer._core.transactions.reactions import ADDED_BY_PRODUCE, Api
-from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api, TransactionManager
+from aioproducer._core.transactions.transaction_types import GroupMetadata, OffsetAndMetadata, topics_of
 from aioproducer.errors import (
     ConcurrentTransactions,
     InvalidTransactionTimeout,
@@ -36,9 +35,9 @@ from aioproducer.types import TopicPartition
 BEFORE_EPOCH_BUMPS: Final = 4
 """The highest version of EndTxn and TxnOffsetCommit below transaction version 2 (KIP-890)."""
 OWN_EPOCH: Final = 3
-"""From this version on InitProducerId takes the producer id and epoch that we have (KIP-360)."""
+"""First version of InitProducerId with the present producer id and epoch (KIP-360)."""
 TWO_PHASE_COMMIT: Final = 6
-"""The version of InitProducerId that has it (KIP-939). It is asked for by those alone who want that: it is unstable."""
+"""Version of InitProducerId with two-phase commit (KIP-939). The version is unstable, so it is used on request only."""
 LAST_EPOCH: Final = 32_766
 """Highest epoch; the next epoch is 0 of another producer id."""
 NO_EVIDENCE: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
@@ -46,7 +45,7 @@ NO_EVIDENCE: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAut
 
 
 class TransactionSettings(NamedTuple):
-    """What the user has chosen."""
+    """Options of transactions."""
 
     transactional_id: str
     timeout_ms: int
@@ -54,18 +53,18 @@ class TransactionSettings(NamedTuple):
     max_block_s: float
 
 
-class GoingOn(NamedTuple):
-    """Under which producer id and epoch to go on, that another process was given for the transactional id."""
+class ResumedTransaction(NamedTuple):
+    """Identity of a transaction that another process began and this producer continues."""
 
     identity: ProducerIdentity
     version: int
-    """The `transaction.version` of the transaction that goes on, or of the first."""
-    anew: bool = False
-    """Whether to take the next epoch, which ends what is open, and is refused if somebody else has the id by now."""
+    """`transaction.version` of that transaction."""
+    next_epoch: bool = False
+    """True to request the next epoch, which aborts that transaction and is refused if a newer producer has the id."""
 
 
 class TransactionRequests:
-    """Each makes one request of the coordinator, in the order of the calls; all raise what `Coordinators.request` does."""
+    """Requests to the coordinators, sent in the order of the calls; each raises the errors of `Coordinators.request`."""
 
     def __init__(
         self, settings: TransactionSettings, manager: TransactionManager, coordinators: Coordinators
@@ -78,7 +77,7 @@ class TransactionRequests:
 
     @property
     def transaction_version(self) -> int:
-        """The one in force in the cluster."""
+        """`transaction.version` of the cluster."""
         return self._coordinators.transaction_version
 
     async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
@@ -130,7 +129,7 @@ class TransactionRequests:
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def _about(self, code: int) -> str:
-        """Return what InitProducerId was refused for with *code*, as far as we have asked for it."""
+        """Return the option that InitProducerId refused with *code*, or an empty string."""
         return (
             f"transaction_timeout_ms = {self._settings.timeout_ms}"
             if code == InvalidTransactionTimeout.code
@@ -138,7 +137,7 @@ class TransactionRequests:
         )
 
     async def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Let *partitions* be in the transaction."""
+        """Add *partitions* to the transaction."""
         topics: defaultdict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:
             topics[topic].append(partition)
@@ -166,7 +165,7 @@ class TransactionRequests:
         )
 
     async def add_offsets(self, group_id: str) -> None:
-        """Let the offsets of a group be in the transaction."""
+        """Add the offsets of a group to the transaction."""
         identity = self._identity
         await self._coordinators.request(
             Api.ADD_OFFSETS,
@@ -187,7 +186,7 @@ class TransactionRequests:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
     ) -> None:
-        """Let *offsets* be committed with the transaction."""
+        """Commit *offsets* with the transaction."""
         identity = self._identity
         await self._coordinators.request(
             Api.OFFSET_COMMIT,
@@ -217,7 +216,7 @@ class TransactionRequests:
     async def end(
         self, *, commit: bool, on_written: Callable[[], None], on_unanswered: Callable[[], None]
     ) -> ProducerIdentity | None:
-        """End the transaction; return the identity to go on under, if the answer names one."""
+        """End the transaction; return the next identity if the response has one."""
         try:
             return await self._end(commit=commit, on_written=on_written, on_unanswered=on_unanswered)
         except ProducerFenced:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer.cli.send.framing import Framing, Whole
 from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
 from aioproducer.cli.send.unpacking import Meter, unpacked

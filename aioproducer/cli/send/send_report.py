@@ -16,7 +16,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import echo, escaping, on_terminal
 from aioproducer.cli.reports import audit_hint, counted, done, on_signals

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
-from aioproducer._core.escaping import escaped
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.regular_files import descriptor_of
 from aioproducer.errors import (
     ConfigError,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from aioproducer._core.transactions.offsets import GroupMetadata
+from aioproducer._core.transactions.transaction_types import GroupMetadata
 from aioproducer._transactional import Transaction
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aioproducer._core.steps import Log
-from aioproducer._core.transactions.offsets import GroupMetadata
+from aioproducer._core.transactions.transaction_types import GroupMetadata
 
 log: Final = Log(__name__)
 

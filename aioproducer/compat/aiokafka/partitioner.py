@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from aioproducer._core.partitioning import murmur2 as hashing
+from aioproducer._core import murmur2 as hashing
 
 __all__ = ["DefaultPartitioner", "murmur2"]
 

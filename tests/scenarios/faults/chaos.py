@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.idempotence import DENIALS_BELIEVED
 from aioproducer._core.sender.requests import Unencodable
 from aioproducer.errors import (
     BufferFull,

@@ -12,7 +12,7 @@ import pytest
 
 import aioproducer
 from aioproducer._core import acceleration
-from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+from aioproducer._core.murmur2 import key_partitions, python_key_partitions
 
 ROOT = Path(__file__).parents[3]
 ASKED = """
@@ -20,7 +20,7 @@ import sys
 if "absent" in sys.argv:
     sys.modules["aioproducer._core._accelerator"] = None
 import aioproducer
-from aioproducer._core.partitioning.murmur2 import key_partitions, python_key_partitions
+from aioproducer._core.murmur2 import key_partitions, python_key_partitions
 print(aioproducer.accelerated, key_partitions is not python_key_partitions)
 """
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 import pytest
 
 from aioproducer._core.transactions.administration import TransactionDescription, TransactionListing
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.cli import transaction_report
 from aioproducer.cli.transaction_report import (
     end_and_report,

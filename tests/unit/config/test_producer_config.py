@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer._core.partitioning import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.security.secret import Secret
 from aioproducer.config import ProducerConfig, rules as module

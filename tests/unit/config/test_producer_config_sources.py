@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer._core.partitioning.partitioner import RoundRobinPartitioner
+from aioproducer._core.partitioning import RoundRobinPartitioner
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.serializers import bytes_serializer, string_serializer

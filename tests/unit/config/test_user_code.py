@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer._core.partitioning import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.config import ProducerConfig
 from aioproducer.config.user_code import AnyPartition, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.errors import ProducerError

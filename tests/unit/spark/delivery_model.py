@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ProducerError, ProducerFenced
 from aioproducer.spark.decision_protocol import End, Known, Plan, choose_id, decide, give_up, plan
 from aioproducer.spark.decision_records import Decided, Entry, Share

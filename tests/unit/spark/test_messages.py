@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from pyspark import TaskContext
 
-from aioproducer._core.metrics.counters import Traffic
+from aioproducer._core.metrics import Traffic
 from aioproducer.spark.messages import (
     LISTED,
     BadRows,

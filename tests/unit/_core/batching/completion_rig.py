@@ -7,8 +7,7 @@ from math import inf
 
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.idempotence.sequences import BatchSequence
+from aioproducer._core.idempotence import BatchSequence, ProducerIdentity
 from aioproducer.errors import DeliveryTimeout, InvalidRecord
 from tests.unit.floor_rig import FloorRig
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from tests.unit.floor_rig import FIRST, batching_settings
 
 

@@ -8,7 +8,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.schedule import Paces, Schedule
 from aioproducer._core.batching.topic import TopicQueues
-from aioproducer._core.idempotence.identity import IdentityKeeper
+from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.records.sizes import BATCH_OVERHEAD
 from tests.unit.floor_rig import TOPIC, batching_settings
 

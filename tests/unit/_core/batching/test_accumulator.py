@@ -9,7 +9,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.clock import TURN_AFTER_S
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer.errors import ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -9,7 +9,7 @@ import pytest
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.idempotence.sequences import BatchSequence
+from aioproducer._core.idempotence import BatchSequence
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.batching.completion_rig import (

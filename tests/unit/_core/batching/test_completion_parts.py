@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.idempotence.sequences import BatchSequence
+from aioproducer._core.idempotence import BatchSequence
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.batching.completion_rig import (

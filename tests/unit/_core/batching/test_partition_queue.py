@@ -3,8 +3,7 @@ from __future__ import annotations
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer._core.idempotence.sequences import BatchSequence
+from aioproducer._core.idempotence import BatchSequence, IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer.errors import ConnectionFailed, TimeoutReason
 from aioproducer.types import TopicPartition

@@ -7,8 +7,7 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence.identity import IdentityKeeper
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.idempotence import DENIALS_BELIEVED, IdentityKeeper
 from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
 

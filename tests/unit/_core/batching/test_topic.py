@@ -12,7 +12,7 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.schedule import LONG_S, Paces
 from aioproducer._core.batching.topic import TopicQueues
-from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -14,8 +14,8 @@ from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.intake_settings import IntakeSettings
 from aioproducer._core.intake.rows import check_rows
-from aioproducer._core.interceptor_chain import InterceptorChain
-from aioproducer._core.partitioning.partitioner import Murmur2Partitioner, Partitioner
+from aioproducer._core.observer import InterceptorChain
+from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
 from aioproducer.errors import ProducerError
 from aioproducer.interceptors import Interceptor
 from aioproducer.serializers import AnySerializer

@@ -16,7 +16,7 @@ from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.clock import running_loop_of
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
-from aioproducer._core.partitioning.partitioner import (
+from aioproducer._core.partitioning import (
     Murmur2Partitioner,
     Partitioner,
     RoundRobinPartitioner,

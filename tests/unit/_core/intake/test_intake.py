@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.batching.append_lock import QueuedCall
-from aioproducer._core.partitioning.partitioner import CallablePartitioner, Murmur2Partitioner
+from aioproducer._core.partitioning import CallablePartitioner, Murmur2Partitioner
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import TOPIC

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from aioproducer._core.partitioning.partitioner import CallablePartitioner, RoundRobinPartitioner
+from aioproducer._core.partitioning import CallablePartitioner, RoundRobinPartitioner
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.serializers import HeaderList, Serializer, string_serializer
 from aioproducer.types import HeadersInput, ProducerRecord

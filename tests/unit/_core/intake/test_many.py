@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.intake.many import CHUNK_RECORDS
-from aioproducer._core.partitioning.partitioner import (
+from aioproducer._core.partitioning import (
     CallablePartitioner,
     Murmur2Partitioner,
     RoundRobinPartitioner,

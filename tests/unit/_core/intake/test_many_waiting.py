@@ -8,7 +8,7 @@ import pytest
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.convoy import Convoy
 from aioproducer._core.intake.many import CHUNK_RECORDS
-from aioproducer._core.partitioning.partitioner import CallablePartitioner
+from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.testing import in_virtual_time
 from tests.fakes import topic_info

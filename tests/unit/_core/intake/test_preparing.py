@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._core.batching.bulk import SendManyCall
 from aioproducer._core.intake.preparing import LOOK_EVERY, STINT_S, Preparing
-from aioproducer._core.partitioning.partitioner import CallablePartitioner
+from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import ProducerError
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.produce import (
@@ -98,9 +98,9 @@ class Clock:
 
 @asynccontextmanager
 async def connected(
-    broker: ScriptedBroker, *, tally: NodeTally | None = None, **changes: Any
+    broker: ScriptedBroker, *, counters: NodeCounters | None = None, **changes: Any
 ) -> AsyncIterator[tuple[Connection, Peer]]:
-    connection = await open_connection(broker.address, settings(**changes), node_id=3, tally=tally)
+    connection = await open_connection(broker.address, settings(**changes), node_id=3, counters=counters)
     peer = await broker.accepted.get()
     try:
         yield connection, peer

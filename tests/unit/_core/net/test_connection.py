@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net import connection as connection_module
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import MakeProtocol, dial
@@ -32,23 +32,23 @@ async def test_answers_go_to_their_calls_in_order(broker: ScriptedBroker, outcom
 
 
 async def test_requests_answers_and_bytes_are_counted(broker: ScriptedBroker, outcomes: Outcomes) -> None:
-    tally = NodeTally(0.0)
-    async with connected(broker, tally=tally) as (connection, peer):
-        before = tally.numbers()  # the handshake
+    counters = NodeCounters(0.0)
+    async with connected(broker, counters=counters) as (connection, peer):
+        before = counters.numbers()  # the handshake
         assert (before["opened"], before["closed"], before["requests"], before["responses"]) == (1, 0, 1, 1)
         connection.call(ASK, outcomes.of("a"))
         connection.write_only(ASK)
         answer = (await peer.inbox.get()).answered_with_id(1)
         peer.send(answer)
         await outcomes.all_of("a")
-        after = tally.numbers()
+        after = counters.numbers()
         assert {name: after[name] - before[name] for name in ("requests", "responses", "bytes_in")} == {
             "requests": 2,
             "responses": 1,
             "bytes_in": len(answer),
         }
         assert before["bytes_out"] < after["bytes_out"] == connection._core._accepted
-    assert tally.closed == 1
+    assert counters.closed == 1
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -56,14 +56,14 @@ async def test_traffic_turns_the_window_of_what_is_counted(
     broker: ScriptedBroker, outcomes: Outcomes, *, answered: bool
 ) -> None:
     async with connected(broker) as (connection, peer):
-        connection.tally.window_ends_at = 0.0
+        connection.counters.window_ends_at = 0.0
         if answered:
             connection.call(ASK, outcomes.of("a"))
             peer.send((await peer.inbox.get()).answered_with_id(1))
             await outcomes.all_of("a")
         else:
             connection.write_only(ASK)
-        assert connection.tally.window_ends_at > 0
+        assert connection.counters.window_ends_at > 0
 
 
 async def test_an_answer_may_come_one_byte_at_a_time(broker: ScriptedBroker, outcomes: Outcomes) -> None:

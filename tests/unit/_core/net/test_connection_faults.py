@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.connection import Connection
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from tests.unit._core.net.connection_rig import Clock, Outcomes, connected, lose_patience, produce
@@ -77,9 +77,9 @@ async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
 async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
     broker: ScriptedBroker, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tally = NodeTally(0.0)
+    counters = NodeCounters(0.0)
     for _ in range(2):  # connecting again is no reason to tell it again
-        async with connected(broker, tally=tally) as (connection, peer):
+        async with connected(broker, counters=counters) as (connection, peer):
             for call in "abc":
                 connection.call(ASK, outcomes.of(call))
             body_too_long(peer, await peer.inbox.get())
@@ -93,7 +93,7 @@ async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
         logging.WARNING,
         f"connection.surplus node_id=3 address={broker.address} api=InitProducerId version=6 bytes=2",
     )
-    assert tally.surplus_answers == 4
+    assert counters.surplus_answers == 4
 
 
 async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_pieces_they_come(

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.metrics.counters import NodeTally
+from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_log import ConnectionLog
 from aioproducer._core.net.connection_protocol import ConnectionProtocol
@@ -29,21 +29,21 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_surplus_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    tally, log = NodeTally(NOW), ConnectionLog(protocol())
+    counters, log = NodeCounters(NOW), ConnectionLog(protocol())
     for size in (2, 5):
-        log.surplus(CALL, size, tally)
-    log.surplus(CALL, 7, NodeTally(NOW))
-    assert tally.surplus_answers == 2
+        log.surplus(CALL, size, counters)
+    log.surplus(CALL, 7, NodeCounters(NOW))
+    assert counters.surplus_answers == 2
     assert lines(caplog) == [
         "WARNING connection.surplus node_id=3 address=broker:9092 api=InitProducerId version=4 bytes=2"
     ]
 
 
 def test_surplus_is_not_logged_when_the_node_had_one(caplog: pytest.LogCaptureFixture) -> None:
-    tally = NodeTally(NOW)
-    tally.surplus_answers = 1
-    ConnectionLog(protocol()).surplus(CALL, 2, tally)
-    assert tally.surplus_answers == 2
+    counters = NodeCounters(NOW)
+    counters.surplus_answers = 1
+    ConnectionLog(protocol()).surplus(CALL, 2, counters)
+    assert counters.surplus_answers == 2
     assert lines(caplog) == []
 
 

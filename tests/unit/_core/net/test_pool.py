@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
@@ -315,7 +315,7 @@ async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its
     await reports.expect_connected()
     assert usable(pool) is opened
     assert opened.node_id == NODE
-    assert opened.tally is pool._metrics.node(NODE)
+    assert opened.counters is pool._metrics.node(NODE)
     opened.close(ConnectionFailed("lost"))
     assert await reports.expect_disconnected() is opened.error
     assert pool.next_attempt_at(NODE) is not None
@@ -357,8 +357,8 @@ async def test_what_one_pool_releases_another_takes_over(
         assert usable(following) is connection
         await pool.close()
         assert not connection.closed
-        tallies = [each._metrics.node(NODE) for each in (pool, following)]
-        assert [(each.opened, each.closed) for each in tallies] == [(1, 1), (1, 0)]
+        counters = [each._metrics.node(NODE) for each in (pool, following)]
+        assert [(each.opened, each.closed) for each in counters] == [(1, 1), (1, 0)]
         connection.close(ConnectionFailed("lost"))
         assert await others.expect_disconnected() is connection.error
     reports.expect_nothing_else()

@@ -12,7 +12,7 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.waiters import TaskWaker
 from aioproducer._core.clock import Wakeup
-from aioproducer._core.metrics.counters import Metrics
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.sender.loop import Sender

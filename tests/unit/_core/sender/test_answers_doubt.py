@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer._core.batching.batch import Batch, RecordFuture
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.idempotence.sequences import DENIALS_BELIEVED
+from aioproducer._core.idempotence import DENIALS_BELIEVED
 from aioproducer._core.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.errors import (
     BrokerError,

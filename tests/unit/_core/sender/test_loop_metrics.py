@@ -71,7 +71,7 @@ async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> N
         await pass_time(LINGER_S)
         await pass_time(0.25)
         rig.connection.answer(ProduceResponse(responses=[], throttle_time_ms=40))
-        numbers = rig.connection.tally.numbers()
+        numbers = rig.connection.counters.numbers()
         assert (numbers["answers"], numbers["throttle_ms"]) == (1, 40)
         assert numbers["latency_s"] == pytest.approx(0.25)
 
@@ -84,7 +84,7 @@ async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts
         lost = rig.connection
         rig.pool.connections[NODE] = FakeConnection()
         lost.answer(ConnectionFailed("lost"))
-        assert lost.tally.numbers()["answers"] == 0
+        assert lost.counters.numbers()["answers"] == 0
         await pass_time(10)
         assert len(rig.connection.calls) == 1
         assert counted(rig)["records"] == 4

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer._core.protocol.produce import InitProducerIdResponse

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.idempotence.sequences import BatchSequence
+from aioproducer._core.idempotence import BatchSequence, ProducerIdentity
 from aioproducer._core.protocol.produce import (
     BY_NAME,
     FLEXIBLE,

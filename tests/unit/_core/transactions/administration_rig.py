@@ -25,7 +25,7 @@ from aioproducer._core.protocol.transactions import (
     TransactionState as Described,
 )
 from aioproducer._core.transactions.administration import Administration
-from aioproducer._core.transactions.prepared_transaction import PreparedTransaction
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ConnectionFailed
 from aioproducer.testing.virtual_time import in_virtual_time
 

@@ -18,7 +18,7 @@ from aioproducer._core.protocol.transactions import (
     TransactionState,
 )
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Step
-from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import ConnectionFailed, ProducerError
 from tests.fakes import FakeConnection, FakePool, FakeUpdater
 from tests.unit.floor_rig import settle

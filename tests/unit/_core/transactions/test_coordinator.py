@@ -11,7 +11,7 @@ from aioproducer._core.net.address import Address
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import EndTxnResponse
 from aioproducer._core.transactions.coordinator import Node
-from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,

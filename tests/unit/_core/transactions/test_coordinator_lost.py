@@ -10,7 +10,7 @@ from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer._core.protocol.transactions import EndTxnResponse
 from aioproducer._core.transactions.coordinator import FIND_PATIENCE_S, PATIENCE_S, Node
-from aioproducer._core.transactions.reactions import Api
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import (
     AuthenticationFailed,
     ConnectionFailed,

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from aioproducer import TopicPartition
-from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_requests import GoingOn
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.idempotence import ProducerIdentity
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
+from aioproducer._core.transactions.transaction_requests import ResumedTransaction
 from aioproducer.errors import (
     CommitFailed,
     ProducerError,
@@ -219,7 +218,7 @@ class TestBump:
 async def test_a_producer_goes_on_as_another_process_without_asking(version: int) -> None:
     """InitProducerId would abort what that has left open."""
     made = TransactionsRig(version=2)
-    await made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), version))
+    await made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), version))
     assert made.coordinators.seen == []
     assert made.manager.current == (70, 7)
     await made.transactions.begin()
@@ -229,7 +228,9 @@ async def test_a_producer_goes_on_as_another_process_without_asking(version: int
 @in_virtual_time
 async def test_a_producer_takes_over_from_another_process_unless_somebody_else_has() -> None:
     made = TransactionsRig(version=2)
-    task = asyncio.create_task(made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), 2, anew=True)))
+    task = asyncio.create_task(
+        made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), 2, next_epoch=True))
+    )
     asked = await made.asks()
     assert (asked.request.producer_id, asked.request.producer_epoch, asked.at_least) == (70, 7, 3)
     made.coordinators.answer()

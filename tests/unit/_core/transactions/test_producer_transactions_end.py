@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.idempotence import ProducerIdentity
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     ProducerFenced,

@@ -8,9 +8,8 @@ import pytest
 
 from aioproducer import GroupMetadata, TopicPartition
 from aioproducer._core.transactions.coordinator import Key, KeyType
-from aioproducer._core.transactions.offsets import OffsetAndMetadata
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
+from aioproducer._core.transactions.transaction_types import OffsetAndMetadata
 from aioproducer.errors import (
     CommitFailed,
     GroupAuthorizationFailed,

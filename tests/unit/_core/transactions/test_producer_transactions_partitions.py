@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
 from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.transactions.transactions_rig import refused, rig

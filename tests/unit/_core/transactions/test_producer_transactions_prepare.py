@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer import PreparedTransaction
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
 from aioproducer.errors import (
     CommitFailed,
     ProducerClosed,

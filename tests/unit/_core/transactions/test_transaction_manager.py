@@ -7,13 +7,13 @@ from itertools import product
 
 import pytest
 
-from aioproducer._core.idempotence.identity import ProducerIdentity
-from aioproducer._core.transactions.transaction_manager import TransactionManager
-from aioproducer._core.transactions.transaction_state import (
+from aioproducer._core.idempotence import ProducerIdentity
+from aioproducer._core.transactions.transaction_manager import (
     OPEN,
     SENDING,
     TRANSITIONS,
     TransactionEvent as Event,
+    TransactionManager,
     TransactionState as State,
 )
 from aioproducer.errors import (

@@ -8,9 +8,8 @@ import pytest
 
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.transactions.markers_pause import HELD_S, STEP_S
-from aioproducer._core.transactions.transaction_records import TransactionRecords
-from aioproducer._core.transactions.transaction_state import TransactionState as State
+from aioproducer._core.transactions.transaction_manager import TransactionState as State
+from aioproducer._core.transactions.transaction_records import HELD_S, STEP_S, TransactionRecords
 from aioproducer.errors import (
     DeliveryTimeout,
     ProducerClosed,
@@ -97,7 +96,7 @@ class TestLook:
             made.manager, accumulator=made.accumulator, updater=made.updater.real, on_fatal=made.fatal.append
         )
         made.manager.state = State.ABORTING
-        with pytest.raises(AssertionError, match="nobody has said"):
+        with pytest.raises(AssertionError, match="end_through"):
             records.look()
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.transactions.transaction_manager import TransactionState as State
 from aioproducer._core.transactions.transaction_records import aborted, failure_of
-from aioproducer._core.transactions.transaction_state import TransactionState as State
 from aioproducer.errors import (
     BufferFull,
     BufferTimeout,

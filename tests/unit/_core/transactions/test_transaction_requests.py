@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer import GroupMetadata, TopicPartition
-from aioproducer._core.idempotence.identity import ProducerIdentity
+from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -30,10 +30,9 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from aioproducer._core.transactions.coordinator import Key, KeyType
-from aioproducer._core.transactions.offsets import OffsetAndMetadata, topics_of
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
 from aioproducer._core.transactions.transaction_requests import TransactionRequests, found_not_ours
+from aioproducer._core.transactions.transaction_types import OffsetAndMetadata, topics_of
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings

@@ -20,8 +20,7 @@ from aioproducer._core.protocol.transactions import (
 )
 from aioproducer._core.transactions.coordinator import Coordinators, Key, Step
 from aioproducer._core.transactions.producer_transactions import Transactions
-from aioproducer._core.transactions.reactions import Api
-from aioproducer._core.transactions.transaction_manager import TransactionManager
+from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
 from aioproducer._core.transactions.transaction_records import TransactionRecords
 from aioproducer._core.transactions.transaction_requests import TransactionSettings
 from aioproducer.errors import ProducerError, ProducerFenced, TransactionStateError, broker_error

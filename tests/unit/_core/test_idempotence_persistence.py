@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS, Persistence
+from aioproducer.errors import (
+    BrokerError,
+    NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
+    RequestTimedOut,
+    broker_error,
+)
+
+
+class Known(NamedTuple):
+    """What a batch knows of its attempts."""
+
+    is_out: bool
+    in_doubt: bool
+
+
+NOTHING = Known(is_out=False, in_doubt=False)
+OUT = Known(is_out=True, in_doubt=False)
+DOUBT = Known(is_out=False, in_doubt=True)
+BOTH = Known(is_out=True, in_doubt=True)
+ALL = (NOTHING, OUT, DOUBT, BOTH)
+
+Event = Callable[[Persistence], None]
+EVENTS: Mapping[str, Event] = {
+    "written": Persistence.written,
+    "not written": Persistence.not_written,
+    "answered": Persistence.answered,
+    "refused": lambda batch: batch.refused(NotEnoughReplicas, in_turn=True),
+    "left open": lambda batch: batch.refused(RequestTimedOut, in_turn=True),
+    "denied": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=True),
+    "denied behind another": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=False),
+    "lost": lambda batch: batch.connection_lost(reached_socket=True),
+    "never left": lambda batch: batch.connection_lost(reached_socket=False),
+    "not understood": Persistence.answer_not_understood,
+    "ruled out": Persistence.ruled_out,
+    "another leader": Persistence.forget_denials,
+}
+TABLE: Mapping[str, tuple[Known, Known, Known, Known]] = {
+    # before:                 NOTHING  OUT      DOUBT  BOTH
+    "written":               (OUT,     OUT,     BOTH,  BOTH),
+    "not written":           (NOTHING, NOTHING, DOUBT, DOUBT),
+    "answered":              (NOTHING, NOTHING, DOUBT, DOUBT),
+    "refused":               (NOTHING, NOTHING, DOUBT, DOUBT),
+    "left open":             (DOUBT,   DOUBT,   DOUBT, DOUBT),
+    "denied":                (NOTHING, NOTHING, DOUBT, DOUBT),
+    "denied behind another": (NOTHING, NOTHING, DOUBT, DOUBT),
+    "lost":                  (NOTHING, DOUBT,   DOUBT, DOUBT),
+    "never left":            (NOTHING, NOTHING, DOUBT, DOUBT),
+    "not understood":        (DOUBT,   BOTH,    DOUBT, BOTH),
+    "ruled out":             (NOTHING, OUT,     NOTHING, OUT),
+    "another leader":        (NOTHING, OUT,     DOUBT, BOTH),
+}  # fmt: skip
+"""What is known after one more event."""
+ENDS_THE_STORY = {"ruled out", "not understood"}
+"""After these no answer under the same sequence is heard."""
+CODES = sorted(code for code, kind in BrokerError.by_code.items() if kind.__name__ != f"ErrorCode{code}")
+BEGINS_THE_COUNT_AGAIN = {
+    "refused",
+    "left open",
+    "denied behind another",
+    "lost",
+    "never left",
+    "another leader",
+}
+
+
+def after(*events: str) -> Persistence:
+    """Return what is left open when *events* have happened, one after the other."""
+    persistence = Persistence()
+    for event in events:
+        EVENTS[event](persistence)
+    return persistence
+
+
+def known(persistence: Persistence) -> Known:
+    return Known(persistence.attempt_is_out, persistence.in_doubt)
+
+
+def in_state(before: Known) -> Persistence:
+    ways = {NOTHING: (), OUT: ("written",), DOUBT: ("written", "lost"), BOTH: ("written", "lost", "written")}
+    persistence = after(*ways[before])
+    assert known(persistence) == before
+    return persistence
+
+
+def test_at_first_nothing_is_possible() -> None:
+    persistence = Persistence()
+    assert known(persistence) == NOTHING
+    assert not persistence.possible
+    assert persistence.possibly_persisted is False
+    assert persistence.denials == 0
+    assert not persistence.half_of_possibly_persisted
+
+
+@pytest.mark.parametrize("state", ALL)
+def test_what_is_out_or_in_doubt_is_possible(state: Known) -> None:
+    assert in_state(state).possible == (state != NOTHING)
+
+
+@pytest.mark.parametrize("state", ALL)
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_event_leads_where_the_table_says(event: str, state: Known) -> None:
+    persistence = in_state(state)
+    EVENTS[event](persistence)
+    assert known(persistence) == TABLE[event][ALL.index(state)]
+
+
+@pytest.mark.parametrize("first", EVENTS)
+@pytest.mark.parametrize("second", EVENTS)
+def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(first: str, second: str) -> None:
+    """Nothing but what is out and what is in doubt is remembered, but for denials."""
+    for index, state in enumerate(ALL):
+        persistence = in_state(state)
+        EVENTS[first](persistence)
+        EVENTS[second](persistence)
+        assert known(persistence) == TABLE[second][ALL.index(TABLE[first][index])]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> None:
+    kind = broker_error(code)
+    persistence = after("written", "answered")
+    persistence.refused(kind, in_turn=True)
+    assert persistence.in_doubt is not kind.definitely_refused
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_some_refusals_deny_that_it_is_there(code: int) -> None:
+    kind = broker_error(code)
+    persistence = after("written", "lost")
+    for _ in range(DENIALS_BELIEVED):
+        persistence.refused(kind, in_turn=True)
+    assert persistence.in_doubt is (kind not in SEQUENCE_REFUSALS)
+
+
+class TestDenials:
+    """A leader that keeps denying that it has the batch."""
+
+    @pytest.mark.parametrize("count", range(DENIALS_BELIEVED + 2))
+    def test_so_many_in_a_row_are_believed_and_fewer_are_not(self, count: int) -> None:
+        persistence = after("written", "lost", *["written", "answered", "denied"] * count)
+        assert persistence.possible is (count < DENIALS_BELIEVED)
+
+    def test_they_may_differ(self) -> None:
+        persistence = after("written", "lost")
+        for kind in SEQUENCE_REFUSALS:
+            persistence.refused(kind, in_turn=True)
+        assert not persistence.possible
+
+    def test_of_one_that_is_not_the_oldest_they_say_nothing(self) -> None:
+        assert after("written", "lost", *["denied behind another"] * 2 * DENIALS_BELIEVED).possible
+
+    @pytest.mark.parametrize("number", range(1, DENIALS_BELIEVED))
+    @pytest.mark.parametrize("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
+    def test_what_is_heard_in_between_begins_the_count_again(self, between: str, number: int) -> None:
+        denials = ["denied"] * number, ["denied"] * (DENIALS_BELIEVED - number)
+        persistence = after("written", "lost", *denials[0], between, *denials[1])
+        assert persistence.in_doubt is (between in BEGINS_THE_COUNT_AGAIN)
+
+    @pytest.mark.parametrize("between", sorted(BEGINS_THE_COUNT_AGAIN))
+    def test_after_that_it_takes_as_many_as_at_first(self, between: str) -> None:
+        denied = ["denied"] * (DENIALS_BELIEVED - 1)
+        persistence = after("written", "lost", *denied, between, *denied)
+        assert persistence.in_doubt
+        EVENTS["denied"](persistence)
+        assert not persistence.in_doubt
+
+    def test_believed_they_say_nothing_of_a_later_attempt(self) -> None:
+        persistence = after("written", "lost", *["denied"] * DENIALS_BELIEVED)
+        for event in ("written", "lost"):
+            EVENTS[event](persistence)
+            assert persistence.possible
+        EVENTS["denied"](persistence)
+        assert persistence.possible
+
+
+class TestParts:
+    @pytest.mark.parametrize("keeps_sequence", [False, True])
+    @pytest.mark.parametrize("state", ALL)
+    def test_one_is_in_doubt_as_the_batch_is_and_nothing_of_it_is_out(
+        self, state: Known, keeps_sequence: bool
+    ) -> None:
+        part = in_state(state).of_part(keeps_sequence=keeps_sequence)
+        assert known(part) == Known(is_out=False, in_doubt=state.in_doubt)
+        assert part.half_of_possibly_persisted is (state.in_doubt and keeps_sequence)
+
+    def test_it_takes_as_many_denials_as_any_batch(self) -> None:
+        batch = after("written", "lost", *["denied"] * (DENIALS_BELIEVED - 1))
+        part = batch.of_part(keeps_sequence=True)
+        for _ in range(DENIALS_BELIEVED - 1):
+            EVENTS["denied"](part)
+        assert part.in_doubt
+
+    def test_what_happens_to_it_happens_neither_to_the_batch_nor_to_another_part(self) -> None:
+        batch = after("written", "lost")
+        one, other = (batch.of_part(keeps_sequence=True) for _ in range(2))
+        one.ruled_out()
+        assert batch.possible
+        assert other.possible
+        assert other.half_of_possibly_persisted
+
+    def test_part_of_a_half_is_a_half_however_often_it_is_denied(self) -> None:
+        """No leader recognises a half."""
+        half = after("written", "lost").of_part(keeps_sequence=True)
+        for _ in range(DENIALS_BELIEVED):
+            assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
+            EVENTS["denied"](half)
+        assert half.in_doubt
+        assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
+
+    def test_part_of_what_was_ruled_out_by_denials_says_that_it_may_be_there(self) -> None:
+        whole = after("written", "lost", *["denied"] * DENIALS_BELIEVED)
+        part = whole.of_part(keeps_sequence=False)
+        assert (part.possible, part.possibly_persisted) == (False, True)
+
+    @pytest.mark.parametrize("event", EVENTS)
+    def test_only_ruled_out_it_is_a_half_no_more(self, event: str) -> None:
+        half = after("written", "lost").of_part(keeps_sequence=True)
+        for _ in range(DENIALS_BELIEVED):
+            EVENTS[event](half)
+        assert half.half_of_possibly_persisted is (event != "ruled out")

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import mmh3
+import pytest
+
+from aioproducer._core.partitioning import (
+    CallablePartitioner,
+    ColumnPartitioner,
+    Murmur2Partitioner,
+    Murmur3Partitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    as_partitioner,
+    chooses_columns,
+)
+
+ALL = (0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"), [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)]
+)
+def test_by_default_a_key_goes_where_the_jvm_client_puts_it(key: bytes, hashed: int) -> None:
+    """`Utils.toPositive(Utils.murmur2(key)) % numPartitions`; toPositive clears the sign bit."""
+    for count in (1, 2, 7, 1000):
+        expected = (hashed & 0x7FFF_FFFF) % count
+        assert Murmur2Partitioner().partition("t", key, count, range(count)) == expected
+
+
+def test_an_empty_key_is_a_key() -> None:
+    assert Murmur2Partitioner().partition("t", b"", 6, ALL) is not None
+
+
+def test_a_key_stays_where_it_is_while_the_leader_is_away() -> None:
+    partitioner = Murmur2Partitioner()
+    home = partitioner.partition("t", b"customer-7", 6, ALL)
+    assert partitioner.partition("t", b"customer-7", 6, [each for each in ALL if each != home]) == home
+    assert partitioner.partition("t", b"customer-7", 6, []) == home
+
+
+@pytest.mark.parametrize("partitioner", [Murmur2Partitioner(), Murmur3Partitioner()])
+def test_without_a_key_hashing_partitioners_leave_the_choice(partitioner: Partitioner) -> None:
+    assert partitioner.keyless_is_sticky
+    assert partitioner.partition("t", None, 6, ALL) is None
+
+
+def test_a_column_of_keys_goes_where_each_of_them_goes() -> None:
+    partitioner = Murmur2Partitioner()
+    keys = [b"%d" % number for number in range(200)]
+    assert isinstance(partitioner, ColumnPartitioner)
+    assert partitioner.partition_column("orders", keys, 7, ()) == [
+        partitioner.partition("orders", key, 7, ()) for key in keys
+    ]
+
+
+class OfItsOwn(Murmur2Partitioner):
+    def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]) -> int:
+        return 0
+
+
+class OfItsOwnInColumnsToo(OfItsOwn):
+    def partition_column(self, topic: str, keys: Sequence[bytes], *_: object) -> Sequence[int]:
+        return [0] * len(keys)
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "in_columns"),
+    [
+        (Murmur2Partitioner(), True),
+        (OfItsOwn(), False),
+        (OfItsOwnInColumnsToo(), True),
+        (Murmur3Partitioner(), False),
+        (RoundRobinPartitioner(), False),
+    ],
+)
+def test_columns_are_for_who_says_what_each_key_would_get(partitioner: Partitioner, in_columns: bool) -> None:
+    assert chooses_columns(partitioner) is in_columns
+
+
+def test_murmur3_is_unsigned_and_not_kafkas() -> None:
+    keys = [f"key-{number}".encode() for number in range(100)]
+    murmur3 = [Murmur3Partitioner().partition("t", key, 6, ALL) for key in keys]
+    assert murmur3 == [(mmh3.hash(key) & 0xFFFF_FFFF) % 6 for key in keys]
+    assert murmur3 != [Murmur2Partitioner().partition("t", key, 6, ALL) for key in keys]
+
+
+def test_round_robin_goes_through_the_partitions_whatever_the_key() -> None:
+    partitioner = RoundRobinPartitioner()
+    assert not partitioner.keyless_is_sticky
+    chosen = [partitioner.partition("t", key, 3, (0, 1, 2)) for key in (None, b"a", b"a", None)]
+    assert chosen == [0, 1, 2, 0]
+
+
+def test_round_robin_counts_each_topic_by_itself() -> None:
+    partitioner = RoundRobinPartitioner()
+    chosen = [partitioner.partition(topic, None, 3, (0, 1, 2)) for topic in "abab"]
+    assert chosen == [0, 0, 1, 1]
+
+
+def test_round_robin_passes_over_partitions_without_a_leader() -> None:
+    partitioner = RoundRobinPartitioner()
+    assert [partitioner.partition("t", None, 4, (1, 3)) for _ in range(3)] == [1, 3, 1]
+
+
+def test_round_robin_goes_on_when_nothing_has_a_leader() -> None:
+    partitioner = RoundRobinPartitioner()
+    assert [partitioner.partition("t", None, 2, ()) for _ in range(3)] == [0, 1, 0]
+
+
+def test_a_function_gets_key_all_and_available_partitions_as_lists() -> None:
+    asked = []
+
+    def choose(key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
+        asked.append((key, all_partitions, available))
+        return available[-1]
+
+    partitioner = CallablePartitioner(choose)
+    assert partitioner.partition("t", b"k", 3, (0, 1)) == 1
+    assert asked == [(b"k", [0, 1, 2], [0, 1])]
+
+
+def test_a_function_is_called_for_records_without_a_key_too() -> None:
+    partitioner = CallablePartitioner(lambda key, _all, _available: 2 if key is None else 0)
+    assert not partitioner.keyless_is_sticky
+    assert partitioner.partition("t", None, 3, (0, 1, 2)) == 2
+
+
+@pytest.mark.parametrize("chosen", [-1, 3, 2**40])
+def test_a_function_that_chooses_no_partition_of_the_topic_is_told_so(chosen: int) -> None:
+    partitioner = CallablePartitioner(lambda *_: chosen)
+    with pytest.raises(ValueError, match=f"{chosen}.*'orders' has partitions 0 to 2"):
+        partitioner.partition("orders", b"k", 3, (0, 1, 2))
+
+
+def test_a_function_may_return_anything_that_is_an_integer() -> None:
+    class Integral:
+        def __index__(self) -> int:
+            return 1
+
+    partitioner = CallablePartitioner(lambda *_: Integral())  # type: ignore[arg-type]
+    assert partitioner.partition("t", b"k", 3, (0, 1, 2)) == 1
+
+
+def test_a_function_that_returns_no_integer_is_told_so() -> None:
+    partitioner = CallablePartitioner(lambda *_: None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        partitioner.partition("t", b"k", 3, (0, 1, 2))
+
+
+class Mine:
+    keyless_is_sticky: ClassVar[bool] = True
+
+    def partition(
+        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+    ) -> int | None:
+        return 0
+
+
+class MineAndCallable(Mine):
+    def __call__(self, key: bytes | None, everything: Sequence[int], available: Sequence[int]) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("partitioner", [Mine(), MineAndCallable(), RoundRobinPartitioner()])
+def test_a_partitioner_is_taken_as_it_is(partitioner: Partitioner) -> None:
+    assert as_partitioner(partitioner) is partitioner
+
+
+def test_a_function_is_made_a_partitioner() -> None:
+    assert as_partitioner(lambda *_: 1).partition("t", None, 2, (0, 1)) == 1
+
+
+@pytest.mark.parametrize("neither", ["org.apache.kafka.Partitioner", 7, None, object()])
+def test_anything_else_is_refused(neither: object) -> None:
+    with pytest.raises(TypeError, match="expected a Partitioner or a callable"):
+        as_partitioner(neither)  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""How long the first records of a transaction are held back."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer._core.transactions.transaction_records import FADING, HELD_S, LONGEST_S, STEP_S, MarkersPause
+
+NATURAL_S = 0.001
+"""How long a producer takes from EndTxn's answer to its next Produce."""
+
+
+def transaction(
+    pause: MarkersPause, produce_s: float, end_s: float = 0.001, natural_s: float = NATURAL_S
+) -> float:
+    """Return the pause behind one whose first Produce was answered within *produce_s*, and EndTxn within *end_s*."""
+    pause.ended(100.0, end_s)
+    pause.wrote(100.0 + max(natural_s, pause.seconds))
+    pause.answered(produce_s)
+    return pause.seconds
+
+
+def test_who_has_never_been_held_makes_no_pause() -> None:
+    pause = MarkersPause()
+    assert [transaction(pause, HELD_S - 0.001) for _ in range(3)] == [0, 0, 0]
+
+
+def test_one_that_was_held_has_the_next_wait_a_step_longer_than_it_has() -> None:
+    pause = MarkersPause()
+    assert transaction(pause, HELD_S) == pytest.approx(NATURAL_S + STEP_S)
+    assert transaction(pause, HELD_S) == pytest.approx(NATURAL_S + 2 * STEP_S)
+
+
+def test_it_fades_while_none_is_held() -> None:
+    pause = MarkersPause()
+    transaction(pause, HELD_S)
+    assert transaction(pause, 0.001) == pytest.approx((NATURAL_S + STEP_S) * FADING)
+    pauses = [transaction(pause, 0.001) for _ in range(2_000)]
+    assert pauses[100] > NATURAL_S * 0.9
+    assert pauses == sorted(pauses, reverse=True)
+    assert pauses[-1] == 0
+
+
+def test_the_first_produce_of_a_transaction_alone_tells() -> None:
+    pause = MarkersPause()
+    pause.wrote(1.0)
+    pause.answered(HELD_S)  # nothing has ended before
+    pause.ended(2.0, 0.001)
+    pause.wrote(2.001)
+    pause.wrote(2.004)
+    pause.answered(0.001)
+    pause.answered(HELD_S)
+    assert pause.seconds == 0
+
+
+def test_it_counts_from_the_first_that_was_written() -> None:
+    pause = MarkersPause()
+    pause.ended(2.0, 0.001)
+    pause.wrote(2.001)
+    pause.wrote(2.004)
+    pause.answered(HELD_S)
+    assert pause.seconds == pytest.approx(0.001 + STEP_S)
+
+
+def test_an_answer_that_comes_behind_the_end_tells_nothing_of_the_next() -> None:
+    pause = MarkersPause()
+    pause.ended(2.0, 0.001)
+    pause.wrote(2.001)
+    pause.ended(3.0, 0.001)
+    pause.answered(HELD_S)
+    assert pause.seconds == 0
+
+
+def test_where_everything_takes_long_the_markers_are_not_why() -> None:
+    pause = MarkersPause()
+    assert transaction(pause, 0.05, end_s=0.03) == 0
+    assert transaction(pause, 0.05, end_s=0.025) == pytest.approx(NATURAL_S + STEP_S)
+
+
+def test_a_pause_that_does_not_help_is_given_up() -> None:
+    pause = MarkersPause()
+    pauses = [transaction(pause, HELD_S) for _ in range(2 + round(LONGEST_S / STEP_S))]
+    assert 0 in pauses
+    assert LONGEST_S - STEP_S < max(pauses) <= LONGEST_S + STEP_S
+
+
+def test_who_takes_longer_anyway_makes_no_pause() -> None:
+    pause = MarkersPause()
+    assert transaction(pause, HELD_S, natural_s=LONGEST_S * 1.01) == 0

@@ -1,0 +1,150 @@
+"""A timer that counts in microseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import select
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from aioproducer._core.transactions.transaction_records import FineTimer
+from aioproducer.testing.virtual_time import in_virtual_time
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's")
+
+
+class Rung:
+    """Counts calls, and lets a task wait for the next."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.event = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.times += 1
+        self.event.set()
+
+
+@asynccontextmanager
+async def timer(rung: Callable[[], None]) -> AsyncIterator[FineTimer]:
+    made = FineTimer(asyncio.get_running_loop(), rung)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def descriptors() -> set[str]:
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
+
+
+async def test_it_calls_back_once_and_never_early() -> None:
+    rung = Rung()
+    async with timer(rung) as made:
+        began = time.monotonic()
+        made.start(0.0003)
+        await asyncio.wait_for(rung.event.wait(), 10)
+        assert time.monotonic() - began >= 0.0003
+        rung.event.clear()
+        made.start(0.02)
+        await asyncio.wait_for(rung.event.wait(), 10)
+        assert time.monotonic() - began >= 0.0203
+    assert rung.times == 2
+
+
+async def test_a_later_start_takes_the_place_of_an_earlier_one() -> None:
+    rung = Rung()
+    async with timer(rung) as made:
+        made.start(1000)
+        made.start(0)
+        await asyncio.wait_for(rung.event.wait(), 10)
+
+
+@on_linux
+async def test_it_does_not_wait_for_the_milliseconds_of_the_loop() -> None:
+    """The loop has no timer of it: select is woken."""
+    async with timer(Rung()) as made:
+        made.start(1000)
+        assert not asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+
+
+@on_linux
+async def test_started_again_while_its_call_is_on_the_way_it_waits_anew() -> None:
+    rung = Rung()
+    async with timer(rung) as made:
+        made.start(0.000001)
+        assert select.select([made._descriptor], [], [], 10)[0]
+        made.start(1000)
+        made._expired()
+    assert not rung.times
+
+
+@on_linux
+async def test_closed_it_calls_no_more_and_leaves_nothing_open() -> None:
+    rung, before = Rung(), descriptors()
+    made = FineTimer(asyncio.get_running_loop(), rung)
+    assert descriptors() > before
+    made.start(0.000001)
+    made.close()
+    made.close()
+    assert descriptors() == before
+    made.start(0)  # by the loop
+    await asyncio.wait_for(rung.event.wait(), 10)
+    assert rung.times == 1
+
+
+@on_linux
+def test_an_event_loop_that_is_gone_leaves_nothing_open_either() -> None:
+    async def forget() -> int:
+        made = FineTimer(asyncio.get_running_loop(), Rung())
+        made.start(1000)
+        return made._descriptor
+
+    descriptor = asyncio.run(forget())
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@in_virtual_time
+async def test_where_there_is_none_or_time_is_another_the_loop_counts(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    rung, loop = Rung(), asyncio.get_running_loop()
+    async with timer(rung) as made:
+        began = loop.time()
+        made.start(50)
+        made.start(100)
+        await rung.event.wait()
+        assert loop.time() - began == pytest.approx(100)
+        made.start(100)
+    await asyncio.sleep(200)
+    assert rung.times == 1
+
+
+@on_linux
+async def test_a_system_that_has_no_descriptor_left_for_it_uses_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Libc:
+        def __init__(self, name: None) -> None:
+            pass
+
+        def timerfd_create(self, clock: int, flags: int) -> int:
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", Libc)
+    rung = Rung()
+    async with timer(rung) as made:
+        made.start(0)
+        await asyncio.wait_for(rung.event.wait(), 10)
