@@ -1,4 +1,4 @@
-"""A started producer: its floors wired together, and taken down in order."""
+"""A started producer: its layers wired together, and stopped in order."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 
 def transaction_layer(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionLayer | None:
-    """Return what a producer with *config* has for its transactions; None: it has none."""
+    """Return the transactional layer for *config*; None without a transactional id."""
     if config.transactional_id is None:
         return None
-    # Imported by those who have transactions: the first record of others comes the sooner.
+    # Imported here, because producers without transactions start sooner.
     from aioproducer._core.transactions.transaction_layer import TransactionLayer  # noqa: PLC0415
     from aioproducer._core.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def transaction_layer(config: ProducerConfig, *, on_moved: Callable[[bool], None
 
 
 class Engine:
-    """Everything that lives on one event loop from `start` to `close`; made there."""
+    """All parts of a started producer, on one event loop from `start` to `close`."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class Engine:
         handover: Handover | None = None,
         passes_refusals: bool = False,
     ) -> None:
-        """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
+        """*on_crash* is called for a bug of aioproducer, *on_fatal* for a fatal error of a transactional producer.
 
-        *on_transaction* is told whether the open transaction takes records. *handover* has what the producer before this
-        one has left, and takes what this one leaves. With *passes_refusals* a transaction goes on without the records that a
-        broker refuses for their content.
+        *on_transaction* receives True if the open transaction accepts records. *handover* has the connections of an earlier
+        producer, and receives those of this producer. With *passes_refusals* a transaction continues without records that
+        a broker refuses for their content.
         """
         self._on_crash = on_crash
         self._on_fatal = on_fatal
@@ -189,7 +189,7 @@ class Engine:
 
     @cached_property
     def many(self) -> ManyIntake:
-        """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
+        """Intake of `send_many`, created at its first call to keep start-up short."""
         from aioproducer._core.intake.many import ManyIntake  # noqa: PLC0415
 
         return ManyIntake(
@@ -198,7 +198,7 @@ class Engine:
 
     @property
     def sending(self) -> asyncio.Task[None] | None:
-        """The task that sends, from the end of `start` on; once it is done, nothing is sent any more."""
+        """Task of the sender, from the end of `start` on; once it is done, no records are sent."""
         return self._sending
 
     @property
@@ -253,7 +253,7 @@ class Engine:
             raise ProducerClosed("the producer was closed while it was starting")
 
     async def drained(self) -> None:
-        """Wait until everything that was appended, or is on its way, has its outcome; push the last metrics."""
+        """Wait for the outcome of all records, including those of calls that still append; push the last metrics."""
         self._sender.finish()
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -261,7 +261,7 @@ class Engine:
 
     @as_step
     def fail_everything(self, failure: Failure) -> int:
-        """Fail every record without an outcome, appended or on its way here; return how many."""
+        """Fail every record without an outcome, including those of calls that still append; return their number."""
         arriving = self.accumulator.arriving
         self.accumulator.close(failure)
         self.updater.fail_all(failure.error)
@@ -269,7 +269,7 @@ class Engine:
 
     @property
     def unfinished(self) -> int:
-        """How many records have no outcome yet, those among them that are on their way here."""
+        """Number of records without an outcome, including those of calls that still append."""
         return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
 
     def obstacle(self, batch: Batch) -> tuple[str, str]:
@@ -279,7 +279,7 @@ class Engine:
 
     @as_step
     def purge(self, failure: Failure) -> int:
-        """Fail every record that waits to be sent and was never handed to a socket; return how many."""
+        """Fail every waiting record that was never written to a socket; return their number."""
         waiting = [
             each
             for each in self.accumulator.unresolved
@@ -296,17 +296,17 @@ class Engine:
         return records
 
     async def stop(self) -> None:
-        """Close connections and end tasks; at the same time from several callers is fine.
+        """Close connections and end tasks. Concurrent calls are allowed.
 
-        In a cancelled scope of anyio it waits for them, too, and raises CancelledError then.
+        In a cancelled scope of anyio the call waits for the tasks, then raises CancelledError.
         """
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
         try:
             await asyncio.shield(self._stopping)
         except asyncio.CancelledError:
-            # Such a scope cancels whatever is awaited in it, not just once: else who leaves it leaves tasks behind.
-            from anyio import CancelScope  # noqa: PLC0415 - whoever has no scopes need not wait for it
+            # A cancelled scope of anyio cancels every await in it, so a shield is needed to wait for the tasks.
+            from anyio import CancelScope  # noqa: PLC0415 - needed on cancellation only
 
             with CancelScope(shield=True):
                 await asyncio.shield(self._stopping)
@@ -319,7 +319,7 @@ class Engine:
         producer: Values = {
             "requests_in_flight": self.pool.in_flight,
             "buffer_total_bytes": memory.limit,
-            # The halves of a batch have a header each, which may be some bytes more than there are.
+            # Each half of a split batch has a header, so some bytes more than the limit may be in use.
             "buffer_available_bytes": max(memory.free, 0),
             "bufferpool_wait_time_ns_total": round(memory.waited_s * 1e9),
             "calls_waiting": len(self.accumulator.pending_calls),
@@ -352,17 +352,17 @@ class Engine:
         if self._handover is None:
             if self._security is not None:
                 self._security.close()
-        elif has_sent_all:  # else the sender might still write on what is somebody else's
+        elif has_sent_all:  # else the sender might write on a connection of the next producer
             self._handover.leave(self.pool.release())
-        await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
+        await self.pool.close()  # the last responses: batches in flight have their outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
         self.limits.close()
 
     @as_step
     def _ended(self, which: str, task: asyncio.Task[None]) -> None:
-        """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
-        if task is self._sending and task.cancelled():  # the event loop is going down without a close
+        """Fail the producer after the unexpected end of a task."""
+        if task is self._sending and task.cancelled():  # the event loop shuts down without a close
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
@@ -392,12 +392,12 @@ class Engine:
         self._wakeup.ring()
 
     def _refused(self, of_transaction: TransactionRecords, records: int, error: BaseException) -> None:
-        """Count records that failed before they were appended; their transaction fails with them."""
+        """Count records that failed before the append, and fail their transaction."""
         self.metrics.refused(records, error)
         of_transaction.refused(error)
 
     def _failed_fatally(self, error: ProducerError) -> None:
-        """Let a transactional producer know that it is at its end, and fail its records, a moment later."""
+        """Mark the transactional producer as failed; its records fail in the next loop iteration."""
         self._on_fatal()
         failure = Failure(type(error), str(error), cause=error.__cause__, fatal=True)
         self._loop.call_soon(self.fail_everything, failure)

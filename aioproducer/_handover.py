@@ -1,4 +1,4 @@
-"""A handover: what a producer leaves to the next one of its kind. Connections that are open, and what secures them."""
+"""A handover: open connections and their security, kept for the next producer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
-    """Return what secures the connections of a producer with *config*; None: nothing does."""
+    """Return the security of connections with *config*; None for PLAINTEXT."""
     if config.security_protocol == "PLAINTEXT":
         return None
-    # Few of those who have no use for it would like to wait for its import.
+    # Imported here, because PLAINTEXT producers start sooner.
     from aioproducer._core.net.connection_security import ConnectionSecurity  # noqa: PLC0415
 
     return ConnectionSecurity(
@@ -26,23 +26,26 @@ def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
 
 
 class Handover:
-    """Goes from producer to producer, on one event loop: their options are the same, but for their transactional ids."""
+    """Open connections and their security, kept for the next producer on the same event loop with the same options.
+
+    The transactional ids of the producers may differ.
+    """
 
     def __init__(self, config: ProducerConfig) -> None:
         self.security: Final = connection_security(config)
         self._left: list[tuple[Address, Connection]] = []
 
     def leave(self, connections: Iterable[tuple[Address, Connection]]) -> None:
-        """Keep *connections*, on which nobody waits for anything, to these addresses."""
+        """Keep *connections*, none of which has a request in flight."""
         self._left += connections
 
     def take(self) -> list[tuple[Address, Connection]]:
-        """Return what was left, to one taker. Brokers may have closed some since."""
+        """Return the kept connections, and forget them. Brokers may have closed some."""
         left, self._left = self._left, []
         return left
 
     async def close(self) -> None:
-        """Close what was left and not taken; nobody logs in any more."""
+        """Close the kept connections and the security."""
         if self.security is not None:
             self.security.close()
         left = [connection for _, connection in self.take()]

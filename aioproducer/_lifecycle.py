@@ -1,4 +1,4 @@
-"""The life of a producer: from its configuration over `start` to the end of `close`."""
+"""The lifecycle of a producer: its states, `start` and `close`."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 CLOSING_MARGIN_S = 1.0
-"""What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
+"""Time that `close()` adds to the delivery timeout, in seconds, so that records fail with DeliveryTimeout first."""
 WAITING_IS_NEWS_S: Final = 1.0
-"""After so long `close()` says what it waits for."""
+"""Time after which `close()` logs the records that it waits for, in seconds."""
 
 
 class State(StrEnum):
-    """Where a producer is in its life; compares equal to its name in lower case."""
+    """States of a producer; each compares equal to its name in lower case."""
 
     NEW = "new"
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
-    """Started, and no broker can be reached: records wait for one."""
+    """Started, but no broker is reachable: records wait."""
     FAILED = "failed"
-    """The cluster will have nothing to do with it any more; what is left is to close it."""
+    """Fatal error (for example, fenced). The producer can only be closed."""
     CLOSING = "closing"
     CLOSED = "closed"
 
 
 class Lifecycle:
-    """What a producer is before, while and after it sends: the half of `Producer` that is not about records."""
+    """States, start and close of `Producer`."""
 
     def _begin(self, config: ProducerConfig) -> None:
         self.config = config
@@ -169,7 +169,7 @@ class Lifecycle:
         if engine is None or self._ended:
             self._end()
             return 0
-        if engine.intake.loop.is_closed():  # nobody closed the producer before; nothing is left of it
+        if engine.intake.loop.is_closed():  # without a close before; no task is left
             self._end()
             return 0
         engine.intake.check_loop()
@@ -203,7 +203,7 @@ class Lifecycle:
             failed = engine.fail_everything(_closed_early())
         else:
             if timeout_s is None:
-                # What is appended now is decided by then; calls that still append are cut short.
+                # Appended records have their outcome by then; calls that still append are cut short.
                 timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
                 with _Waiting(engine, timeout_s):
@@ -211,7 +211,9 @@ class Lifecycle:
                         if engine.transactions is not None:
                             await engine.transactions.close(timeout_s)
                         await engine.drained()
-                engine.fail_everything(_closed_early())  # what is left has failed for its callers before
+                engine.fail_everything(
+                    _closed_early()
+                )  # the callers of remaining records have got an error before
             except TimeoutError:
                 failed = engine.fail_everything(_closed_early())
         await engine.stop()
@@ -241,15 +243,15 @@ class Lifecycle:
         self._crash = error
         self._intake = NoIntake(self)
         if self._state is State.READY:
-            self._state = State.CLOSED  # although nobody has called close() yet
+            self._state = State.CLOSED  # close() was not called
 
     def _failed_fatally(self) -> None:
-        """Note that the cluster will have nothing to do with us any more."""
+        """Note a fatal error of the cluster."""
         if self._state is State.READY:
             self._state = State.FAILED
 
-    def _transaction_moved(self, takes_records: bool) -> None:  # noqa: FBT001 - the only thing that it tells
-        """Note whether a transaction takes records now."""
+    def _transaction_moved(self, takes_records: bool) -> None:  # noqa: FBT001 - the only argument
+        """Note if a transaction accepts records now."""
         engine = self._engine
         if engine is not None and self._state in {State.READY, State.FAILED}:
             self._intake = engine.intake.front if takes_records else NoIntake(self)
@@ -268,7 +270,7 @@ class NoIntake:
 
 
 def _close(code: object) -> None:
-    """Close a serializer or partitioner, if it can be; its failure keeps nobody from closing the producer."""
+    """Close a serializer or partitioner that has `close`; log its failure, so that the producer still closes."""
     close = getattr(code, "close", None)
     if not callable(close) or inspect.iscoroutinefunction(close):
         return
@@ -281,7 +283,7 @@ def _close(code: object) -> None:
 
 
 class _Waiting:
-    """Says in the log, after a second and then now and again, what a close waits for: for *limit_s* at most."""
+    """Logs, after `WAITING_IS_NEWS_S` and then every `REMINDER_S`, the records that a close waits for."""
 
     def __init__(self, engine: Engine, limit_s: float) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""A client that creates topics, describes them, and reads them back: for commands, and for logs of our own."""
+"""A client that creates, describes and reads topics: for commands, and for the decision topic of the Spark sink."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ from aioproducer.errors import (
 T = TypeVar("T")
 
 PATIENCE_S: Final = 30.0
-"""How long something is tried again that may succeed later, such as asking a leader that is being elected."""
+"""Time limit of retries, for example while a leader is being elected, in seconds."""
 UNKNOWN_TOPIC_S: Final = 2.0
-"""A topic may have been made a moment ago, and not be known to every broker; a misspelt one is not to be waited for."""
+"""Time limit of retries for an unknown topic, in seconds: a new topic is unknown to some brokers, a misspelt one to all."""
 BACKOFF: Final = Backoff(initial_s=0.05, max_s=1.0)
 FETCH_BYTES: Final = 1024 * 1024
 FETCH_WAIT_MS: Final = 500
 BATCH_BYTES_LIMIT: Final = 100 * 1024 * 1024
-"""What one batch may hold, decompressed: a hundred times what brokers take by default."""
+"""Maximum size of a decompressed batch: a hundred times the default limit of brokers."""
 
-# Numbers that mean something else in Kafka's protocol.
+# Special numbers of Kafka's protocol.
 CONSUMER: Final = -1
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -69,12 +69,12 @@ AUTHORIZED_OPERATIONS_FROM: Final = 8
 
 
 class Client:
-    """One connection per broker, and a few requests: no consumer group, no task of its own.
+    """Client with one connection per broker, without a consumer group or a task.
 
         async with Client(config) as client:
             async for partition, records in client.read("orders"): ...
 
-    All methods raise ProducerError; what a later attempt may mend is tried again for `PATIENCE_S`.
+    All methods raise ProducerError. Retriable errors are retried for `PATIENCE_S`.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -86,7 +86,7 @@ class Client:
         self._leaders: dict[str, dict[int, Address]] = {}
 
     async def __aenter__(self) -> Self:
-        await self._any_broker()  # nobody there? Then at once, not after PATIENCE_S
+        await self._any_broker()  # fails at once if no broker answers
         return self
 
     async def __aexit__(
@@ -99,7 +99,7 @@ class Client:
             await connection.wait_closed()
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic with as many replicas as the brokers like, and wait until every partition has a leader."""
+        """Create a topic with the brokers' default replication factor, and wait until every partition has a leader."""
         await self._patiently(partial(self._create_topic, name, partitions, config or {}))
         await self._patiently(partial(self._leaders_of, name))
 
@@ -120,28 +120,28 @@ class Client:
         return await request_metadata(connection, request)
 
     async def cluster_id(self) -> str | None:
-        """Return the id of the cluster; None: its brokers have no ids."""
+        """Return the id of the cluster; None from brokers without cluster ids."""
         return (await self._patiently(partial(self.describe, []))).cluster_id
 
     async def topic_id(self, topic: str) -> bytes | None:
-        """Return the id of *topic*, zeros if its brokers have no ids; None: the cluster has no such topic."""
+        """Return the id of *topic*, zeros from brokers without topic ids; None if the topic does not exist."""
         (found,) = (await self._patiently(partial(self.describe, [topic]))).topics
         return None if found.error_code == UnknownTopicOrPartition.code else found.topic_id
 
     async def topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
-        """Return the settings *names* of *topic*, without those that the broker does not have.
+        """Return the settings *names* of *topic*, without settings unknown to the broker.
 
-        Raises: TopicAuthorizationFailed without the right DescribeConfigs; UnknownTopicOrPartition.
+        Raises: TopicAuthorizationFailed without the permission DescribeConfigs; UnknownTopicOrPartition.
         """
         return await self._patiently(partial(self._topic_settings, topic, names), UNKNOWN_TOPIC_S)
 
     async def read(
         self, topic: str, *, last: int | None = None, committed: bool = False
     ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
-        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset.
+        """Yield the records of *topic* in chunks, partition by partition, in the order of offsets.
 
-        Records of open and aborted transactions are among them, unless *committed*; the markers that end transactions
-        are not. *last*: only the end of each partition, so many offsets.
+        *committed* excludes records of open and aborted transactions. Markers of transactions are never included. *last* limits
+        the records to that number of offsets at the end of each partition.
         """
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             start = await self.first_offset(topic, partition)
@@ -156,26 +156,25 @@ class Client:
                         for batch in batches
                         if not batch.control
                         for record in batch.records
-                        if start <= record.offset < end  # batches come whole
+                        if start <= record.offset < end  # a batch may begin before the start
                     ],
                 )
 
     async def first_offset(self, topic: str, partition: int) -> int:
-        """Return where a partition begins."""
+        """Return the first offset of a partition."""
         return await self._patiently(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
 
     async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
-        """Return where the next record of a partition will be; *committed*: where the first open transaction began."""
+        """Return the offset of the next record of a partition; with *committed*, that of the first open transaction."""
         offset = partial(self._offset, topic, partition, LATEST, committed=committed)
         return await self._patiently(offset, UNKNOWN_TOPIC_S)
 
     async def batches(
         self, topic: str, partition: int, start: int, end: int, *, committed: bool = False
     ) -> AsyncIterator[list[DecodedBatch]]:
-        """Yield the batches of a partition from the one with offset *start* to the one before *end*.
+        """Yield the batches of a partition from the batch with offset *start* to the last batch before *end*.
 
-        Control batches, and what compaction has left, are among them; those of open and aborted transactions unless
-        *committed*.
+        Control batches and compacted batches are included. *committed* excludes batches of open and aborted transactions.
         """
         while start < end:
             told = await self._patiently(partial(self._fetch, topic, partition, start, committed=committed))
@@ -193,7 +192,7 @@ class Client:
             try:
                 return await attempt()
             except ProducerError as error:
-                # A connection may have died long before its request was not answered: another one is worth an attempt.
+                # A connection may have been lost long before its request timed out, so a new connection is tried once more.
                 failing_since = failing_since or loop.time()
                 delay_s = BACKOFF.delay_s(count)
                 patience_s = unknown_topic_s if isinstance(error, UnknownTopicOrPartition) else PATIENCE_S
@@ -257,7 +256,7 @@ class Client:
         return {each.name: each.value for each in told.configs if each.value is not None}
 
     async def _leaders_of(self, topic: str) -> dict[int, Address]:
-        """Return where the leader of each partition listens."""
+        """Return the address of the leader of each partition."""
         if topic not in self._leaders:
             told = await self.describe([topic])
             addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
@@ -291,7 +290,7 @@ class Client:
         return told.offset
 
     async def _fetch(self, topic: str, partition: int, offset: int, *, committed: bool) -> PartitionData:
-        """Return batches from the one that has *offset* on; there has to be one, and the last may be cut."""
+        """Return batches from *offset* on. At least one batch must exist, and the last may be incomplete."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
@@ -312,7 +311,7 @@ class Client:
 def _without_aborted(
     batches: Sequence[DecodedBatch], aborted: Sequence[AbortedTransaction]
 ) -> list[DecodedBatch]:
-    """Return *batches* without the records of *aborted* transactions: each is from its first offset to a marker."""
+    """Return *batches* without those of *aborted* transactions, which extend from a first offset to a marker."""
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     under_way: set[int] = set()
     kept = []
@@ -327,7 +326,7 @@ def _without_aborted(
 
 
 def _only(items: Sequence[T]) -> T:
-    """Return the one item that was asked for."""
+    """Return the only item of *items*."""
     if len(items) != 1:
         raise ProtocolError(f"the answer has {len(items)} parts, not the one that was asked for")
     return items[0]

@@ -1,4 +1,4 @@
-"""Transactions as users see them (KIP-98, KIP-447, KIP-890): records of many partitions that become visible together."""
+"""Transactions (KIP-98, KIP-447, KIP-890): records of several partitions that become visible together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log: Final = Log(__name__)
 
 
 class Transaction:
-    """A transaction: `async with` commits it, or aborts it if the body raises.
+    """A transaction. `async with` commits it, or aborts it if the body raises.
 
     async with producer.transaction() as transaction:
         await producer.send("out", b"value")
@@ -38,19 +38,19 @@ class Transaction:
     """
 
     commit_timeout_s: float | None = None
-    """How long leaving the block waits for the commit; None: `max_block_ms`."""
+    """Time limit of the commit at the end of the block, in seconds; None: `max_block_ms`."""
 
     def __init__(self, producer: Transactional) -> None:
         self._producer = producer
         self._number: int | None = None
         self._is_handed_out = False
-        """Whether somebody else may end it, since `prepare` has returned."""
+        """True once `prepare` has returned, so that another process may end the transaction."""
 
     def __repr__(self) -> str:
         return f"<Transaction of {self._producer.config.transactional_id!r}>"
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Begin the transaction."""
         await self._begin()
         return self
 
@@ -63,17 +63,17 @@ class Transaction:
     async def send_offsets(
         self, offsets: Mapping[Any, Any], group: object, *, timeout_s: float | None = None
     ) -> None:
-        """Do as `Producer.send_offsets_to_transaction`."""
+        """Same as `Producer.send_offsets_to_transaction`."""
         self._check_current("send offsets")
         await self._producer.send_offsets_to_transaction(offsets, group, timeout_s=timeout_s)
 
     async def prepare(self, timeout_s: float | None = None) -> PreparedTransaction:
-        """Wait until everything is acknowledged, and leave the transaction open: it can be ended elsewhere.
+        """Wait until all records are acknowledged, and keep the transaction open, to end it elsewhere.
 
-        From then on the producer takes no record; only commit, abort and close are left, and neither leaving the block
-        nor closing the producer ends the transaction. Cancelling only ends the waiting.
+        After this call the producer accepts no record; only commit, abort and close are allowed. The end of the block and
+        the close of the producer leave the transaction open. Cancelling only ends the waiting.
 
-        Raises: CommitFailed if anything of it failed; TransactionTimeout after *timeout_s* (None: `max_block_ms`).
+        Raises: CommitFailed if a record or offsets failed; TransactionTimeout after *timeout_s* (None: `max_block_ms`).
         """
         self._check_current("prepare")
         transactions = self._producer._transactions()  # noqa: SLF001 - our own
@@ -84,13 +84,13 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or abort if the body raised; leave it alone if the body has ended it, or has got it prepared."""
+        """Commit, or abort if the body raised. A transaction that the body ended or prepared stays as it is."""
         engine = self._producer._engine  # noqa: SLF001 - our own
         if engine is None or engine.transactions is None or engine.transactions.number != self._number:
             return
         transactions = engine.transactions
         if error is None:
-            # Also if it cannot be any more, since the producer has failed or was closed: else it would seem committed.
+            # Also after a failure or close of the producer, which raises here; else the block would end without an error.
             if transactions.is_undecided or transactions.has_failed:
                 await self._commit(transactions)
         elif transactions.can_be_aborted and not self._is_handed_out:
@@ -104,7 +104,7 @@ class Transaction:
                 raise
             try:
                 await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
-            except ProducerError as late:  # the next begin waits for it; that nothing is committed is certain
+            except ProducerError as late:  # the next begin waits for the abort; nothing is committed
                 if late.fatal:
                     raise
                 _left_open(self._producer, late)
@@ -134,22 +134,22 @@ class Transaction:
 
 
 class Transactional(Lifecycle):
-    """The transactional half of `Producer`."""
+    """The transactional methods of `Producer`."""
 
     def transaction(self) -> Transaction:
-        """Return a transaction, which `async with` begins, and commits or aborts.
+        """Return a transaction for `async with`, which begins it, and commits or aborts it at the end of the block.
 
-        Raises, on leaving the block: CommitFailed after it has aborted, if anything of it failed;
-        TransactionOutcomeUnknown if the coordinator did not answer in time (`commit_transaction` waits on); a fatal
-        error; else what the body raised. A body that was cancelled: it aborts, for at most `request_timeout_ms`.
+        Raises, at the end of the block: CommitFailed after an abort, if a record or offsets failed;
+        TransactionOutcomeUnknown if the coordinator did not answer in time (`commit_transaction` continues to wait); a
+        fatal error; else the error of the body. If the body is cancelled, the abort takes at most `request_timeout_ms`.
         """
         return Transaction(self)
 
     async def begin_transaction(self) -> Transaction:
-        """Begin a transaction, once the one before has its outcome. Nothing is sent for that.
+        """Begin a transaction after the outcome of the previous one. No request is sent.
 
-        Raises: TransactionStateError: one is open. CommitFailed: the last commit, which nobody waited for, has failed;
-            `abort_transaction` mends it. A fatal error.
+        Raises: TransactionStateError: a transaction is open. CommitFailed: the last commit failed after its call was
+            cancelled or timed out; call `abort_transaction`. A fatal error.
         """
         transaction = Transaction(self)
         await transaction._begin()  # noqa: SLF001 - our own
@@ -158,18 +158,20 @@ class Transactional(Lifecycle):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group: object, *, timeout_s: float | None = None
     ) -> None:
-        """Commit *offsets* of a consumer group with the transaction: what was read and what was written go together.
+        """Commit *offsets* of a consumer group with the transaction.
 
         Args:
-            offsets: (topic, partition), or objects with these names, to the next offset to read, (offset, metadata),
-                or objects with `offset`, `metadata` and `leader_epoch`.
-            group: its name, a GroupMetadata, an object with the same names, or what confluent-kafka's
-                `consumer_group_metadata()` returns. With a name alone nobody checks whether the consumer is still
-                a member of the group (KIP-447).
-            timeout_s: None is `max_block_ms`.
+            offsets: a mapping of (topic, partition), or objects with these attributes, to the next offset to read,
+                (offset, metadata), or objects with `offset`, `metadata` and `leader_epoch`.
+            group: the name of the group, a GroupMetadata, an object with its attributes, or the result of confluent-kafka's
+                `consumer_group_metadata()`. With a name only, the broker does not check the membership of the
+                consumer (KIP-447).
+            timeout_s: time limit in seconds; None: `max_block_ms`.
 
-        Raises: TypeError, ValueError: an argument. CommitFailed: the group went on without us. TransactionTimeout.
-            TransactionStateError: no transaction is open. Cancelling only ends the waiting.
+        Cancelling only ends the waiting.
+
+        Raises: TypeError, ValueError: an argument is invalid. CommitFailed: the group removed the consumer.
+            TransactionTimeout. TransactionStateError: no transaction is open.
         """
         from aioproducer._core.transactions.transaction_types import GroupMetadata, offsets_of  # noqa: PLC0415
 
@@ -178,18 +180,19 @@ class Transactional(Lifecycle):
             await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), _timeout(timeout_s))
 
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
-        """Send what was taken, and commit once all of it is acknowledged.
+        """Send all accepted records, and commit once all are acknowledged.
 
         Returns when the coordinator has recorded the commit and the done callbacks of the transaction's records have
         run; consumers that read committed records see them some milliseconds later. Cancelling stops only the
         waiting: the commit continues, and the next begin waits for it.
 
         Raises:
-            CommitFailed: a record or offsets failed, awaited or not; nothing is committed. `abort_transaction` mends it.
-            TransactionTimeout: not everything was acknowledged after *timeout_s* (None: `max_block_ms`); likewise.
-            TransactionOutcomeUnknown: the coordinator was asked, and has not answered; call this again to wait on.
+            CommitFailed: a record or offsets failed, awaited or not; nothing is committed. Call `abort_transaction`.
+            TransactionTimeout: records were not acknowledged after *timeout_s* (None: `max_block_ms`). Call
+                `abort_transaction`.
+            TransactionOutcomeUnknown: the coordinator has not answered; call this method again to continue to wait.
             TransactionStateError: no transaction is open.
-            ProducerError: a fatal one.
+            ProducerError: a fatal error.
         """
         transactions = self._transactions(ending=True)
         with self._timed("commit_s"):
@@ -201,8 +204,8 @@ class Transactional(Lifecycle):
         Returns after the done callbacks of the transaction's records have run. Cancelling stops only the waiting: the
         abort continues, and the next begin waits for it.
 
-        Raises: TransactionTimeout, TransactionOutcomeUnknown: call this again to wait on. TransactionStateError: no
-            transaction is open. A fatal error.
+        Raises: TransactionTimeout, TransactionOutcomeUnknown: call this method again to continue to wait.
+            TransactionStateError: no transaction is open. A fatal error.
         """
         await self._abort(self._transactions(), _timeout(timeout_s))
 
@@ -216,11 +219,11 @@ class Transactional(Lifecycle):
         return self._engine.metrics.timed(call)
 
     async def _go_on(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
-        """Start, under the producer id and epoch of *prepared*: the first transaction is that one, if it is open.
+        """Start with the producer id and epoch of *prepared*, and continue its transaction if that is open.
 
-        With *anew* it is aborted, under the next epoch; only if nobody else has initialised the id since.
+        *anew* aborts the transaction with the next epoch, if no newer producer has the transactional id.
 
-        Raises: as `start`; with *anew* ProducerFenced or InvalidProducerEpoch.
+        Raises: the errors of `start`; with *anew* ProducerFenced or InvalidProducerEpoch.
         """
         from aioproducer._core.idempotence import ProducerIdentity  # noqa: PLC0415
         from aioproducer._core.transactions.transaction_requests import ResumedTransaction  # noqa: PLC0415
@@ -229,11 +232,11 @@ class Transactional(Lifecycle):
         await self._start(ResumedTransaction(identity, prepared.transaction_version, next_epoch=anew))
 
     def _identity(self) -> PreparedTransaction:
-        """Return under which producer id and epoch the next transaction is, or the open one, for `_go_on`."""
+        """Return the producer id and epoch of the open or next transaction, for `_go_on`."""
         return self._transactions().prepared()
 
     def _transactions(self, *, ending: bool = False) -> Transactions:
-        """Return what does them; for an *ending* of which nobody has heard also when nothing else can be done any more."""
+        """Return the transactions. With *ending*, also for a failed producer if no call has returned the last outcome."""
         transactions = None if self._engine is None else self._engine.transactions
         if ending and self._state is State.FAILED and transactions is not None and transactions.has_news:
             return transactions
@@ -261,8 +264,8 @@ def _left_open(producer: Transactional, error: ProducerError) -> None:
 
 
 async def _shielded(work: Any) -> None:
-    """Do *work* also in a scope of anyio that is cancelled, which interrupts whatever is awaited in it."""
-    from anyio import CancelScope  # noqa: PLC0415 - only on the way out
+    """Complete *work* even in a cancelled scope of anyio, which cancels every await in it."""
+    from anyio import CancelScope  # noqa: PLC0415 - needed on errors only
 
     with CancelScope(shield=True):
         await work

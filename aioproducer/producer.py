@@ -279,9 +279,9 @@ class Producer(Transactional):
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """Return Kafka's metrics, spelled with `_`: `{"producer": {…}, "topics": {name: {…}}, "nodes": {id: {…}}}`.
 
-        Counters since the start, rates, averages and maxima of the last 30 to 60 s, and what is in use now. An average
-        or a maximum of nothing is None. Cheap to call, and the only method that any thread may call. Before
-        `start` has returned all is empty; after `close` the last numbers stay.
+        Counters count since the start; rates, averages and maxima are those of the last 30 to 60 s. An average or
+        maximum without events is None. The call is cheap, and the only method that any thread may call. Before `start` has
+        returned the dicts are empty; after `close` the last numbers stay.
         """
         # If starting fails, the next attempt counts from 0.
         if self._engine is None or self._state is State.STARTING:
@@ -294,7 +294,7 @@ class Producer(Transactional):
 
     @property
     def client_instance_id(self) -> str | None:
-        """The id under which the cluster has this producer's metrics, if it asks for some (KIP-714); else None."""
+        """Id of this producer's client metrics in the cluster (KIP-714); None without a metrics subscription."""
         return None if self._engine is None else self._engine.metrics_push.client_instance_id
 
     async def _send_in(

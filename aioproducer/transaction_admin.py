@@ -1,4 +1,4 @@
-"""Ending, describing, listing and fencing transactions, without a producer."""
+"""`TransactionAdmin`: ends, describes, lists and fences transactions without a producer."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, Wrong
 
 
 class TransactionAdmin:
-    """Ends transactions that were prepared elsewhere; describes, lists and fences transactional ids.
+    """Client that ends prepared transactions, and describes, lists and fences transactional ids.
 
         async with TransactionAdmin("localhost:9092") as admin:
             await admin.end(PreparedTransaction.parse(text), commit=True)
 
-    It takes a producer's options; those about connections, security and retries are of use here. One serves any number
-    of tasks of one event loop. Every call asks until it is answered, for at most `max_block_ms`; cancelling it ends the
-    asking.
+    Options are those of a producer; options of connections, security and retries have an effect. One admin serves any
+    number of tasks of one event loop. Every call is retried for at most `max_block_ms`; cancelling ends the retries.
 
-    Raises: ConfigError: as a producer.
+    Raises: ConfigError: an option is unknown, out of range, or contradicts another.
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
@@ -47,7 +46,7 @@ class TransactionAdmin:
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:
-        """Return an admin with a configuration that was made before."""
+        """Return an admin with *config*."""
         admin = cls.__new__(cls)
         admin._begin(config)  # noqa: SLF001 - our own
         return admin
@@ -57,7 +56,7 @@ class TransactionAdmin:
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises: ConnectionFailed: every bootstrap address has failed; it lists each with its cause."""
+        """Connect. Raises: ConnectionFailed: every bootstrap address failed; the message lists each with its cause."""
         if self._opened is not None:
             raise ProducerClosed("this admin is open already; each `async with` is for one at a time")
         opened = _Opened(self.config)
@@ -72,7 +71,7 @@ class TransactionAdmin:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the connections. What is still being asked fails."""
+        """Close the connections. Calls in progress fail."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.close()
@@ -80,34 +79,33 @@ class TransactionAdmin:
     async def end(
         self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None = None
     ) -> None:
-        """Commit *prepared*, or abort it; to repeat it is fine, until the transactional id is used again.
+        """Commit or abort *prepared*. The call may be repeated until the transactional id is used again.
 
-        It returns when that is written down for good; readers of committed records see them some milliseconds later.
-        Nothing to do, since nothing was ever written in it, is fine, too. *timeout_s*: None is `max_block_ms`.
-        Cancelling ends the asking; it may be done or not, and another call tells.
+        Returns once the coordinator has recorded the end; consumers that read committed records see them some
+        milliseconds later. A transaction without records ends as well. *timeout_s*: None is `max_block_ms`.
+        Cancelling ends the retries with an unknown outcome; another call returns the outcome.
 
         Raises:
-            TransactionLost: it cannot be committed any more, and that is certain: its time ran out, or it was aborted.
-            TransactionStateError: it cannot be aborted any more: it is committed (`transaction.version` 2).
-            TransactionOutcomeUnknown: the id was used, fenced or forgotten since, or it was ended the other way, so
-                that nothing can be told (the code is the `__cause__`); or the coordinator was asked, and has not
-                answered in time (call it again).
-            TransactionTimeout: no coordinator could be asked in time; nothing was done.
-            BrokerError: it is refused for good, such as TransactionalIdAuthorizationFailed.
+            TransactionLost: a commit is certainly impossible, because the transaction timed out or was aborted.
+            TransactionStateError: an abort is impossible, because the transaction is committed (`transaction.version` 2).
+            TransactionOutcomeUnknown: the id was used, fenced or expired meanwhile, or the transaction was ended the other
+                way (the code is the `__cause__`); or the coordinator has not answered in time (call again).
+            TransactionTimeout: no coordinator was reachable in time; no request was sent.
+            BrokerError: the broker refuses for good, for example with TransactionalIdAuthorizationFailed.
         """
         await self._administration().end(_prepared(prepared), commit=commit, timeout_s=_checked(timeout_s))
 
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
     ) -> dict[PreparedTransaction, ProducerError | None]:
-        """End many at a time, and return for each None, or why it is not ended: what `end` would raise.
+        """End many transactions concurrently, and return for each None or the error of `end`.
 
-        Between the first and the last of them readers see part of it.
+        Consumers may see the records of some transactions before those of others.
         """
         return await self._administration().end_many([_prepared(each) for each in prepared], commit=commit)
 
     async def describe(self, *ids: str) -> dict[str, TransactionDescription | None]:
-        """Return what is known of these transactional ids; None: never used, or forgotten (expired).
+        """Return the description of each transactional id; None for an unused or expired id.
 
         Raises: TransactionTimeout, TransactionalIdAuthorizationFailed.
         """
@@ -119,26 +117,25 @@ class TransactionAdmin:
         states: Iterable[str] = (),
         longer_than_ms: int | None = None,
     ) -> list[TransactionListing]:
-        r"""Return the transactional ids of the cluster, all brokers asked; sorted by id.
+        r"""Return the transactional ids of all brokers, sorted by id.
 
         Args:
-            pattern: a regular expression (RE2) that has to match the whole id, such as `orders\..*`; brokers from
-                Kafka 4.1 on have it.
-            states: Kafka's names; these only.
-            longer_than_ms: open for longer than this.
+            pattern: a regular expression (RE2) for the whole id, such as `orders\..*`; needs Kafka 4.1.
+            states: Kafka's names of states to include; empty: all.
+            longer_than_ms: minimum age of an open transaction.
 
-        Raises: ValueError: a state that brokers do not know. InvalidRegularExpression. UnsupportedVersion: the brokers
-            are too old for a filter. TransactionTimeout: not all brokers could be asked in time.
+        Raises: ValueError: an unknown state. InvalidRegularExpression. UnsupportedVersion: the brokers are too old for a
+            filter. TransactionTimeout: a broker did not answer in time.
         """
         wanted = (states,) if isinstance(states, str) else tuple(states)
         return await self._administration().list(pattern, wanted, longer_than_ms)
 
     async def fence(self, *ids: str) -> None:
-        """Take these transactional ids from whoever has them; what they have open is aborted, prepared or not.
+        """Fence the producers of these transactional ids, and abort their open transactions, prepared or not.
 
-        It returns once that is aborted. All are tried, also if one fails. Repeating it is fine.
+        Returns after the aborts. All ids are tried, even if one fails. The call may be repeated.
 
-        Raises: what the first that has failed did: TransactionTimeout, TransactionalIdAuthorizationFailed.
+        Raises: the first error: TransactionTimeout, TransactionalIdAuthorizationFailed.
         """
         await self._administration().fence(ids)
 
@@ -151,7 +148,7 @@ class TransactionAdmin:
 
 
 class _Opened:
-    """The connections of an admin, on the event loop where they were made."""
+    """Connections of an admin on one event loop."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.loop = asyncio.get_running_loop()
