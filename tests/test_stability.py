@@ -53,7 +53,7 @@ def is_public(module: str, name: str) -> bool:
     what = PUBLIC.get(module, "")
     if "`__all__`" in what:
         return name in importlib.import_module(module).__all__
-    if what.startswith(("what ", "every function")):
+    if what.startswith(("names in ", "aiokafka's names", "every function")):
         return not name.startswith("_")
     return f"`{name}`" in what or ("`…_serializer`" in what and name.endswith("_serializer"))
 
