@@ -25,7 +25,7 @@ from aioproducer._core.transactions.transaction_manager import (
 )
 from aioproducer.cli import commands
 from aioproducer.cli.send.command import send
-from aioproducer.contrib.metric_table import METRICS
+from aioproducer.contrib.exposition import METRICS
 from aioproducer.contrib.prometheus import ProducerCollector
 from aioproducer.errors import (
     BrokerError,

@@ -14,6 +14,7 @@ from aioproducer._core.intake.convoy import Convoy
 from aioproducer._core.records.headers import HeaderColumns
 from aioproducer.arrow.arrow_columns import (
     BadValue,
+    Columns,
     as_bytes,
     as_headers,
     as_partitions,
@@ -22,7 +23,6 @@ from aioproducer.arrow.arrow_columns import (
     bytes_in,
     bytes_in_headers,
 )
-from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.producer import Producer

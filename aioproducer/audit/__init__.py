@@ -13,12 +13,13 @@
 
 from __future__ import annotations
 
-from aioproducer.audit.audit_report import AuditReport as AuditReport, PartitionAudit as PartitionAudit
-from aioproducer.audit.auditing import Audit as Audit
-from aioproducer.audit.stamp import (
+from aioproducer.audit.auditing import (
     LANE_HEADER as LANE_HEADER,
     RUN_HEADER as RUN_HEADER,
     SEQUENCE_HEADER as SEQUENCE_HEADER,
+    Audit as Audit,
+    AuditReport as AuditReport,
+    PartitionAudit as PartitionAudit,
     belongs_to as belongs_to,
     lane_of as lane_of,
     sequence_of as sequence_of,

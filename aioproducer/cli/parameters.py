@@ -145,8 +145,8 @@ def configuration(
 def _check_names(given: Mapping[str, str], file: Path | None) -> None:
     """Raise ConfigError for wrong names: the servers in the file may be behind a prefix, or misspelt."""
     from aioproducer.config.mapping import read_mapping
-    from aioproducer.config.mistakes import raise_all
     from aioproducer.config.options import KINDS
+    from aioproducer.config.rules import raise_all
 
     with _naming(file):
         raise_all(read_mapping(given, KINDS, config_providers=config_providers()).mistakes)

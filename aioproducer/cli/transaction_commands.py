@@ -170,7 +170,7 @@ def spark_recover(
 
     given = with_references(configured(bootstrap_servers, config_file, settings), config_providers())
     try:
-        from aioproducer.spark.recover import recover
+        from aioproducer.spark.committing import recover
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
 

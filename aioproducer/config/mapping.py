@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from aioproducer._core.records.compression import LEVELS
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX
-from aioproducer.config.mistakes import raise_all
 from aioproducer.config.names import (
     HARMLESS,
     KAFKA_NAMES,
@@ -24,7 +23,8 @@ from aioproducer.config.names import (
     switches_nothing_on,
     unknown,
 )
-from aioproducer.config.references import References
+from aioproducer.config.properties import References
+from aioproducer.config.rules import raise_all
 
 log: Final = Log(__name__)
 

@@ -20,6 +20,7 @@ from aioproducer.config.kinds import (
     NotGiven,
     Number,
     Rack,
+    Servers,
     TransactionalId,
     has_options,
     int_ms,
@@ -27,7 +28,6 @@ from aioproducer.config.kinds import (
     option,
 )
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
-from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.serializers import AnySerializer
 

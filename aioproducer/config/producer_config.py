@@ -18,12 +18,11 @@ from aioproducer._core.records.compression import Codec, codec
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.sender.requests import SenderSettings
 from aioproducer._core.steps import Log
-from aioproducer.config.kinds import NotGiven
+from aioproducer.config.kinds import NotGiven, parse_server
 from aioproducer.config.names import applied_options, written_names
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.rules import check_rules, compression_level, is_idempotent, limit_backoffs
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
-from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
 

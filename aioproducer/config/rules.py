@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,6 @@ from aioproducer._core.records.compression import codec, compressor
 from aioproducer._core.records.sizes import BATCH_OVERHEAD
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX, NotGiven
-from aioproducer.config.mistakes import raise_all
 from aioproducer.config.options import DEFAULTS, Options
 from aioproducer.config.security_options import (
     ALLOWED_FILES,
@@ -216,7 +215,7 @@ def _vet_sources(
     """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
     if SOURCES.isdisjoint(given):
         return
-    from aioproducer.config.allowed import from_environment, vetted  # noqa: PLC0415 - few need it
+    from aioproducer.config.security import from_environment, vetted  # noqa: PLC0415 - few need it
 
     files, urls = config.sasl_oauthbearer_allowed_files, config.sasl_oauthbearer_allowed_urls
     if is_mapping:
@@ -229,3 +228,11 @@ def _vet_sources(
 
 def _set(config: Options, name: str, value: object) -> None:
     object.__setattr__(config, name, value)  # callers get a frozen dataclass
+
+
+def raise_all(mistakes: Sequence[str | ConfigError]) -> None:
+    """Raise one error for all *mistakes*, one per line. A single ConfigError keeps its cause."""
+    if len(mistakes) == 1 and isinstance(mistakes[0], ConfigError):
+        raise mistakes[0]
+    if mistakes:
+        raise ConfigError("\n".join(map(str, mistakes)))

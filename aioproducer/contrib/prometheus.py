@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
 from aioproducer._core.extras import needs
-from aioproducer.contrib.exposed import Exposed, Report
-from aioproducer.contrib.metric_table import Part, is_counter, numbers
+from aioproducer.contrib.exposition import Exposed, Part, Report, is_counter, numbers
 from aioproducer.contrib.threads import ThreadedProducer
 
 try:

@@ -1,14 +1,15 @@
-"""Everything that `aioproducer` raises, in one place to import from."""
+"""All errors of the package."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.errors import broker_errors, coordinator_errors
+from aioproducer.errors import broker_errors
 from aioproducer.errors.base import (
     AuthenticationFailed,
     BufferFull,
     BufferTimeout,
+    CommitFailed,
     ConfigError,
     ConnectionFailed,
     DeliveryTimeout,
@@ -22,20 +23,16 @@ from aioproducer.errors.base import (
     SerializationError,
     SerializerTimeout,
     SerializerUnavailable,
-    TimeoutReason as TimeoutReason,  # no error, so not in __all__
-    WrongLoop,
-)
-from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in its __all__
-from aioproducer.errors.coordinator_errors import *  # noqa: F403 - likewise
-from aioproducer.errors.error_codes import BrokerError, broker_error
-from aioproducer.errors.transaction_errors import (
-    CommitFailed,
+    TimeoutReason as TimeoutReason,  # an enum, so not in __all__
     TransactionAborted,
     TransactionLost,
     TransactionOutcomeUnknown,
     TransactionStateError,
     TransactionTimeout,
+    WrongLoop,
 )
+from aioproducer.errors.broker_errors import *  # noqa: F403 - a class per error code, listed in __all__
+from aioproducer.errors.broker_errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
     from aioproducer.errors.send_many import SendManyError as SendManyError
@@ -68,14 +65,14 @@ __all__ = [
     "WrongLoop",
     "broker_error",
 ]
-__all__ += broker_errors.__all__ + coordinator_errors.__all__
+__all__ += broker_errors.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """Import the error of `send_many`, with the result that it carries, when somebody asks for it."""
+    """Import `SendManyError`, with its result, at the first access."""
     if name != "SendManyError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from aioproducer.errors.send_many import SendManyError  # noqa: PLC0415 - most have no use for it
+    from aioproducer.errors.send_many import SendManyError  # noqa: PLC0415 - most programs do not use it
 
-    globals()[name] = SendManyError  # asked once
+    globals()[name] = SendManyError
     return SendManyError

@@ -1,11 +1,11 @@
-"""The errors that do not come from a broker's answer.
+"""Errors that are not a broker's error code.
 
-Every error says two things that a caller has to know before sending again:
+Two facts decide whether a record may be sent again:
 
-- `possibly_persisted`: may the record be in the log all the same? False is a promise.
-- `retriable`: may sending the same record again, later, succeed?
+- `possibly_persisted`: False if the record is certainly not in the log.
+- `retriable`: True if a later attempt with the same record may succeed.
 
-And two more to who uses transactions (KIP-1050): `abortable` and `fatal`.
+Two more facts concern transactions (KIP-1050): `abortable` and `fatal`.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from enum import StrEnum
 from typing import Final
 
 DOCS_URL: Final = ""
-"""Where the documentation is served, with a slash at its end. Empty: what `docs_url` says is relative to that."""
+"""Base URL of the documentation, with a slash at the end. Empty: `docs_url` is relative."""
 PAGE: Final = "reliability.html"
-OURS: Final = __name__.rpartition(".")[0] + "."
+PACKAGE: Final = __name__.rpartition(".")[0] + "."
 UNNAMED: Final = "ErrorCode"
-"""How the names of codes begin that this release has no name for."""
+"""Prefix of the class names of unknown error codes."""
 
 
 class ProducerError(Exception):
     """Base of all errors of this package."""
 
     retriable: bool = False
-    """May sending the same record again, later, succeed?"""
+    """True if a later attempt with the same record may succeed."""
     abortable: bool = False
-    """Is the transaction lost, and the producer not? Abort it; then the producer goes on."""
+    """True if the transaction must be aborted; the producer remains usable."""
     fatal: bool = False
-    """Is this the end of the producer, so that only a new one goes on? Retries and healing are not for it."""
+    """True if the producer is unusable and must be replaced by a new one."""
     _is_of_record: bool = False
-    """True if a broker refused this very record for its content."""
+    """True if a broker refused the record for its content."""
 
     def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
         super().__init__(message)
         self.possibly_persisted = possibly_persisted
-        """May the record be in the log all the same? False is a promise."""
+        """False if the record is certainly not in the log."""
 
     @property
     def docs_url(self) -> str:
-        """The place in the documentation that says when this error comes, and what to do."""
+        """Link to the documentation of the error: its causes and remedies."""
         documented = (
             each.__name__
             for each in type(self).__mro__
-            if each.__module__.startswith(OURS) and not each.__name__.startswith(UNNAMED)
+            if each.__module__.startswith(PACKAGE) and not each.__name__.startswith(UNNAMED)
         )
         return f"{DOCS_URL}{PAGE}#{next(documented)}"
 
@@ -54,21 +54,21 @@ class ConfigError(ProducerError, ValueError):
 
 
 class SerializationError(ProducerError):
-    """A serializer raised, or returned something that is not bytes; its error is the `__cause__`."""
+    """A serializer raised (the `__cause__`), or returned another type than bytes."""
 
 
 class SerializerUnavailable(SerializationError):
-    """A serializer raised a ConnectionError or TimeoutError: what it asks, say a schema registry, was out of reach."""
+    """A serializer raised a ConnectionError or TimeoutError, for example because a schema registry is unreachable."""
 
     retriable = True
 
 
 class SerializerTimeout(SerializerUnavailable, TimeoutError):
-    """`max_block_ms` ran out while the call waited for an async serializer."""
+    """An async serializer did not finish within `max_block_ms`."""
 
 
 class RecordTooLarge(ProducerError):
-    """The record is larger than `max_request_size` or `buffer_memory`, or (`MessageTooLarge`) than the broker takes."""
+    """The record exceeds `max_request_size`, `buffer_memory` or (`MessageTooLarge`) the broker's limit."""
 
 
 class BufferFull(ProducerError):
@@ -78,25 +78,25 @@ class BufferFull(ProducerError):
 
 
 class BufferTimeout(ProducerError, TimeoutError):
-    """`max_block_ms` ran out while waiting for room in `buffer_memory`."""
+    """`buffer_memory` had no room for the record within `max_block_ms`."""
 
     retriable = True
 
 
 class MetadataUnavailable(ProducerError):
-    """`send_nowait` does not know the topic yet; it has been asked for."""
+    """`send_nowait` has no metadata of the topic yet; the producer has requested it."""
 
     retriable = True
 
 
 class MetadataTimeout(ProducerError, TimeoutError):
-    """`max_block_ms` ran out before the topic's partitions were known."""
+    """The topic's metadata did not arrive within `max_block_ms`."""
 
     retriable = True
 
 
 class TimeoutReason(StrEnum):
-    """Obstacle that a record met at its deadline: the value of `DeliveryTimeout.reason`."""
+    """Obstacle of a record at its deadline: the value of `DeliveryTimeout.reason`."""
 
     THROTTLED = "throttled"
     """The leader is throttling this client (a broker quota)."""
@@ -107,15 +107,15 @@ class TimeoutReason(StrEnum):
     CONNECTING = "connecting"
     """The leader is not connected; for requests to any broker, no broker is connected."""
     AUTHENTICATION = "authentication"
-    """The leader refuses the login or the certificate, or a login is under way."""
+    """The leader refused the credentials or the certificate, or authentication is in progress."""
     PRODUCER_ID = "producer_id"
     """No broker has assigned a producer id (idempotence)."""
     TRANSACTION = "transaction"
     """The transaction coordinator has not added the partition yet."""
     BACKING_OFF = "backing_off"
-    """The batch was waiting for its next attempt after a failure, or (`linger_ms`) for more records."""
+    """The batch waited for its retry backoff, or (`linger_ms`) for more records."""
     NO_ANSWER = "no_answer"
-    """The leader has not answered the request."""
+    """The leader has not responded to the request."""
     LOOP_BLOCKED = "loop_blocked"
     """The event loop did not run."""
 
@@ -138,7 +138,7 @@ class DeliveryTimeout(ProducerError, TimeoutError):
 
 
 class ProducerClosed(ProducerError):
-    """The producer was not started yet, is closed, or was closed before the record was sent."""
+    """The producer is not started or is closed, or was closed before it sent the record."""
 
 
 class RecordPurged(ProducerError):
@@ -148,9 +148,9 @@ class RecordPurged(ProducerError):
 
 
 class ConnectionFailed(ProducerError):
-    """A connection could not be made, was lost, or was closed because an answer did not come in time.
+    """A connection failed, was lost, or was closed because a response was late.
 
-    `written` is False if not one byte of the request in question reached the socket.
+    `written` is False if no byte of the request reached the socket.
     """
 
     retriable = True
@@ -161,21 +161,21 @@ class ConnectionFailed(ProducerError):
 
 
 class AuthenticationFailed(ProducerError):
-    """The broker refused our credentials, or did not prove who it is: a certificate that does not verify, say.
+    """The broker refused the credentials, or its own identity (for example, its certificate) could not be verified.
 
-    The message says what was wrong and what to do; what was caught, if anything, is the `__cause__`. A producer that
-    is running tries again: credentials and certificates may be mended without a restart, so it is not `fatal`.
+    The `__cause__` is the underlying error, if any. A running producer retries, because credentials and certificates
+    can be fixed without a restart. So the error is not `fatal`.
     """
 
     held_back: bool = False
-    """True if this broker was not asked, because another broker had refused the same login shortly before."""
+    """True if the producer skipped this broker, because another broker had just refused the same credentials."""
 
     def __init__(
         self, message: str = "", *, broker: str = "", mechanism: str = "", possibly_persisted: bool = False
     ) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted)
         self.broker = broker
-        """The broker's `host:port`, as it was given; "" if the failure is not about one of them."""
+        """The broker's `host:port` as configured; "" if the failure concerns no single broker."""
         self.mechanism = mechanism
         """The SASL mechanism; "" if TLS failed."""
 
@@ -187,4 +187,39 @@ class ProtocolError(ProducerError):
 
 
 class WrongLoop(ProducerError, RuntimeError):
-    """The producer was used from another event loop, thread or process than the one it was started in."""
+    """The producer was used outside the event loop, thread or process that started it."""
+
+
+class TransactionStateError(ProducerError, RuntimeError):
+    """The transaction's state does not allow the call, for example `commit` without `begin`."""
+
+
+class TransactionAborted(ProducerError):
+    """The record's transaction was aborted before the acknowledgement; consumers with read_committed skip the record."""
+
+
+class CommitFailed(ProducerError):
+    """The transaction was not committed: one of its records failed, awaited or not, or its offsets were refused.
+
+    The first failure is the `__cause__`. Abort the transaction and repeat the work. After a rebalance of the group,
+    other consumers may own the partitions.
+    """
+
+    abortable = True
+
+
+class TransactionTimeout(ProducerError, TimeoutError):
+    """A call timed out before the coordinator was asked to end the transaction: abort it."""
+
+    abortable = True
+
+
+class TransactionOutcomeUnknown(ProducerError, TimeoutError):
+    """A commit or abort timed out before the coordinator confirmed it; the transaction may have ended.
+
+    Repeat the call to wait for the confirmation.
+    """
+
+
+class TransactionLost(ProducerError):
+    """The transaction and its records are aborted: it timed out, or another producer ended it."""

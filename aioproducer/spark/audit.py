@@ -3,7 +3,7 @@
     records = from_kafka(spark, "localhost:9092", "orders", "nightly-7")
     print(audit(records, run="nightly-7", expect=1_000_000_000))
 
-It needs a Spark session, not our sink: any topic will do whose records have the headers of `aioproducer.audit.stamp`.
+It needs a Spark session, not our sink: any topic will do whose records have the headers of `aioproducer.audit`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as fn
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from pyspark.sql.window import Window
 
-from aioproducer.audit.audit_report import FIRST_LOST, AuditReport, PartitionAudit
-from aioproducer.audit.stamp import LANE_HEADER, MAX_DIGITS, RUN_HEADER, SEQUENCE_HEADER
+from aioproducer.audit.auditing import (
+    FIRST_LOST,
+    LANE_HEADER,
+    MAX_DIGITS,
+    RUN_HEADER,
+    SEQUENCE_HEADER,
+    AuditReport,
+    PartitionAudit,
+)
 
 JSON_COLUMNS: Final = "partition int, offset bigint, sequence bigint, run string, key string, lane string"
 INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)

@@ -14,13 +14,13 @@ from aioproducer._core.intake.checks import check_topic
 from aioproducer._core.records.sizes import LARGE_RECORD_OVERHEAD, sizes
 from aioproducer.arrow.arrow_columns import (
     BadValue,
+    Columns,
     as_bytes,
     as_headers,
     as_texts,
     as_timestamps_ms,
     integers,
 )
-from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.errors import ConfigError, RecordTooLarge
 from aioproducer.spark.time_windows import TimeWindow, WindowOf, outside
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
-from aioproducer.errors import ProducerError
-from aioproducer.spark.decision_protocol import begin, decide, give_up, kept, plan
+from aioproducer._topic_client import BACKOFF
+from aioproducer.errors import (
+    ProducerError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from aioproducer.spark.decision_protocol import End, begin, check_log, decide, give_up, kept, missing, plan
 from aioproducer.spark.decision_records import Decided, Share, committed_by, decision, may_be_doubled
-from aioproducer.spark.decision_topic import commit_with
 from aioproducer.spark.delivery import (
     JOB,
     ON_COMMITTED_JOB,
@@ -28,8 +37,7 @@ from aioproducer.spark.delivery import (
     ExactlyOnce,
     Guarantee,
 )
-from aioproducer.spark.driver_check import check
-from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.kafka_port import KafkaPort, commit_with
 from aioproducer.spark.messages import (
     Messages,
     Prepared,
@@ -39,11 +47,17 @@ from aioproducer.spark.messages import (
     log_not_aborted,
     log_skipped,
     log_slow,
+    log_unchecked,
 )
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import worker
 from aioproducer.transaction_admin import TransactionAdmin
+
+if TYPE_CHECKING:
+    from aioproducer._core.protocol.metadata import MetadataResponseTopic
+    from aioproducer._topic_client import Client
+    from aioproducer.spark.worker import Worker
 
 
 def planned(task: Task) -> Task:
@@ -208,3 +222,111 @@ def _warn_if_slow(
 async def _abort(settings: ProducerSettings, transaction: PreparedTransaction) -> None:
     async with TransactionAdmin.from_config(settings.config()) as admin:
         await admin.end(transaction, commit=False)
+
+
+ANSWER_S: Final = 5.0
+"""Maximum time for a first answer: tasks wait longer for slow brokers, so a late answer is no error."""
+CREATION_S: Final = 3.0
+"""Maximum time for brokers to create a topic (`auto.create.topics.enable`), or to list a topic created a moment ago."""
+MAY_WRITE: Final = 1 << 4
+"""The bit of AclOperation.WRITE among the authorized operations of a topic (KIP-430)."""
+
+
+@lru_cache(
+    maxsize=16
+)  # once per process: Spark plans each micro-batch twice, and ends a process after an idle minute
+def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> None:
+    """Check that brokers accept the login, have *topics*, and authorize the login to write to *topics*.
+
+    Without an answer the driver logs a WARNING, and the tasks start: executors may reach brokers that the driver does not.
+
+    Raises: AuthenticationFailed, TopicAuthorizationFailed, UnknownTopicOrPartition; ProducerError: another refusal.
+    """
+    try:
+        host.ask_topics(settings, partial(_check, topics), within_s=ANSWER_S + CREATION_S)
+    except UnknownTopicOrPartition:
+        raise
+    except TimeoutError:
+        log_unchecked(f"the brokers did not answer in {ANSWER_S + CREATION_S:g} s")
+    except ProducerError as error:
+        if not error.retriable:
+            raise
+        log_unchecked(f"{type(error).__name__}: {error}")
+
+
+async def _check(topics: tuple[str, ...], client: Client) -> None:
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + CREATION_S
+    for count in itertools.count():
+        answer = await client.describe(topics, for_writing=True)
+        missing = [topic.name for topic in answer.topics if _is_missing(topic)]
+        if not missing:
+            return
+        delay_s = BACKOFF.delay_s(count)
+        if loop.time() + delay_s > ends_at:
+            raise UnknownTopicOrPartition(
+                f"topic {missing[0]!r}: the brokers do not have it, and did not create it within {CREATION_S:g} s;"
+                " create it, or correct its name"
+            )
+        await asyncio.sleep(delay_s)
+
+
+def _is_missing(topic: MetadataResponseTopic) -> bool:
+    """Return True if *topic* does not exist. Raises: ProducerError: it cannot be written to."""
+    code = topic.error_code
+    if code == UnknownTopicOrPartition.code:
+        return True
+    # 0 and negative numbers: the broker does not report operations
+    if code == TopicAuthorizationFailed.code or (
+        not code
+        and topic.topic_authorized_operations > 0
+        and not topic.topic_authorized_operations & MAY_WRITE
+    ):
+        raise TopicAuthorizationFailed(
+            f"topic {topic.name!r}: the login may not write to it; grant it Write on the topic"
+        )
+    if code:
+        error = broker_error(code)
+        if not error.retriable:
+            raise error(f"topic {topic.name!r}: {(error.__doc__ or error.__name__).splitlines()[0]}")
+    return False
+
+
+HOW: Mapping[End, str] = {End.LOST: "lost", End.UNTOLD: "perhaps lost, nobody can tell any more"}
+
+
+def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
+    """Return the losses of the queries and jobs under *prefix*, and whether they may go on.
+
+    Raises: ConfigError, DeliveryError, ProducerError.
+    """
+    settings = ProducerSettings(tuple(sorted(options.items())))
+    settings.config()  # what is wrong with it is said first
+    delivery = ExactlyOnce(Guarantee.LOG, prefix, None)
+    reason, found = worker().ask(settings, prefix, lambda kafka: _losses(kafka, delivery, confirm=confirm))
+    if not found and not reason:
+        return "nothing is lost", True
+    lines = [reason] if reason else []
+    for name, (number, ends) in found.items():
+        lines.append(f"batch {number} of {name}: {len(ends)} transactions are not committed")
+        lines += [
+            f"  {share.transactional_id}: {HOW[end]}: {share.topic}-{share.partition} up to offset"
+            f" {share.last_offset}, and what it wrote elsewhere"
+            for share, end in ends.items()
+        ]
+    lines.append(
+        "confirmed: the query goes on behind it" if confirm else "--confirm lets the query go on behind it"
+    )
+    return "\n".join(lines), confirm
+
+
+async def _losses(
+    kafka: KafkaPort, delivery: ExactlyOnce, *, confirm: bool
+) -> tuple[str, Mapping[str, tuple[int, Mapping[Share, End]]]]:
+    """Return the reason why decisions can be lost, if they can, and the transactions that are not committed."""
+    reason = ""
+    try:
+        await check_log(kafka, delivery)
+    except DeliveryError as error:
+        reason = str(error)
+    return reason, await missing(kafka, delivery, confirm=confirm)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aioproducer._core.intake.convoy import Convoy
 from aioproducer._core.metrics import Traffic
-from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, RecordTooLarge

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, reduce
+from importlib import import_module
+from typing import Any, Final
 
 from aioproducer._core.intake.checks import check_topic
 from aioproducer.config import ProducerConfig
@@ -16,7 +17,6 @@ from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.memory_limit import buffer_bytes
 from aioproducer.spark.messages import log_source_option
-from aioproducer.spark.named_code import with_named_code
 from aioproducer.spark.pace import OPTIONS as PACE_OPTIONS, RateLimit, rate_limit
 
 PREFIX: Final = "kafka."
@@ -215,3 +215,32 @@ def _within_limit(config: ProducerConfig, given: Mapping[str, object]) -> Produc
     if bounded == config.buffer_memory:
         return config
     return ProducerConfig.from_mapping({**given, "buffer.memory": bounded})
+
+
+NAMED: Final = ("sasl.credentials", "sasl.oauth.token.provider", "ssl.context")
+"""Options that take a callable; each process imports it, and asks it for what is secret there."""
+
+
+def with_named_code(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return *options* with the callables in place of their names.
+
+    Raises: ConfigError: a name is none, or nothing callable has it.
+    """
+    return {
+        name: _callable(name, value) if name.replace("_", ".") in NAMED else value
+        for name, value in options.items()
+    }
+
+
+def _callable(option: str, text: str) -> Callable[..., Any]:
+    module, colon, path = text.strip().partition(":")
+    if not (colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))):
+        # it may be what its function would return: not shown
+        raise ConfigError(f"{option}: expected the name of a function, such as package.module:function")
+    try:
+        found = reduce(getattr, path.split("."), import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{option} = {text!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{option} = {text!r} is of type {type(found).__name__}, which cannot be called")
+    return found

@@ -25,8 +25,7 @@ from aioproducer.errors import (
 )
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
-from aioproducer.spark.decision_topic import check_kept, read_on
-from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.kafka_port import KafkaPort, check_kept, read_on
 from aioproducer.spark.memory_limit import sparing_address_space
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window

@@ -1,23 +1,77 @@
-"""The writer of a batch, and the base that it shares with the writer of a stream."""
+"""The writers of batches and streams, as Spark pickles, runs and commits them, with errors as PySpark's."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from aioproducer.errors import ProducerError
-from aioproducer.spark.arrival import reduced
+from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.spark.committing import abort, commit, planned
-from aioproducer.spark.heap import settle_heap
-from aioproducer.spark.memory_limit import is_out_of_memory, out_of_memory
+from aioproducer.spark.memory_limit import is_out_of_memory, out_of_memory, settle_heap
 from aioproducer.spark.messages import log_aborted, log_committed
-from aioproducer.spark.spark_errors import sparks_errors
-from aioproducer.spark.task import Task
+from aioproducer.spark.task import Task, no_micro_batch
+from aioproducer.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:  # Spark 4.0 has no such class; `AioProducerSource.streamWriter` refuses streams there
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
+
+
+dumps: Final[Callable[[object], bytes]] = cloudpickle.dumps
+"""Spark's own pickle function."""
+HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+"""Spark's own variable: a Python process with it reports an exception without its traceback."""
+
+
+class PlanningError(PySparkRuntimeError, PicklingError):
+    """An error while Spark pickles a writer. PySpark wraps and prints every exception except PickleError."""
+
+
+@contextmanager
+def sparks_errors(*, pickling: bool = False) -> Iterator[None]:
+    """Raise each error of this package as PySpark's, in one line that begins with the error's class.
+
+    The line of a ConfigError has no class.
+
+    Other exceptions are faults of this package: these exceptions pass, with their traceback.
+    """
+    try:
+        yield
+    except (ProducerError, PySparkException) as error:
+        hide_traceback()
+        raise (PlanningError(_line(error)) if pickling else _converted(error)) from None
+
+
+def _converted(error: ProducerError | PySparkException) -> PySparkException:
+    if isinstance(error, PySparkException):
+        return error
+    return (PySparkValueError if isinstance(error, ConfigError) else PySparkRuntimeError)(_line(error))
+
+
+def _line(error: ProducerError | PySparkException) -> str:
+    text = "; ".join((str(error), *getattr(error, "__notes__", ())))
+    if not isinstance(error, ConfigError | PySparkException):
+        text = f"{type(error).__name__}: {text}"
+    return " ".join(text.split("\n"))
+
+
+def hide_traceback() -> None:
+    """Hide the traceback of the next error if this is one of Spark's processes, which ends with the error."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.startswith("pyspark."):
+        os.environ[HIDE_TRACEBACK] = "1"
 
 
 class Planned:
@@ -70,3 +124,75 @@ class BatchWriter(Planned, DataSourceArrowWriter):
         """Take notice that a task failed for good (on the driver); what others wrote stays, unless in transactions."""
         abort(self._task, messages)
         log_aborted(messages)
+
+
+class StreamWriter(Planned, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream; on the driver there is a new one for each."""
+
+    def __init__(self, task: Task, name: str = "") -> None:
+        """*name* is the option `queryName`."""
+        super().__init__(task)
+        self._name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition of a micro-batch (in a task)."""
+        return self.run(iterator, replays=True)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver).
+
+        Without micro-batches Spark commits, every second, what its tasks may not even have been given: no task has reported.
+        """
+        with sparks_errors():
+            if None in messages:
+                raise no_micro_batch()
+            commit(self._task, messages, streams=True)
+        log_committed(messages, batchId, self._name)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise
+        """Take notice that a micro-batch failed or was stopped (on the driver); what is written stays, as above."""
+        abort(self._task, messages)
+        log_aborted(messages, batchId, self._name)
+
+
+def reduced(kind: type, state: dict[str, object]) -> tuple[Callable[..., object], tuple[str, bytes]]:
+    """Return what `__reduce__` returns for an object of *kind* with *state*."""
+    return _by_value(), (__version__, dumps((kind, state)))
+
+
+def restored(content: bytes) -> object:
+    """Return the object that was pickled."""
+    kind, state = cloudpickle.loads(content)
+    made = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+def _by_value() -> Callable[..., object]:
+    """Return a function that cloudpickle pickles by value, as any local one: it runs where aioproducer is missing."""
+
+    def arrive(version: str, content: bytes) -> Any:
+        import os  # noqa: PLC0415 - the function travels without its module
+        import sys  # noqa: PLC0415
+        from importlib import import_module  # noqa: PLC0415
+
+        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+
+        try:
+            found = import_module("aioproducer.version").__version__
+            if found == version:
+                return import_module("aioproducer.spark.writer").restored(content)
+            problem = (
+                f"aioproducer is {found} here, and {version} on the driver; install the driver's version"
+            )
+        except ImportError as error:
+            problem = f"aioproducer cannot be imported: {error}; install aioproducer[spark]"
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if spec is not None and spec.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise PySparkRuntimeError(
+            f"executor on {socket.gethostname()}: {problem} on all executors (Python: {sys.executable}), or ship an"
+            " environment with --archives"
+        )
+
+    return arrive

@@ -87,7 +87,7 @@ async def test_who_may_write_nowhere_gets_no_producer_id(secured: SecuredKafka, 
 def test_the_driver_of_spark_finds_a_missing_right(secured: SecuredKafka, secured_topic: str) -> None:
     """By the authorized operations of the topic (KIP-430): Describe alone shows it."""
     pytest.importorskip("pyspark")
-    from aioproducer.spark.driver_check import check  # noqa: PLC0415 - where Spark is
+    from aioproducer.spark.committing import check  # noqa: PLC0415 - where Spark is
     from aioproducer.spark.sink_options import ProducerSettings  # noqa: PLC0415 - likewise
     from aioproducer.spark.worker import Worker  # noqa: PLC0415 - likewise
 

@@ -28,7 +28,7 @@ from tests.spark.features import HAS_STREAM_SINK
 from tests.spark.probe import VARIABLE, at
 
 if HAS_STREAM_SINK or TYPE_CHECKING:
-    from aioproducer.spark.stream_writer import StreamWriter
+    from aioproducer.spark.writer import StreamWriter
 else:
     StreamWriter = object
 

@@ -9,7 +9,7 @@ aiokafka itself is not needed. What differs all the same is listed in docs/from-
 from __future__ import annotations
 
 from aioproducer.compat.aiokafka.aiokafka_producer import AIOKafkaProducer as AIOKafkaProducer
-from aioproducer.compat.aiokafka.consumer_group import group_metadata_of as group_metadata_of
+from aioproducer.compat.aiokafka.aiokafka_transactions import group_metadata_of as group_metadata_of
 from aioproducer.compat.aiokafka.errors import IllegalOperation as IllegalOperation
 from aioproducer.compat.aiokafka.structs import TopicPartition as TopicPartition
 

@@ -18,8 +18,7 @@ from aioproducer._core.security.secret import without_frames
 from aioproducer._lifecycle import State
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
-from aioproducer.compat.aiokafka.aiokafka_options import our_config
-from aioproducer.compat.aiokafka.aiokafka_security import our_security
+from aioproducer.compat.aiokafka.aiokafka_options import our_config, our_security
 from aioproducer.compat.aiokafka.aiokafka_transactions import AIOKafkaTransactions
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, Serializer, serialized, whole_ms
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata

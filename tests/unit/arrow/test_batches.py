@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import PIECE_BYTES, PIECE_ROWS, pieces
 
 COLUMNS = Columns(value="v", key="k", topic="orders")

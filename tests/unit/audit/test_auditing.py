@@ -1,8 +1,27 @@
 from __future__ import annotations
 
+import json
+import tracemalloc
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
 import pytest
 
-from aioproducer.audit import Audit, AuditReport, PartitionAudit
+from aioproducer.audit.auditing import (
+    LANE_HEADER,
+    PIECE_BITS,
+    RUN_HEADER,
+    SEQUENCE_HEADER,
+    Audit,
+    AuditReport,
+    PartitionAudit,
+    Sequences,
+    belongs_to,
+    lane_of,
+    sequence_of,
+    stamp,
+)
 
 
 def audited(*partitions: list[int | None], expect: int | None = None) -> AuditReport:
@@ -151,3 +170,221 @@ def test_copies_alone_are_a_finding_of_their_own(logs: list[list[int | None]], d
     report = audited(*logs)
     assert report.doubled_only == doubled_only
     assert report.to_dict()["doubled_only"] == doubled_only
+
+
+def test_a_stamp_is_two_headers_in_utf_8() -> None:
+    assert stamp("nächtlich", 17) == ((RUN_HEADER, "nächtlich".encode()), (SEQUENCE_HEADER, b"17"))
+    assert (RUN_HEADER, SEQUENCE_HEADER) == ("aioproducer-run", "aioproducer-seq")
+
+
+def test_lane_is_a_third_header() -> None:
+    assert stamp("r", 1, "täsk 3") == (*stamp("r", 1), (LANE_HEADER, "täsk 3".encode()))
+    assert lane_of(stamp("r", 1, "täsk 3")) == "täsk 3".encode()
+    assert lane_of(stamp("r", 1)) is None
+    assert LANE_HEADER == "aioproducer-lane"
+
+
+def test_what_is_stamped_is_read_among_other_headers() -> None:
+    headers = (("trace", b"1f"), *stamp("nächtlich", 17), ("trace", None))
+    assert belongs_to("nächtlich", headers)
+    assert sequence_of(headers) == 17
+
+
+@pytest.mark.parametrize(
+    "headers", [(), stamp("nightly-70", 1), ((RUN_HEADER, None),), (("run", b"nightly-7"),)]
+)
+def test_a_record_of_another_run_or_none_is_told_apart(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+    assert not belongs_to("nightly-7", headers)
+
+
+@pytest.mark.parametrize(
+    ("value", "sequence"),
+    [
+        (b"0", 0),
+        (b"007", 7),
+        (b"9" * 18, 10**18 - 1),
+        (b"9" * 19, None),
+        (b"", None),
+        (None, None),
+        (b"-1", None),
+        (b"+1", None),
+        (b"1.0", None),
+        (b" 1", None),
+        (b"1\n", None),
+        (b"1_0", None),
+        ("\N{ARABIC-INDIC DIGIT ONE}".encode(), None),
+        (b"\xff", None),
+    ],
+)
+def test_a_sequence_is_some_digits_and_nothing_else(value: bytes | None, sequence: int | None) -> None:
+    assert sequence_of([(SEQUENCE_HEADER, value)]) == sequence
+
+
+def test_without_a_header_there_is_no_sequence() -> None:
+    assert sequence_of([("seq", b"1")]) is None
+
+
+def test_of_headers_of_one_name_the_first_counts() -> None:
+    headers = [*stamp("a", 1), *stamp("b", 2)]
+    assert belongs_to("a", headers)
+    assert not belongs_to("b", headers)
+    assert sequence_of(headers) == 1
+
+
+@pytest.mark.parametrize(("run", "sequence"), [("", 0), ("r", -1), ("r", 10**18)])
+def test_what_no_audit_could_use_is_refused(run: str, sequence: int) -> None:
+    with pytest.raises(ValueError, match="a run has a name and sequences from 0 up to 18 digits"):
+        stamp(run, sequence)
+
+
+@pytest.mark.parametrize(("run", "sequence"), [(1, 1), ("r", "1"), ("r", 1.0), (b"r", 1)])
+def test_another_type_is_a_type_error(run: Any, sequence: Any) -> None:
+    with pytest.raises(TypeError, match="run must be str and sequence int, not "):
+        stamp(run, sequence)
+
+
+FINE = AuditReport(
+    run="nightly-7",
+    expected=2_000,
+    expected_was_told=True,
+    lost=0,
+    first_lost=(),
+    partitions=(PartitionAudit(0, 1_500, 0, 1_499), PartitionAudit(3, 500, 7, 900)),
+)
+FLAWED = replace(
+    FINE,
+    lost=3,
+    first_lost=(4, 5, 9),
+    order_required=True,
+    partitions=(
+        PartitionAudit(0, 1_499, 0, 1_499, duplicated=2, duplicated_at=5),
+        PartitionAudit(3, 500, 7, 900, duplicated=1, duplicated_at=8, out_of_order=4, out_of_order_at=9),
+    ),
+)
+
+
+def test_totals_are_of_all_partitions() -> None:
+    assert (FLAWED.records, FLAWED.duplicated, FLAWED.out_of_order, FLAWED.unexpected) == (1_999, 3, 4, 0)
+    assert FLAWED.flaws == {"lost": 3, "duplicated": 3, "out of order": 4}
+    assert (FINE.flaws, FINE.ok, FLAWED.ok) == ({}, True, False)
+
+
+def test_order_is_a_flaw_only_when_required() -> None:
+    late = replace(FINE, partitions=(PartitionAudit(0, 2_000, 0, 1_999, out_of_order=1, out_of_order_at=5),))
+    assert (late.out_of_order, late.flaws, late.ok) == (1, {}, True)
+    assert str(late) == "2,000 records of run nightly-7, 2,000 expected: each once"
+    required = replace(late, order_required=True)
+    assert (required.flaws, required.ok, required.doubled_only) == ({"out of order": 1}, False, False)
+    assert required.to_dict()["order_required"] is True
+    doubled = replace(late, partitions=(PartitionAudit(0, 2_001, 0, 2_000, duplicated=1, out_of_order=1),))
+    assert (doubled.doubled_only, replace(doubled, order_required=True).doubled_only) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"lost": 1},
+        {"partitions": (PartitionAudit(0, 1, 0, 0, duplicated=1),)},
+        {"partitions": (PartitionAudit(0, 1, 0, 0, out_of_order=1),)},
+        {"partitions": (PartitionAudit(0, 1, 0, 0, unexpected=1),)},
+    ],
+)
+def test_any_flaw_is_enough(flaw: dict[str, object]) -> None:
+    assert not replace(FINE, order_required=True, **flaw).ok  # type: ignore[arg-type]
+
+
+def test_it_says_in_a_line_what_is_wrong() -> None:
+    assert str(FINE) == "2,000 records of run nightly-7, 2,000 expected: each once, in order"
+    assert (
+        str(replace(FLAWED, run=None))
+        == "1,999 records, 2,000 expected: 3 lost, 3 duplicated, 4 out of order"
+    )
+    nothing = replace(FINE, run=None, expected=0, expected_was_told=False, partitions=())
+    assert str(nothing) == "0 records, 0 expected: nothing was found"
+
+
+def test_a_dict_of_it_has_everything_and_fits_into_json() -> None:
+    told = json.loads(json.dumps(FLAWED.to_dict()))
+    assert told.pop("partitions")[1] == {
+        "partition": 3,
+        "records": 500,
+        "first_offset": 7,
+        "last_offset": 900,
+        "duplicated": 1,
+        "duplicated_at": 8,
+        "out_of_order": 4,
+        "out_of_order_at": 9,
+        "unexpected": 0,
+        "unexpected_at": None,
+    }
+    assert told == {
+        "run": "nightly-7",
+        "ok": False,
+        "doubled_only": False,
+        "order_required": True,
+        "expected": 2_000,
+        "expected_was_told": True,
+        "records": 1_999,
+        "lost": 3,
+        "first_lost": [4, 5, 9],
+        "duplicated": 3,
+        "out_of_order": 4,
+        "unexpected": 0,
+    }
+
+
+def of(*members: int) -> Sequences:
+    sequences = Sequences()
+    for member in members:
+        sequences.add(member)
+    return sequences
+
+
+def test_a_sequence_is_new_once() -> None:
+    sequences = Sequences()
+    assert [sequences.add(each) for each in (0, 7, 8, 0, 8, PIECE_BITS, PIECE_BITS)] == [
+        *(True, True, True, False, False, True, False)
+    ]
+    assert len(sequences) == 4
+
+
+def test_what_is_missing_is_told_in_order_up_to_an_end() -> None:
+    sequences = of(3, 0, 5)
+    assert list(sequences.missing(8)) == [1, 2, 4, 6, 7]
+    assert list(sequences.missing(4)) == [1, 2]
+    assert list(sequences.missing(0)) == []
+
+
+def test_gaps_are_found_on_both_sides_of_a_boundary_between_pieces() -> None:
+    there = set(range(3 * PIECE_BITS)) - {PIECE_BITS - 1, PIECE_BITS, 3 * PIECE_BITS - 1}
+    assert list(of(*there).missing(3 * PIECE_BITS)) == [PIECE_BITS - 1, PIECE_BITS, 3 * PIECE_BITS - 1]
+    assert list(of(*range(2 * PIECE_BITS)).missing(2 * PIECE_BITS)) == []
+
+
+def test_a_sequence_far_off_costs_neither_memory_nor_time() -> None:
+    tracemalloc.start()
+    try:
+        sequences = of(0, 10**17)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000
+    assert list(islice(sequences.missing(10**17), 2)) == [1, 2]
+
+
+def test_it_takes_a_bit_per_member() -> None:
+    tracemalloc.start()
+    try:
+        sequences = of(*range(100 * PIECE_BITS))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(sequences) == 100 * PIECE_BITS
+    assert taken < 2 * 100 * PIECE_BITS / 8
+
+
+def test_what_is_in_it_can_be_asked() -> None:
+    sequences = Sequences()
+    _ = sequences.add(5_000)
+    assert 5_000 in sequences
+    assert [each in sequences for each in (0, 4_999, 5_001, 100_000)] == [False] * 4

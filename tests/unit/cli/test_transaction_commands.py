@@ -11,7 +11,7 @@ from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.cli import transaction_report
 from aioproducer.cli.commands import program
 from aioproducer.errors import TransactionTimeout
-from aioproducer.spark import recover as recovering
+from aioproducer.spark import committing
 
 FIRST = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)
 SECOND = FIRST._replace(transactional_id="orders-2")
@@ -140,7 +140,7 @@ def test_it_fails_until_a_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> 
         assert prefix == "orders"
         return "what is told", confirm
 
-    monkeypatch.setattr(recovering, "recover", stand_in)
+    monkeypatch.setattr(committing, "recover", stand_in)
     for arguments, code in (((), 1), (("--confirm",), 0)):
         result = recover(*arguments)
         assert result.exit_code == code
@@ -148,7 +148,7 @@ def test_it_fails_until_a_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("aioproducer.spark", "aioproducer.spark.recover"):
+    for name in ("aioproducer.spark", "aioproducer.spark.committing"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     result = recover()

@@ -4,7 +4,20 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from aioproducer.config.kinds import Acks, Choice, ClientId, Flag, Integer, Kind, Number, option
+from aioproducer import ConfigError, Producer, ProducerConfig
+from aioproducer._core.net.address import Address
+from aioproducer.config.kinds import (
+    Acks,
+    Choice,
+    ClientId,
+    Flag,
+    Integer,
+    Kind,
+    Number,
+    Servers,
+    option,
+    parse_server,
+)
 
 LEVEL = Integer(1, 9, besides=-1)
 OPTIONAL_FLAG = Flag(optional=True)
@@ -130,3 +143,106 @@ def test_what_is_very_long_is_shown_by_its_beginning() -> None:
 
 def test_value_without_a_repr_is_shown_by_its_type() -> None:
     assert FLAG.shown(10**5_000) == "a value of type int"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:9092", Address("localhost", 9092)),
+        (" kafka_1.example-host.org:1 ", Address("kafka_1.example-host.org", 1)),
+        ("10.0.0.1:65535", Address("10.0.0.1", 65_535)),
+        ("[::1]:9092", Address("::1", 9092)),
+        ("[fe80::1%eth0]:9092", Address("fe80::1%eth0", 9092)),
+        ("PLAINTEXT://broker:9092", Address("broker", 9092)),
+        ("plaintext://[2001:db8::7]:9092", Address("2001:db8::7", 9092)),
+    ],
+)
+def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
+    assert parse_server(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("localhost", "'localhost' has no port; Kafka's usual one would be 'localhost:9092'"),
+        ("localhost:", "has no port"),
+        ("[::1]", r"has no port; Kafka's usual one would be '\[::1\]:9092'"),
+        ("::1:9092", "more than one colon; an IPv6 address goes in brackets"),
+        ("host:port", "'port' is not a number from 1 to 65535"),
+        ("host:0", "'0' is not a number from 1 to 65535"),
+        ("host:65536", "'65536' is not a number"),
+        ("host:-1", "'-1' is not a number"),
+        ("host:\u0669\u0660\u0669\u0662", "is not a number"),
+        ("host:" + "9" * 5_000, "is not a number"),
+        (":9092", "no usable host name"),
+        ("two words:9092", "no usable host name"),
+        ("host/path:9092", "no usable host name"),
+        ("localhost;9092", "no usable host name; expected host:port"),
+        ("[::1:9092", "not an IPv6 address with a port"),
+        ("[host]:9092", "not an IPv6 address with a port"),
+        ("[::1]9092", "not an IPv6 address with a port"),
+        ("SSL://broker:9093", "which security_protocol does; here it is 'broker:9093'"),
+        ("http://broker:9092", "'http://broker:9092' says how to talk"),
+        ("a:9092 b:9092", "several brokers are separated by commas: 'a:9092,b:9092'"),
+        ("a:9092; b:9092;c:9092", "several brokers are separated by commas: 'a:9092,b:9092,c:9092'"),
+        ("a" * 64 + ".example.org:9092", "between dots there are 1 to 63 characters, and not 64"),
+        ("kafka..example.org:9092", "between dots there are 1 to 63 characters, and not 0"),
+    ],
+)
+def test_what_is_no_server_is_told_what_it_lacks(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_server(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "servers"),
+    [
+        ("a:9092", ("a:9092",)),
+        ("a:9092, b:9092 ,c:9092,", ("a:9092", "b:9092", "c:9092")),
+        (["b:9092", "a:9092"], ("b:9092", "a:9092")),
+        (("[::1]:9092", "PLAINTEXT://a:1"), ("[::1]:9092", "a:1")),
+        ("a:9092,b:9092,a:9092", ("a:9092", "b:9092")),
+    ],
+)
+def test_servers_come_as_text_or_as_a_sequence(value: object, servers: tuple[str, ...]) -> None:
+    assert Servers().check(value) == servers
+
+
+@pytest.mark.parametrize("value", ["", " , ", [], [""]])
+def test_somebody_has_to_be_asked_first(value: object) -> None:
+    with pytest.raises(ValueError, match="names no broker; expected host:port"):
+        Servers().check(value)
+
+
+@pytest.mark.parametrize("value", [None, 9092, b"a:9092", ["a:9092", None], {"a:9092"}])
+def test_other_types_are_no_servers(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^expected host:port"):
+        Servers().check(value)
+
+
+def test_a_whole_configuration_has_a_door_of_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"a ProducerConfig goes into Producer\.from_config"):
+        Producer(ProducerConfig(bootstrap_servers="a:9092"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["jane:hunter2@broker:9092", "SASL_SSL://jane:hunter2@broker:9092", ["a:1", "jane:hunter2@broker:9092"]],
+)
+def test_a_password_in_an_address_is_not_shown(given: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"before the address 'broker:9092' would not be used") as caught:
+        Producer(given)
+    assert "hunter2" not in str(caught.value)
+    assert "sasl_password" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["a" * 63, "a.b.", "a" * 63 + "." + "b" * 63])
+def test_names_as_long_as_they_may_be(host: str) -> None:
+    assert parse_server(f"{host}:9092") == Address(host, 9092)
+
+
+def test_a_mapping_of_options_says_what_to_write_and_shows_no_password() -> None:
+    options = {"bootstrap.servers": "localhost:9092", "sasl.password": "hunter2"}
+    with pytest.raises(ConfigError, match=r"Producer\.from_config\(ProducerConfig\.from_mapping") as caught:
+        Producer(options)  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import fields
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
 
 import pytest
 
+from aioproducer._core.security.security_settings import VERSIONS
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.config.names import KAFKA_NAMES, REFUSED, WITHOUT_EFFECT
-from aioproducer.config.options import DEFAULTS, KINDS, Options
-from aioproducer.config.security_options import SecurityOptionsGiven
+from aioproducer.config.names import KAFKA_NAMES, REFUSED, REFUSED_OF_OTHERS, WITHOUT_EFFECT
+from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS, Options
+from aioproducer.config.security_kinds import TLS_VERSIONS, SecretKind
+from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 
 OURS = {"key_serializer", "value_serializer", "partitioner", "interceptors"}
 
@@ -47,3 +51,53 @@ def test_other_clients_names_lead_to_options_that_exist() -> None:
     for names in KAFKA_NAMES.values():
         for name in names.replace(" or ", ", ").split(", "):
             assert name.replace(".", "_") in KINDS
+
+
+def test_what_can_be_given_is_what_is_kept_in_the_same_order() -> None:
+    assert [each.name for each in fields(SecurityOptions)] == [*SecurityOptionsGiven.__annotations__]
+
+
+def test_what_is_called_a_secret_is_kept_as_one() -> None:
+    named = {
+        each.name
+        for each in fields(SecurityOptions)
+        if each.name.endswith(("password", "passphrase", "secret", "keystore_key", "jaas_config"))
+    }
+    secret = {each.name for each in fields(SecurityOptions) if isinstance(each.metadata["kind"], SecretKind)}
+    assert secret == named | {"ssl_keystore_certificate_chain"}  # in which the key may stand, too
+
+
+def test_the_versions_that_may_be_spoken_are_those_that_are_known() -> None:
+    assert tuple(VERSIONS) == TLS_VERSIONS
+
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/configuration.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    _, _, rest = PAGE.partition(f"\n## {title}\n")
+    return rest.partition("\n## ")[0]
+
+
+def rows(title: str) -> list[str]:
+    return [line for line in section(title).splitlines() if line.startswith("| `")]
+
+
+def test_every_option_is_listed_as_it_is() -> None:
+    expected = [
+        f"| `{each.name}` | {KINDS[each.name].expected} "
+        f"| {'required' if each.default is MISSING else f'`{each.default!r}`'} "
+        f"| {KINDS[each.name].unit} | {each.metadata['meaning']} |"
+        for each in OPTIONS
+    ]
+    assert rows("Options") + rows("Security") == expected, "\n".join(expected)
+
+
+def test_every_name_without_effect_is_listed() -> None:
+    listed = re.findall(r"`([a-z.]+\.[a-z.]+)`", section("Known to Kafka, without effect here"))
+    assert sorted(listed) == sorted(WITHOUT_EFFECT)
+
+
+def test_every_name_that_is_refused_is_listed_with_the_reason() -> None:
+    expected = [f"| `{name}` | {reason} |" for name, reason in {**REFUSED, **REFUSED_OF_OTHERS}.items()]
+    assert rows("Refused") == expected, "\n".join(expected)

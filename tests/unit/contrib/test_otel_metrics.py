@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 from aioproducer import Producer
-from aioproducer.contrib.metric_table import METRICS
+from aioproducer.contrib.exposition import METRICS
 from aioproducer.contrib.otel_metrics import expose
 from aioproducer.testing import Cluster
 

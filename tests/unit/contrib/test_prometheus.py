@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import Producer
-from aioproducer.contrib.metric_table import METRICS
+from aioproducer.contrib.exposition import METRICS
 from aioproducer.contrib.prometheus import ProducerCollector, expose
 from aioproducer.testing import Cluster
 

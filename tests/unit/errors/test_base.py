@@ -11,13 +11,13 @@ from aioproducer.errors.send_many import SendManyResult
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
 
 
-@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
-def test_every_error_is_a_producer_error_and_tells_its_facts(error: type[ProducerError]) -> None:
-    assert issubclass(error, ProducerError)
-    assert isinstance(error.retriable, bool)
-    assert isinstance(error.abortable, bool)
-    assert error.fatal is False
-    assert error.__doc__
+def test_errors_are_producer_errors_with_facts() -> None:
+    for error in CLASSES:
+        assert issubclass(error, ProducerError), error
+        facts = error.retriable, error.abortable, error.fatal
+        assert all(isinstance(fact, bool) for fact in facts), error
+        assert not error.fatal, error
+        assert error.__doc__, error
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,16 @@ def test_every_error_is_a_producer_error_and_tells_its_facts(error: type[Produce
         (errors.TransactionStateError, RuntimeError),
     ],
 )
-def test_some_are_builtin_errors_too(error: type[ProducerError], builtin: type[Exception]) -> None:
+def test_errors_subclass_builtin_errors(error: type[ProducerError], builtin: type[Exception]) -> None:
     assert issubclass(error, builtin)
 
 
-def test_unless_told_otherwise_nothing_is_in_the_log() -> None:
+def test_possibly_persisted_is_false_by_default() -> None:
     assert not ProducerError("no").possibly_persisted
-    assert ProducerError("who knows", possibly_persisted=True).possibly_persisted
+    assert ProducerError("unknown", possibly_persisted=True).possibly_persisted
 
 
-def test_whether_a_transaction_is_to_be_aborted_or_the_producer_is_at_its_end_depends_on_what_was_asked() -> (
-    None
-):
+def test_abortable_and_fatal_can_be_set_per_error() -> None:
     error = errors.ProducerFenced("no")
     error.fatal = True
     copy = pickle.loads(pickle.dumps(error))
@@ -54,12 +52,12 @@ def test_whether_a_transaction_is_to_be_aborted_or_the_producer_is_at_its_end_de
     assert (pickle.loads(pickle.dumps(late)).abortable, errors.TransactionTimeout.abortable) == (False, True)
 
 
-def test_a_failed_connection_tells_if_the_request_was_written() -> None:
+def test_connection_failed_is_written_by_default() -> None:
     assert ConnectionFailed("lost").written
     assert not ConnectionFailed("refused", written=False).written
 
 
-def test_a_failed_login_tells_where_and_how_and_is_not_the_end() -> None:
+def test_authentication_failed_has_broker_and_mechanism() -> None:
     failed = AuthenticationFailed("no", broker="b:9093", mechanism="PLAIN")
     assert (failed.broker, failed.mechanism, str(failed)) == ("b:9093", "PLAIN", "no")
     assert not failed.fatal
@@ -68,7 +66,7 @@ def test_a_failed_login_tells_where_and_how_and_is_not_the_end() -> None:
     assert vars(pickle.loads(pickle.dumps(failed))) == vars(failed)
 
 
-def test_what_a_broker_says_of_a_login_keeps_where_and_how() -> None:
+def test_sasl_authentication_failed_pickles_its_attributes() -> None:
     failed = errors.SaslAuthenticationFailed("no", broker="b:9093", mechanism="PLAIN")
     again = pickle.loads(pickle.dumps(failed))
     assert (again.code, again.broker, again.mechanism, again.fatal) == (58, "b:9093", "PLAIN", False)
@@ -77,3 +75,8 @@ def test_what_a_broker_says_of_a_login_keeps_where_and_how() -> None:
 def test_send_many_error_carries_the_result() -> None:
     result = SendManyResult("orders", 1)
     assert SendManyError("one failed", result=result).result is result
+
+
+def test_transaction_errors_are_abortable_before_the_end_is_requested() -> None:
+    abortable = {each for each in CLASSES if each.abortable}
+    assert abortable == {errors.CommitFailed, errors.TransactionTimeout}

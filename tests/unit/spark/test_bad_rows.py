@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
-from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.spark.bad_rows import KEPT_BYTES, Sieved, dead_letter_topic, sieve

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.errors import TopicAuthorizationFailed, UnsupportedVersion
-from aioproducer.spark import committing, task as task_module, transactional_task
-from aioproducer.spark.arrival import dumps
+from aioproducer.spark import committing, task as task_module
 from aioproducer.spark.committing import abort, commit, planned, run_name
 from aioproducer.spark.decision_protocol import missing
 from aioproducer.spark.decision_records import TOPIC, Decided
@@ -23,10 +22,9 @@ from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import Shared, Skipped, log_topic_unchecked
 from aioproducer.spark.pace import RateLimit
 from aioproducer.spark.sink_options import ProducerSettings
-from aioproducer.spark.stream_writer import StreamWriter
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
-from aioproducer.spark.writer import BatchWriter
+from aioproducer.spark.writer import BatchWriter, StreamWriter, dumps
 from aioproducer.testing import ThreadedCluster
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 2})
@@ -54,8 +52,7 @@ class Here:
             attemptNumber=lambda: self.attempt,
             getLocalProperty=self._property,
         )
-        for module in (task_module, transactional_task):
-            monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+        monkeypatch.setattr(task_module, "TaskContext", SimpleNamespace(get=lambda: context))
         for module in (task_module, committing):
             monkeypatch.setattr(module, "worker", lambda: self.host)
         monkeypatch.setattr(committing, "run_name", lambda: self.run)

@@ -12,7 +12,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer._core.clock import wall_ms
 from aioproducer.arrow import SendTableError
-from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.errors import BrokerError, InvalidRecord, TopicAuthorizationFailed, UnknownTopicOrPartition
 from aioproducer.spark.messages import BadRows
 from aioproducer.spark.pace import Pace

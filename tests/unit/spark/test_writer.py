@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.errors import PySparkRuntimeError, PySparkValueError
+import os
+import pickle
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 
-from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.errors import ProducerError
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkTypeError, PySparkValueError
+
+from aioproducer import version
+from aioproducer.arrow.arrow_columns import Columns
+from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
+from aioproducer.spark import writer as module
+from aioproducer.spark.delivery import BatchLost, DeliveryError
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
-from aioproducer.spark.stream_writer import StreamWriter
-from aioproducer.spark.task import Task
-from aioproducer.spark.writer import BatchWriter
+from aioproducer.spark.task import Task, check_options
+from aioproducer.spark.writer import (
+    HIDE_TRACEBACK,
+    BatchWriter,
+    Planned,
+    PlanningError,
+    StreamWriter,
+    dumps,
+    sparks_errors,
+)
 
 WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
 
@@ -53,3 +72,156 @@ def test_task_without_memory_fails_in_one_sentence(in_sender: bool) -> None:
     ) as raised:
         writer.write(iter(()))
     assert raised.value.__cause__ is None
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(HIDE_TRACEBACK, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (ConfigError("unknown option 'a'"), PySparkValueError, "unknown option 'a'"),
+        (DeliveryError("batch 1\nfailed"), PySparkRuntimeError, "DeliveryError: batch 1 failed"),
+        (BatchLost("batch 1"), PySparkRuntimeError, "BatchLost: batch 1"),
+        (ConnectionFailed("a:9092"), PySparkRuntimeError, "ConnectionFailed: a:9092"),
+        (PySparkTypeError("value attribute"), PySparkTypeError, "value attribute"),
+    ],
+)
+def test_an_error_is_one_line_of_a_pyspark_exception(
+    error: Exception, kind: type[PySparkException], line: str
+) -> None:
+    with pytest.raises(kind) as raised, sparks_errors():
+        raise error from OSError("cause")
+    assert str(raised.value) == line
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_a_note_is_part_of_the_line() -> None:
+    error = ProducerError("row 3: too large")
+    error.add_note("rows are counted from 0")
+    line = r"^ProducerError: row 3: too large; rows are counted from 0$"
+    with pytest.raises(PySparkRuntimeError, match=line), sparks_errors():
+        raise error
+
+
+def test_an_error_of_planning_passes_pickle_unchanged() -> None:
+    """PySpark passes a PickleError, and wraps all other exceptions."""
+    with (
+        pytest.raises(pickle.PickleError, match=r"^BatchLost: batch 1$") as raised,
+        sparks_errors(pickling=True),
+    ):
+        raise BatchLost("batch 1")
+    assert isinstance(raised.value, PlanningError)
+    assert isinstance(raised.value, PySparkRuntimeError)
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), ValueError("b")])
+def test_a_fault_of_the_package_keeps_its_traceback(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", main_of("pyspark.daemon"))
+    with pytest.raises(type(error)) as raised, sparks_errors():
+        raise error
+    assert raised.value is error
+    assert HIDE_TRACEBACK not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("pyspark.daemon", True),
+        ("pyspark.sql.worker.write_into_data_source", True),
+        ("job", False),
+        (None, False),
+    ],
+)
+def test_only_a_process_of_spark_hides_the_traceback(
+    name: str | None, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", main_of(name))
+    monkeypatch.setenv(HIDE_TRACEBACK, "")
+    with pytest.raises(PySparkValueError), sparks_errors():
+        raise ConfigError("unknown option")
+    assert bool(os.environ[HIDE_TRACEBACK]) is hidden
+
+
+def main_of(name: str | None) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__spec__ = None if name is None else ModuleSpec(name, None)
+    return main
+
+
+SERVERS = ("bootstrap.servers", "a:9092")
+TASK = Task(ProducerSettings((SERVERS,)), Columns(value="value", topic="orders"))
+
+
+@pytest.fixture(autouse=True)
+def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no broker to plan with."""
+    monkeypatch.setattr(module, "planned", lambda task: task)
+
+
+@pytest.mark.parametrize("kind", [BatchWriter, StreamWriter])
+def test_writer_arrives_with_its_task(kind: type[Planned]) -> None:
+    arrived = cloudpickle.loads(dumps(kind(TASK)))
+    assert type(arrived) is kind
+    assert vars(arrived) == {"_task": TASK}
+
+
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = dumps(BatchWriter(TASK))
+    monkeypatch.setattr(version, "__version__", "0.0.1")
+    with pytest.raises(PySparkRuntimeError, match=r"^executor on .*: aioproducer is 0\.0\.1 here, and "):
+        cloudpickle.loads(content)
+
+
+@pytest.mark.parametrize("missing", ["aioproducer", "pyarrow"])
+def test_a_missing_package_is_named(missing: str, tmp_path: Path) -> None:
+    path = tmp_path / "writer"
+    path.write_bytes(dumps(BatchWriter(TASK)))
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        f"from pyspark import cloudpickle; cloudpickle.loads(open({str(path)!r}, 'rb').read())"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    line = output.stderr.splitlines()[-1]
+    assert "PySparkRuntimeError: executor on " in line
+    assert missing in line
+    assert line.endswith(f"(Python: {sys.executable}), or ship an environment with --archives")
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "extra"),
+    [
+        ({"compression.type": "snappy"}, "cramjam", "snappy"),
+        ({"compression.type": "zstd"}, "zstandard", "zstandard"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}, "botocore", "msk"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "gssapi", "kerberos"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], package: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "aioproducer._core.records.snappy", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("aioproducer.config.security.find_spec", lambda _name: None)
+    settings = ProducerSettings((SERVERS, *options.items()))
+    with pytest.raises(ConfigError, match=rf"^executor on .*{extra}.*; the driver accepts the option: "):
+        check_options(settings)
+
+
+def test_a_missing_file_is_named() -> None:
+    options = (("security.protocol", "SSL"), ("ssl.truststore.location", "/missing/ca.pem"))
+    with pytest.raises(
+        ConfigError, match=r"^executor on .*/missing/ca\.pem.*; the driver accepts the option: "
+    ):
+        check_options(ProducerSettings((SERVERS, *options)))

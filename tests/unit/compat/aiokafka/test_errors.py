@@ -69,7 +69,11 @@ def test_they_read_as_aiokafkas_do() -> None:
 def test_what_a_code_means_is_told_by_its_class() -> None:
     kind = errors.TopicAuthorizationFailedError
     assert kind.message == aiokafka.errors.TopicAuthorizationFailedError.message
-    assert kind.description == kind.__doc__ == "We may not write to (or see) the topic."
+    assert (
+        kind.description
+        == kind.__doc__
+        == "The principal lacks the permission Write (or Describe) on the topic."
+    )
 
 
 @pytest.mark.parametrize("kind", NUMBERED)

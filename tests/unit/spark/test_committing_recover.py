@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.committing import recover
 from aioproducer.spark.decision_protocol import End
 from aioproducer.spark.decision_records import TOPIC, Share, decision
 from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
-from aioproducer.spark.recover import recover
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
 from tests.unit.spark.test_kafka_port import port, prepared
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     host = Worker()
-    monkeypatch.setattr("aioproducer.spark.recover.worker", lambda: host)
+    monkeypatch.setattr("aioproducer.spark.committing.worker", lambda: host)
     yield
     host.close()
 

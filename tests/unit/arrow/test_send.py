@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from aioproducer._core.worker_threads import WorkerThreads
-from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.arrow.arrow_source import Source
+from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import PIECE_ROWS
+from aioproducer.arrow.send import Source
 
 COLUMNS = Columns(value="v", topic="orders")
 

@@ -16,8 +16,8 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from aioproducer.spark import driver_check
-from aioproducer.spark.driver_check import MAY_WRITE, check
+from aioproducer.spark import committing
+from aioproducer.spark.committing import MAY_WRITE, check
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
@@ -37,7 +37,7 @@ def host() -> Iterator[Worker]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_check, "CREATION_S", 0.3)
+    monkeypatch.setattr(committing, "CREATION_S", 0.3)
 
 
 def settings(servers: str, **more: str) -> ProducerSettings:
@@ -95,13 +95,13 @@ def test_a_topic_is_missing_only_by_its_code(code: int, operations: int, missing
     topic = MetadataResponseTopic(
         error_code=code, name="orders", partitions=[], topic_authorized_operations=operations
     )
-    assert driver_check._is_missing(topic) is missing
+    assert committing._is_missing(topic) is missing
 
 
 def test_a_login_without_write_is_refused() -> None:
     topic = MetadataResponseTopic(name="orders", partitions=[], topic_authorized_operations=DESCRIBE)
     with pytest.raises(TopicAuthorizationFailed, match="may not write to it; grant it Write on the topic"):
-        driver_check._is_missing(topic)
+        committing._is_missing(topic)
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1}, security_protocol="SASL_PLAINTEXT", users={"app": "secret"})
@@ -120,7 +120,7 @@ def test_a_driver_without_an_answer_warns_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver_check, "ANSWER_S", 0.7)
+    monkeypatch.setattr(committing, "ANSWER_S", 0.7)
     (port,) = free_ports(1)
     for _ in range(2):
         check(host, settings(f"127.0.0.1:{port}"), ("orders",))
