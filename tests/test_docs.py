@@ -124,10 +124,9 @@ def test_decision_records_use_names_of_the_code() -> None:
 
 def test_decision_index_lists_each_record_with_its_title() -> None:
     rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \| .+\. \|$", INDEX.read_text(), re.MULTILINE)
-    titles = [record.read_text().partition("\n")[0] for record in RECORDS]
-    assert [f"# {number}. {title}" for number, title, _ in rows] == titles
-    assert [name for *_, name in rows] == [record.name for record in RECORDS]
-    assert [int(number) for number, *_ in rows] == sorted({int(record.name[:4]) for record in RECORDS})
+    titles = {record.name: record.read_text().partition("\n")[0] for record in RECORDS}
+    assert {name: f"# {number}. {title}" for number, title, name in rows} == titles
+    assert sorted(int(number) for number, *_ in rows) == sorted({int(name[:4]) for name in titles})
 
 
 def test_design_guide_is_at_most_350_lines() -> None:
