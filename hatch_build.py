@@ -18,11 +18,10 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 """True on a free-threaded Python. It has no limited API, and the accelerator was never tested on one."""
 OLDEST = "cp311"
 SOURCES = (
-    *("_accelerator", "_append", "_append_fields", "_awaiting", "_buffer", "_buffer_read"),
-    *("_column", "_encoding", "_produce"),
-    *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipt_runs", "_receipts", "_rows", "_split"),
+    *("_accelerator", "_append", "_awaiting", "_buffer", "_buffer_read", "_column", "_produce"),
+    *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipt_runs", "_receipts", "_rows"),
 )
-HEADERS = ("_accelerator", "_append", "_buffer", "_receipts", "_records")
+HEADERS = ("_accelerator", "_receipts", "_records")
 COMPILE = [
     "-O3",
     "-g0",  # debug information would contain folder names of the build machine

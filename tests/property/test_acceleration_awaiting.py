@@ -17,7 +17,6 @@ from hypothesis import example, given, strategies as st
 from aioproducer._core.batching.waiters import (
     Acknowledgement,
     python_acknowledgements,
-    python_factory_of,
     python_set_outcomes,
     python_wake_each,
 )
@@ -233,41 +232,6 @@ def test_a_task_that_nobody_else_knows_is_not_kept() -> None:
         assert reference() is None
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("factory_of", [python_factory_of, accelerator.factory_of])
-class TestFactory:
-    def test_it_makes_one_for_each_call(self, factory_of: Any) -> None:
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            new_future = factory_of(asyncio.Future, {"loop": loop})
-            one, other = new_future(), new_future()
-            assert one is not other
-            assert {type(each) for each in (one, other)} == {asyncio.Future}
-            assert one.get_loop() is loop
-
-    def test_it_goes_by_what_it_was_told(self, factory_of: Any) -> None:
-        arguments = {"real": 1}
-        new = factory_of(complex, arguments)
-        arguments["real"] = 2
-        assert new() == 1
-
-    def test_what_goes_wrong_is_raised(self, factory_of: Any) -> None:
-        with pytest.raises(TypeError):
-            factory_of(complex, {"unreal": 1})()
-        with pytest.raises(TypeError):
-            factory_of(complex, 5)
-
-    def test_it_lets_go_of_what_it_was_told(self, factory_of: Any) -> None:
-        class Argument:
-            pass
-
-        argument = Argument()
-        new, gone = factory_of(dict, {"it": argument}), weakref.ref(argument)
-        argument.made, argument.new = new(), new  # type: ignore[attr-defined]
-        del argument, new
-        gc.collect()
-        assert gone() is None
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,32 @@
 #define LARGE_RECORD_OVERHEAD 36
 #define LARGE_HEADER_OVERHEAD 5
 
+/* Fields of the append path, in base classes of the classes in Python, which _append.c reads and changes. All base classes share one layout, so a wrong class leads to a wrong value and never to a wrong pointer. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *objects[4];
+    long long numbers[3];
+    char flag;
+} Fields;
+
+enum { WAITERS };                                     /* objects of MemoryFields */
+enum { FREE };                                        /* numbers of MemoryFields */
+enum { KNOWN_MS };                                    /* numbers of ClockFields */
+enum { APPEND_LOCK, BY_PARTITION, LEADERS, STICKY };  /* objects of TopicFields */
+enum { OPEN };                                        /* objects of QueueFields */
+enum { COLUMNS, KIND, LAST_WAITERS };                 /* objects of BatchFields */
+enum { SIZE, HELD, LIMIT };                           /* numbers of BatchFields */
+
+/* _accelerator.c */
+int aioproducer_add_fields(PyObject *module);
+int aioproducer_add_type(PyObject *module, PyType_Spec *specification);
+int aioproducer_has_fields(PyTypeObject *type);
+int aioproducer_is_fields(PyObject *object);
 /* _append.c */
 int aioproducer_add_append_types(PyObject *module);
 
-/* _append_fields.c */
-PyObject *aioproducer_untracking(PyObject *module, PyObject *create);
-
 /* _awaiting.c */
 PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base);
-PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);
 PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args);
 int aioproducer_runs_here(PyObject *known);
 PyObject *aioproducer_known_loop(PyObject *function);
@@ -41,11 +58,10 @@ int aioproducer_is_buffer(PyObject *object);
 
 /* _column.c */
 int aioproducer_add_column(PyObject *module);
-PyObject *aioproducer_column_parts(PyObject *column, const Py_ssize_t *group_of, const Py_ssize_t *counts, Py_ssize_t groups);
 int aioproducer_is_column(PyObject *object);
+PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 
-/* _encoding.c */
-PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size);
+/* _rows.c: columns */
 PyObject *aioproducer_records_section(PyObject *module, PyObject *args);
 PyObject *aioproducer_running_totals(PyObject *module, PyObject *sizes);
 PyObject *aioproducer_sizes(PyObject *module, PyObject *args);
@@ -67,15 +83,10 @@ void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt);
 #define METADATA_FIELDS 5
 PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS]);
 PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args);
-PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
 Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
 PyObject *aioproducer_new_metadata(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *aioproducer_new_tuple(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
-
-/* _split.c */
-PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 
 /* Return the sum, at most PY_SSIZE_T_MAX: an allocation of that many bytes fails later. */
 static inline Py_ssize_t sum(Py_ssize_t left, Py_ssize_t right)

@@ -2,7 +2,7 @@
 
    `append` runs no Python code between its first and its last change. So no signal handler can interrupt an append.
 */
-#include "_append.h"
+#include "_accelerator.h"
 
 enum {
     TOPICS, MEMORY, CLOCK, NOW_MS, OPEN_FOR, RECOVER, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS,

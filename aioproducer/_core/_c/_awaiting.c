@@ -1,9 +1,9 @@
-/* Waiters of records: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and `python_factory_of`
-   in aioproducer/_core/batching/waiters.py. And the running event loop, which each call compares: the twin of
-   `python_running_loop_without_getpid` in aioproducer/_core/clock.py.
+/* Acknowledgements: the twins of `python_acknowledgements`, `python_set_outcomes` and `python_wake_each` in
+   aioproducer/_core/batching/waiters.py; and the running event loop: the twin of `python_running_loop_without_getpid` in
+   aioproducer/_core/clock.py.
 
-   For a generator, and two frames of Python, a task takes a sixth of all that its record costs. An acknowledgement belongs to
-   one event loop, and so to one thread. What it lets go of is let go last, since that may run anything.
+   A generator and two frames of Python would cost a sixth of a record. An acknowledgement belongs to one event loop, and so
+   to one thread. Decrefs come last, because destructors may run arbitrary code.
 */
 #include "_accelerator.h"
 #include <stddef.h>
@@ -20,7 +20,7 @@ typedef struct {
     char stage;        /* of its `await` */
 } Acknowledgement;
 
-static void set(PyObject **attribute, PyObject *value)
+static void set_attribute(PyObject **attribute, PyObject *value)
 {
     PyObject *before = *attribute;
     *attribute = Py_NewRef(value);
@@ -28,7 +28,7 @@ static void set(PyObject **attribute, PyObject *value)
 }
 
 /* Return a new reference to *attribute*, or NULL with the error that asking for its *name* raises. */
-static PyObject *get(PyObject *self, PyObject *attribute, const char *name)
+static PyObject *get_attribute(PyObject *self, PyObject *attribute, const char *name)
 {
     return attribute != NULL ? Py_NewRef(attribute) : PyObject_GetAttrString(self, name);
 }
@@ -63,14 +63,14 @@ static void acknowledgement_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* It is its own iterator, since one task awaits it, once. */
+/* An acknowledgement is its own iterator, because one task awaits it once. */
 static PyObject *acknowledgement_await(PyObject *self)
 {
     ((Acknowledgement *)self)->stage = CALLED;
     return Py_NewRef(self);
 }
 
-/* Yield it to the task, which waits then; and return the outcome, which is no exception: the task has asked for `result`. */
+/* Yield the acknowledgement to the task; later return the outcome. Failures are raised by `result`, which the task calls. */
 static PySendResult acknowledgement_send(PyObject *self, PyObject *value, PyObject **result)
 {
     Acknowledgement *own = (Acknowledgement *)self;
@@ -78,11 +78,11 @@ static PySendResult acknowledgement_send(PyObject *self, PyObject *value, PyObje
     if (own->stage == CALLED) {
         own->stage = AWAITED;
         own->is_blocking = 1;
-        set(&own->wakeup, Py_None);
+        set_attribute(&own->wakeup, Py_None);
         *result = Py_NewRef(self);
         return PYGEN_NEXT;
     }
-    *result = own->stage == OVER ? Py_NewRef(Py_None) : get(self, own->outcome, "outcome");
+    *result = own->stage == OVER ? Py_NewRef(Py_None) : get_attribute(self, own->outcome, "outcome");
     own->stage = OVER;
     return *result == NULL ? PYGEN_ERROR : PYGEN_RETURN;
 }
@@ -109,8 +109,8 @@ static PyObject *add_done_callback(PyObject *self, PyObject *const *args, Py_ssi
         PyErr_SetString(PyExc_TypeError, "add_done_callback() takes what wakes the task, and its context=");
         return NULL;
     }
-    set(&own->context, args[1]);
-    set(&own->wakeup, args[0]);
+    set_attribute(&own->context, args[1]);
+    set_attribute(&own->wakeup, args[0]);
     Py_RETURN_NONE;
 }
 
@@ -176,9 +176,9 @@ static int set_outcome(PyObject *waiter, PyObject *outcome)
     if (own == NULL)
         return -1;
     if (own->wakeup == NULL)
-        set(&own->wakeup, Py_None); /* no task waits, and none will */
+        set_attribute(&own->wakeup, Py_None); /* no task waits any more */
     else if (own->wakeup != Py_None)
-        set(&own->outcome, outcome);
+        set_attribute(&own->outcome, outcome);
     return 0;
 }
 
@@ -203,16 +203,16 @@ PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *const *args, Py_s
 
 /* ---- wake_each(waiters, herald) ---- */
 
-static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
+static int wake_task(PyObject *waiter, PyObject *herald, PyObject *run)
 {
     Acknowledgement *own = acknowledgement_of(waiter);
     if (own == NULL)
         return -1;
     if (own->wakeup == Py_None)
         return 0;
-    PyObject *context = NULL, *done = NULL, *wakeup = get(waiter, own->wakeup, "wakeup");
-    if (wakeup != NULL && (context = get(waiter, own->context, "context")) != NULL) {
-        set(&own->wakeup, Py_None);
+    PyObject *context = NULL, *done = NULL, *wakeup = get_attribute(waiter, own->wakeup, "wakeup");
+    if (wakeup != NULL && (context = get_attribute(waiter, own->context, "context")) != NULL) {
+        set_attribute(&own->wakeup, Py_None);
         done = PyObject_CallMethodObjArgs(context, run, wakeup, herald == Py_None ? waiter : herald, NULL);
     }
     Py_XDECREF(done);
@@ -230,7 +230,7 @@ PyObject *aioproducer_wake_each(PyObject *module, PyObject *const *args, Py_ssiz
     PyObject *waiter, *run = PyUnicode_InternFromString("run");
     PyObject *waiters = run == NULL ? NULL : PyObject_GetIter(args[0]);
     while (waiters != NULL && (waiter = PyIter_Next(waiters)) != NULL) {
-        int failed = wake(waiter, args[1], run) < 0;
+        int failed = wake_task(waiter, args[1], run) < 0;
         Py_DECREF(waiter);
         if (failed)
             break;
@@ -239,35 +239,6 @@ PyObject *aioproducer_wake_each(PyObject *module, PyObject *const *args, Py_ssiz
     Py_XDECREF(waiters);
     Py_XDECREF(run);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
-/* ---- factory_of(kind, arguments) ---- */
-
-/* `functools.partial` copies its keywords for every call: a fifth of the cost of a record's Future. */
-static PyObject *make(PyObject *kind_and_arguments, PyObject *unused)
-{
-    PyObject *kind = PyTuple_GetItem(kind_and_arguments, 0), *arguments = PyTuple_GetItem(kind_and_arguments, 1);
-    PyObject *none = PyTuple_New(0);
-    PyObject *made = none == NULL ? NULL : PyObject_Call(kind, none, arguments);
-    (void)unused;
-    Py_XDECREF(none);
-    return made;
-}
-
-static PyMethodDef make_method = {"make", make, METH_NOARGS, NULL};
-
-PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
-{
-    PyObject *kind, *arguments;
-    if (!PyArg_ParseTuple(args, "OO!:factory_of", &kind, &PyDict_Type, &arguments))
-        return NULL;
-    arguments = PyDict_Copy(arguments); /* a copy that no other code can change */
-    PyObject *both = arguments == NULL ? NULL : PyTuple_Pack(2, kind, arguments);
-    PyObject *function = both == NULL ? NULL : PyCFunction_NewEx(&make_method, both, NULL);
-    (void)module;
-    Py_XDECREF(both);
-    Py_XDECREF(arguments);
-    return function;
 }
 
 /* ---- running_loop_without_getpid(loop, process, ask) ---- */

@@ -4,7 +4,7 @@
    `timestamps`, `values`, `keys` and `headers` are decoded on request. A buffer refers only to the int of the last timestamp, so
    the garbage collector does not visit buffers. While a view of its memory exists, a buffer refuses changes.
 */
-#include "_buffer.h"
+#include "_records.h"
 
 /* Without a GIL another thread may change lists and dicts, so Python reads them. */
 #ifdef Py_GIL_DISABLED

@@ -3,7 +3,7 @@
    Positions are kept, not pointers: what allocates an object may run anything, which may append to the buffer. Each position
    is checked, since a view of the memory can be written to.
 */
-#include "_buffer.h"
+#include "_records.h"
 
 /* ---- Reading ---- */
 
@@ -98,19 +98,19 @@ static PyObject *read_header(const Buffer *own, Py_ssize_t *at, Py_ssize_t end)
     return NULL;
 }
 
-enum part { KEY, VALUE, HEADERS, SIZE };
+enum part { PART_KEY, PART_VALUE, PART_HEADERS, PART_SIZE };
 
 static PyObject *read_part(const Buffer *own, const Place *place, enum part part)
 {
     Py_ssize_t at = place->key;
     int64_t count;
-    if (part == SIZE)
+    if (part == PART_SIZE)
         return PyLong_FromSsize_t(place->end - place->start);
-    if (part == KEY)
+    if (part == PART_KEY)
         return read_field(own, &at, place->end, 1);
     if (skip_field(own, &at, place->end) < 0)
         return NULL;
-    if (part == VALUE)
+    if (part == PART_VALUE)
         return read_field(own, &at, place->end, 1);
     if (skip_field(own, &at, place->end) < 0 || read_varint(own, &at, place->end, &count) < 0)
         return NULL;
@@ -142,25 +142,25 @@ static PyObject *read_all(const Buffer *own, enum part part)
 static PyObject *get_values(PyObject *self, void *unused)
 {
     (void)unused;
-    return read_all((Buffer *)self, VALUE);
+    return read_all((Buffer *)self, PART_VALUE);
 }
 
 static PyObject *get_keys(PyObject *self, void *unused)
 {
     (void)unused;
-    return ((Buffer *)self)->has_keys ? read_all((Buffer *)self, KEY) : Py_NewRef(Py_None);
+    return ((Buffer *)self)->has_keys ? read_all((Buffer *)self, PART_KEY) : Py_NewRef(Py_None);
 }
 
 static PyObject *get_headers(PyObject *self, void *unused)
 {
     (void)unused;
-    return ((Buffer *)self)->has_headers ? read_all((Buffer *)self, HEADERS) : Py_NewRef(Py_None);
+    return ((Buffer *)self)->has_headers ? read_all((Buffer *)self, PART_HEADERS) : Py_NewRef(Py_None);
 }
 
 PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return read_all((Buffer *)self, SIZE);
+    return read_all((Buffer *)self, PART_SIZE);
 }
 
 /* Read the timestamp delta of the next record, and its end. */

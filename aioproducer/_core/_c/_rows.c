@@ -1,7 +1,136 @@
-/* Rows on their way in and out: the twins of what is in aioproducer/_core/murmur2.py, intake/fast_append.py,
-   intake/rows.py and batching/waiters.py, where each has a `python_` before its name.
+/* Loops over columns of records: the twins of `python_` functions in aioproducer/_core/murmur2.py, intake/rows.py,
+   batching/waiters.py, records/sizes.py and records/interleave.py.
 */
 #include "_records.h"
+
+/* ---- sizes(values, keys, headers) ---- */
+
+static PyObject *size_bound(const Columns *columns, Py_ssize_t index)
+{
+    Measures record;
+    if (measure(columns, index, &record) < 0)
+        return NULL;
+    Py_ssize_t large = LARGE_RECORD_OVERHEAD + (LARGE_HEADER_OVERHEAD - HEADER_OVERHEAD) * record.headers;
+    return PyLong_FromSsize_t(sum(record.payload, record.payload < SMALL_PAYLOAD ? RECORD_OVERHEAD : large));
+}
+
+PyObject *aioproducer_sizes(PyObject *module, PyObject *args)
+{
+    PyObject *values, *keys, *headers;
+    Columns columns;
+    if (!PyArg_ParseTuple(args, "OOO:sizes", &values, &keys, &headers) ||
+        columns_init(&columns, values, keys, headers) < 0)
+        return NULL;
+    PyObject *bounds = PyList_New(columns.count);
+    for (Py_ssize_t index = 0; bounds != NULL && index < columns.count; index++) {
+        PyObject *bound = size_bound(&columns, index);
+        if (bound == NULL || PyList_SetItem(bounds, index, bound) < 0)
+            Py_CLEAR(bounds);
+    }
+    columns_clear(&columns);
+    return bounds;
+}
+
+/* ---- running_totals(sizes) ---- */
+
+/* Return the totals as an array: no object per record. */
+PyObject *aioproducer_running_totals(PyObject *module, PyObject *sizes)
+{
+    (void)module;
+    PyObject *column = tuple_of(sizes, -1), *totals = NULL;
+    Py_ssize_t count = column == NULL ? 0 : PyTuple_Size(column);
+    PyObject *bytes = column == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int64_t));
+    int64_t total = 0;
+    for (Py_ssize_t index = 0; bytes != NULL && index <= count; index++) {
+        memcpy(PyBytes_AsString(bytes) + index * (Py_ssize_t)sizeof total, &total, sizeof total);
+        Py_ssize_t size = index < count ? PyLong_AsSsize_t(PyTuple_GetItem(column, index)) : 0;
+        if (size == -1 && PyErr_Occurred())
+            Py_CLEAR(bytes);
+        total = sum((Py_ssize_t)total, size);
+    }
+    PyObject *arrays = bytes == NULL ? NULL : PyImport_ImportModule("array");
+    if (arrays != NULL)
+        totals = PyObject_CallMethod(arrays, "array", "sO", "q", bytes);
+    Py_XDECREF(arrays);
+    Py_XDECREF(bytes);
+    Py_XDECREF(column);
+    return totals;
+}
+
+/* ---- records_section(values, keys, headers, timestamps, room) ---- */
+
+/* The timestamp delta is computed once per object: records of one loop iteration share their timestamp. */
+typedef struct {
+    PyObject *first;
+    PyObject *last; /* the last timestamp */
+    int64_t delta;  /* difference of the last timestamp from the first, in milliseconds */
+} Timestamps;
+
+static int set_delta(Timestamps *timestamps, PyObject *own)
+{
+    if (own == timestamps->last)
+        return 0;
+    int64_t from = PyLong_AsLongLong(timestamps->first), to = PyLong_AsLongLong(own);
+    if ((from == -1 || to == -1) && PyErr_Occurred())
+        return -1;
+    if (from < 0 ? to > INT64_MAX + from : to < INT64_MIN + from) {
+        PyErr_SetString(PyExc_ValueError, "the timestamps are too far apart for a varlong");
+        return -1;
+    }
+    timestamps->last = own;
+    timestamps->delta = to - from;
+    return 0;
+}
+
+static int measure_body(const Columns *columns, Timestamps *timestamps, PyObject *own, Py_ssize_t index, Body *body)
+{
+    Measures record;
+    if (set_delta(timestamps, own) < 0 || measure(columns, index, &record) < 0)
+        return -1;
+    body->delta = timestamps->delta;
+    body->size = sum(record.fields, 1 + varint_size(body->delta) + varint_size(index) + varint_size(record.headers));
+    return 0;
+}
+
+static PyObject *section_of(const Columns *columns, PyObject *timestamps, Py_ssize_t room, Body *bodies)
+{
+    Py_ssize_t total = room;
+    PyObject *first = columns->count > 0 ? PyTuple_GetItem(timestamps, 0) : NULL;
+    Timestamps known = {first, first, 0};
+    for (Py_ssize_t index = 0; index < columns->count; index++) {
+        Body *body = &bodies[index];
+        if (measure_body(columns, &known, PyTuple_GetItem(timestamps, index), index, body) < 0)
+            return NULL;
+        total = sum(total, sum(varint_size(body->size), body->size));
+    }
+    PyObject *section = total == PY_SSIZE_T_MAX ? PyErr_NoMemory() : PyByteArray_FromStringAndSize(NULL, total);
+    if (section == NULL)
+        return NULL;
+    char *at = PyByteArray_AsString(section);
+    memset(at, 0, (size_t)room);
+    at += room;
+    for (Py_ssize_t index = 0; index < columns->count; index++)
+        at = put_record(at, columns, index, index, bodies[index]);
+    return section;
+}
+
+PyObject *aioproducer_records_section(PyObject *module, PyObject *args)
+{
+    PyObject *values, *keys, *headers, *timestamps, *section = NULL;
+    Py_ssize_t room;
+    Columns columns;
+    if (!PyArg_ParseTuple(args, "OOOOn:records_section", &values, &keys, &headers, &timestamps, &room) ||
+        columns_init(&columns, values, keys, headers) < 0)
+        return NULL;
+    Body *bodies = PyMem_Calloc((size_t)columns.count, sizeof *bodies);
+    timestamps = bodies == NULL ? PyErr_NoMemory() : tuple_of(timestamps, columns.count);
+    if (timestamps != NULL)
+        section = section_of(&columns, timestamps, room < 0 ? 0 : room, bodies);
+    Py_XDECREF(timestamps);
+    PyMem_Free(bodies);
+    columns_clear(&columns);
+    return section;
+}
 
 /* ---- murmur2(data), key_partitions(keys, partition_count) ---- */
 
@@ -69,53 +198,6 @@ PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
     if (PyBytes_AsStringAndSize(data, &bytes, &size) < 0)
         return NULL;
     return PyLong_FromLong((long)(int32_t)hash_of((unsigned char *)bytes, (size_t)size));
-}
-
-/* ---- measured_headers(headers) ---- */
-
-/* Size of headers that take the general path; of aioproducer/_core/intake/fast_append.py. */
-#define OTHER ((long long)1 << 62)
-
-/* Return the size of a header in a small record, 0 for another type, -1 with an exception. */
-static Py_ssize_t header_size(PyObject *pair)
-{
-    Py_ssize_t size;
-    if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2)
-        return 0;
-    PyObject *name = PyTuple_GetItem(pair, 0), *data = PyTuple_GetItem(pair, 1);
-    if (!PyUnicode_CheckExact(name) || (data != Py_None && !PyBytes_CheckExact(data)))
-        return 0;
-    if (PyUnicode_AsUTF8AndSize(name, &size) == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
-            return -1;
-        PyErr_Clear();
-        return 0;
-    }
-    size = sum(size, varint_size(size) + HEADER_OVERHEAD);
-    return sum(size, data == Py_None ? 0 : PyBytes_Size(data));
-}
-
-PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers)
-{
-    PyObject *pairs = NULL;
-    Py_ssize_t size = 1, total = 0;
-    if (PyDict_CheckExact(headers)) {
-        PyObject *items = PyDict_Items(headers);
-        pairs = items == NULL ? NULL : PyList_AsTuple(items);
-        Py_XDECREF(items);
-    } else if (PyList_CheckExact(headers) || PyTuple_CheckExact(headers)) {
-        pairs = PySequence_Tuple(headers);
-    } else {
-        return Py_BuildValue("()L", OTHER);
-    }
-    for (Py_ssize_t at = 0; pairs != NULL && size > 0 && at < PyTuple_Size(pairs); at++) {
-        size = header_size(PyTuple_GetItem(pairs, at));
-        total = sum(total, size);
-    }
-    if (pairs != NULL && size > 0)
-        return Py_BuildValue("Nn", pairs, total);
-    Py_XDECREF(pairs);
-    return pairs == NULL || size < 0 ? NULL : Py_BuildValue("()L", OTHER);
 }
 
 /* ---- uniform_headers(headers) ---- */
@@ -235,7 +317,7 @@ static int may_refer_to_others(PyObject *field)
     return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
 }
 
-static PyObject *fill(PyObject *metadata, PyObject *const fields[METADATA_FIELDS])
+static PyObject *fill_metadata(PyObject *metadata, PyObject *const fields[METADATA_FIELDS])
 {
     for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++)
         if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
@@ -247,7 +329,7 @@ static PyObject *fill(PyObject *metadata, PyObject *const fields[METADATA_FIELDS
 static PyObject *metadata_with_hash(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
     newfunc make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    PyObject *tuple = fill(PyTuple_New(METADATA_FIELDS), fields);
+    PyObject *tuple = fill_metadata(PyTuple_New(METADATA_FIELDS), fields);
     PyObject *args = tuple == NULL ? NULL : PyTuple_Pack(1, tuple), *made = args == NULL ? NULL : make(kind, args, NULL);
     Py_XDECREF(args);
     Py_XDECREF(tuple);

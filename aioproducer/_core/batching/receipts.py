@@ -9,6 +9,7 @@ from asyncio import base_futures, format_helpers
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Final, Protocol
 
 from aioproducer._core.acceleration import fastest
@@ -18,7 +19,6 @@ from aioproducer._core.batching.waiters import (
     FutureWaiters,
     Kind,
     TaskWaker,
-    factory_of,
     reference_to,
 )
 from aioproducer.types import RecordMetadata
@@ -40,7 +40,7 @@ class FutureKind:
     stretch = FutureWaiters
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.waiter: Callable[[], RecordFuture] = factory_of(asyncio.Future, {"loop": loop})
+        self.waiter: Callable[[], RecordFuture] = partial(asyncio.Future, loop=loop)
 
     def expire(self, waiter: RecordFuture, failure: Failure) -> None:
         """Fail only *waiter*."""

@@ -64,13 +64,6 @@ class Failure(NamedTuple):
         return error
 
 
-def python_factory_of(kind: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
-    """Return a function without arguments that calls *kind* with the keyword *arguments*."""
-    return partial(kind, **arguments)
-
-
-factory_of: Final = fastest("factory_of", python_factory_of)
-
 Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
 """Argument of a task's wake-up: a Future that is done, whose `result()` raises the task's error, if any."""
 

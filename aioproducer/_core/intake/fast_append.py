@@ -204,7 +204,7 @@ def _is_within(number: object, stop: int) -> bool:
     return type(number) is int and 0 <= number < stop
 
 
-def python_measured_headers(headers: Any) -> tuple[Headers, int]:
+def measured_headers(headers: Any) -> tuple[Headers, int]:
     """Return a snapshot of *headers* as pairs, and their size in a record; `_OTHER` for the general path."""
     if type(headers) is dict:
         headers = headers.items()
@@ -226,6 +226,3 @@ def python_measured_headers(headers: Any) -> tuple[Headers, int]:
     except ValueError:  # no pair, or a name without a UTF-8 form
         return (), _OTHER
     return pairs, size
-
-
-measured_headers: Final = fastest("measured_headers", python_measured_headers)
