@@ -35,6 +35,7 @@ from aioproducer._core.protocol.consumer import (
 )
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
+from aioproducer._core.steps import Log
 from aioproducer._handover import connection_security
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
@@ -46,6 +47,8 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 
@@ -205,9 +208,13 @@ class Client:
     async def _connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            connection = self._connections[address] = await open_connection(
-                address, self._settings, security=self._security
-            )
+            try:
+                connection = await open_connection(address, self._settings, security=self._security)
+            except ProducerError as error:
+                log.info("connection.failed address=%s error=%s", address, error)  # the caller reports it
+                raise
+            self._connections[address] = connection
+            log.info("connection.opened address=%s", address)
         return connection
 
     async def _any_broker(self) -> Connection:

@@ -27,5 +27,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a character that a terminal lacks is no reason to fail
     from aioproducer.cli.commands import program
+    from aioproducer.cli.output import checked
 
+    sys.stdout = checked(sys.stdout)
     program(prog_name="aioproducer")

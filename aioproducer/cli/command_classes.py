@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -124,10 +123,6 @@ class Program(Group):
             if isinstance(error, ConnectionFailed) and servers_by_variable(ctx):
                 told += f"\nThe servers are those of {variable(SERVERS)}."
             raise click.ClickException(told) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise  # click knows what a broken pipe is; others are bugs of ours
-            raise click.ClickException(f"cannot write: {error.strerror}") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

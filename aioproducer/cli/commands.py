@@ -136,17 +136,15 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
     import_module("aioproducer.testing.cluster")  # before the event loop runs, because the import is slow
-    try:
-        asyncio.run(serve(port=port, brokers=brokers, topics=topics))
-    except KeyboardInterrupt:  # how it is meant to end
-        click.echo()
+    asyncio.run(serve(port=port, brokers=brokers, topics=topics))
 
 
 async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
-    """Run a cluster until cancelled; a *port* of 0 is any that is free, for every broker.
+    """Run a cluster until a signal asks the process to end; a *port* of 0 is any that is free, for every broker.
 
     Raises: ClickException if a port is taken, or a topic cannot be created.
     """
+    from aioproducer.cli.reports import on_signals
     from aioproducer.testing import Cluster, Refused
 
     async with AsyncExitStack() as stack:
@@ -160,9 +158,11 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
             ) from error
         except Refused as refused:
             raise click.ClickException(refused.message) from refused
-        echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
-        echo(f"bootstrap servers: {cluster.bootstrap_servers}")
-        await asyncio.Event().wait()
+        stopped = asyncio.Event()
+        with on_signals(stopped.set):
+            echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
+            echo(f"bootstrap servers: {cluster.bootstrap_servers}")
+            await stopped.wait()
 
 
 @program.command(

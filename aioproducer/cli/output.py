@@ -1,8 +1,11 @@
-"""The boundary to the terminal: text of brokers, topics and files is escaped before it is printed."""
+"""Standard output and the terminal: text of brokers, topics and files is escaped, and lost output is an error."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from io import TextIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -41,6 +44,54 @@ def escaping(console: Console) -> Console:
 
     console.push_render_hook(Escaping())
     return console
+
+
+class OutputLost(click.ClickException):
+    """Standard output cannot be written, for example on a full disk."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output: cannot write, {error.strerror}")
+
+
+def checked(stream: Any) -> Any:
+    """Return the stream that replaces standard output *stream*, and raises `OutputLost`.
+
+    A broken pipe stays BrokenPipeError: click and rich end the command without an error line. Python sets a standard
+    output that is closed to None.
+    """
+    if stream is None:
+        return _Closed()
+    if not isinstance(stream, TextIOWrapper):
+        return stream
+    return _Checked(
+        stream.buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+    )
+
+
+class _Checked(TextIOWrapper):
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputLost(error) from error
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputLost(error) from error
+
+
+class _Closed(TextIOBase):
+    def write(self, text: str) -> int:
+        raise OutputLost(OSError(errno.EBADF, os.strerror(errno.EBADF)))
 
 
 class _Escaped:

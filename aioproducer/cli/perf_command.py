@@ -321,8 +321,10 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     try:
         with without_warnings("aioproducer.batching"), on_signals(interrupt):
             outcome = await running
-    except asyncio.CancelledError:  # while it started
-        raise click.Abort from None
+    except asyncio.CancelledError:
+        if running.done() and not running.cancelled():
+            raise  # its output ended the process, such as a broken pipe
+        raise click.Abort from None  # a signal, while it started
     if as_json:
         echo(json.dumps(to_dict(outcome), indent=2))
     else:

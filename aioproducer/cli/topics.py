@@ -50,7 +50,7 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
         if missing := [
             escaped(topic.name or "?") for topic in shown if topic.error_code == UnknownTopicOrPartition.code
         ]:
-            console.print(Text(f"There is no topic of this name: {', '.join(missing)}"), soft_wrap=True)
+            echo(f"Error: {', '.join(missing)}: no topic of this name", err=True)
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 
 

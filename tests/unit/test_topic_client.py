@@ -78,6 +78,21 @@ def without_brokers(topic: str) -> Callable[[bytes], bytes]:
     return says(MetadataResponse(brokers=[], cluster_id="c", topics=[unknown]), 13)
 
 
+async def test_client_logs_connections(caplog: pytest.LogCaptureFixture) -> None:
+    async with Cluster(1) as cluster:
+        servers = f"127.0.0.1:1,{cluster.bootstrap_servers}"
+        with caplog.at_level("INFO", "aioproducer"):
+            async with Client(config(servers)):
+                pass
+    failed, opened = (vars(record) for record in caplog.records if record.name == "aioproducer.topic_client")
+    assert (failed["levelname"], failed["event"], failed["address"]) == (
+        "INFO",
+        "connection.failed",
+        "127.0.0.1:1",
+    )
+    assert (opened["event"], opened["address"]) == ("connection.opened", cluster.bootstrap_servers)
+
+
 @in_virtual_time
 async def test_everything_is_read_in_order_of_partition_and_offset() -> None:
     async with orders() as (_, client):

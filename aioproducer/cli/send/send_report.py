@@ -18,7 +18,7 @@ from rich.text import Text
 
 from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import without_warnings
-from aioproducer.cli.output import echo, escaping, on_terminal
+from aioproducer.cli.output import OutputLost, echo, escaping, on_terminal
 from aioproducer.cli.reports import audit_hint, counted, done, on_signals
 from aioproducer.cli.send.input_source import STDIN, size_of
 from aioproducer.cli.send.plan import Outcome, Plan
@@ -109,6 +109,13 @@ class _Notes(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # it is flushed when the process ends
 
 
+class _Result(Console):
+    """Standard output or standard error, for the outcome."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - the BrokenPipeError that rich handles
+
+
 async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
 
@@ -138,11 +145,15 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
                 outcome = sending.outcome
                 outcome.stopped = "interrupted"
         # whoever sends a third signal is told it, too
-        if as_json:
-            echo(json.dumps(to_dict(outcome), indent=2))
-            return outcome.complete
-        out = escaping(Console(stderr=not outcome.complete, highlight=False))
-        out.print(_verdict(outcome), end="", soft_wrap=True)
+        try:
+            if as_json:
+                echo(json.dumps(to_dict(outcome), indent=2))
+            else:
+                out = escaping(_Result(stderr=not outcome.complete, highlight=False))
+                out.print(_verdict(outcome), end="", soft_wrap=True)
+        except (BrokenPipeError, OutputLost):
+            screen.print(_verdict(outcome), end="", soft_wrap=True)
+            raise
     return outcome.complete
 
 

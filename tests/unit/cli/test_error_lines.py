@@ -131,7 +131,7 @@ def test_ctrl_c_is_one_word(command: tuple[str, ...], file: tuple[str, str]) -> 
     [("tail", "orders", "-n", "50000"), ("topics",), ("topics", "--json"), ("audit", "orders", "--run", "r")],
     ids=" ".join,
 )
-@pytest.mark.parametrize("output", ["| head -c 1", "| true", ">&-"])
+@pytest.mark.parametrize("output", ["| head -c 1", "| true"])
 def test_reader_that_leaves_is_no_traceback(
     command: tuple[str, ...], output: str, cluster: ThreadedCluster
 ) -> None:
@@ -146,4 +146,4 @@ def test_reader_that_leaves_is_no_traceback(
         timeout=60,
         check=False,
     )
-    assert not done.stderr or (output == ">&-" and b"Error: cannot write" in done.stderr)
+    assert not done.stderr

@@ -39,12 +39,13 @@ def test_the_package_can_be_run(arguments: list[str], code: int, said: str) -> N
 
 
 @pytest.mark.slow
-def test_the_broker_ends_well_with_ctrl_c() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_broker_ends_with_exit_code_0_on_a_signal(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "aioproducer", "broker", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert any(line.startswith("bootstrap servers: 127.0.0.1:") for line in process.stdout)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, complaints = process.communicate(timeout=30)
     assert process.returncode == 0
     assert complaints == ""

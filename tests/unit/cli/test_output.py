@@ -115,7 +115,7 @@ def test_piped_output_is_whole(environment: dict[str, str]) -> None:
         tail = run("tail", LONG, *servers, environment=environment)
         audit = run("audit", LONG, "--run", "r", *servers, environment=environment)
     assert [line.count(LONG) for line in topics.stdout.splitlines()][-2:] == [1, 1]
-    assert f"There is no topic of this name: {LONG[:-1]}, odrers\n" in missing.stdout
+    assert missing.stderr == f"Error: {LONG[:-1]}, odrers: no topic of this name\n"
     [line] = tail.stdout.splitlines()
     assert line.endswith(f"(none): {value}")
     assert f"Topic {LONG} has 1 records" in audit.stdout
