@@ -34,6 +34,7 @@ FIGURES: Final = {
     "first_ms": Figure("first acknowledged record, from process start", "ms"),
     "requests": Figure("Produce requests per 1,000 records", "requests"),
     "slow_share": Figure("records to the slow broker", "%"),
+    "zone_share": Figure("bytes that leave the client's zone", "%"),
     "growth": Figure("largest growth of the cost from one size to a larger one", "×"),
 }
 
@@ -77,7 +78,7 @@ class Row:
     @property
     def in_process(self) -> bool:
         """True if the row uses in-process brokers and needs no Kafka."""
-        return self.work in {Work.SCALE, Work.STEADY} or self.settings.slow_ms > 0
+        return self.work in {Work.SCALE, Work.STEADY, Work.ZONES} or self.settings.slow_ms > 0
 
     @property
     def swept(self) -> bool:

@@ -17,6 +17,8 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
 GATHERED: Final = 100_000
 """Records whose Futures one call gathers."""
+ZONE: Final = "zone-1"
+"""Zone of the client; broker *n* is in zone-*n*."""
 TRANSACTION: Final = 10
 """Records in a transaction."""
 
@@ -48,6 +50,8 @@ class Work(StrEnum):
     """So many records a second, at even distances, each sent by a task of its own, to in-process brokers."""
     SLOW_BROKER = "slow-broker"
     """The same, to brokers of which one takes its time for every Produce request (KIP-794)."""
+    ZONES = "zones"
+    """The same, to brokers in three zones, of which one is the client's (KIP-1123)."""
     COLD = "cold"
     """Import, and the first acknowledged record of a new process."""
     SCALE = "scale"

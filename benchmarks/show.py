@@ -120,6 +120,7 @@ MORE: Final = {
     "growth": "growth",
     "requests": "per 1,000 records",
     "slow_share": "slow broker",
+    "zone_share": "to other zones",
 }
 """Figures that only some rows have."""
 TARGET_HEADINGS: Final = ("table", "work", "ours", "is (rounds)", "must", "goal", "verdict")

@@ -12,6 +12,7 @@ from benchmarks.settings import Settings, Tuning, Work
 
 NOWAIT: Final = "aioproducer-nowait"
 LINGER_0: Final = "aioproducer-linger-0"
+RACK_AWARE: Final = "aioproducer-rack-aware"
 DOOR: Final = "aioproducer-door"
 """Ours, through what users of aiokafka change one import for."""
 AIOKAFKA: Final = "aiokafka"
@@ -310,6 +311,26 @@ def _slow_broker() -> Iterator[Row]:
     )
 
 
+def _zones() -> Iterator[Row]:
+    yield Row(
+        name="zones",
+        title="4,000 records/s without keys, over 12 partitions of 3 brokers, each in a zone of its own",
+        settings=Settings(
+            work=Work.ZONES,
+            linger_ms=LINGER_MS,
+            rate=SLOW_BROKER_RATE,
+            warm_up_s=SLOW_BROKER_WARM_UP_S,
+        ),
+        clients=(OURS, RACK_AWARE),
+        tunings=AT_DEFAULTS,
+        targets=(
+            Target(tuning=Tuning.DEFAULTS, figure="zone_share", must=0.1, goal=0, ours=RACK_AWARE),
+            Target(tuning=Tuning.DEFAULTS, figure="cpu_us", against=OURS, must=1.1, goal=1, ours=RACK_AWARE),
+        ),
+        lasts=4,
+    )
+
+
 def _values() -> Iterator[Row]:
     fire = Settings(work=Work.FIRE, value_bytes=1024, linger_ms=LINGER_MS)
     clients, with_callback = (OURS, AIOKAFKA, PRODUCE), (OURS, AIOKAFKA, PRODUCE, CALLBACK)
@@ -430,6 +451,7 @@ ROWS: Final = {
         *_with_outcomes(),
         *_steady(),
         *_slow_broker(),
+        *_zones(),
         *_values(),
         *_process(),
         *_scale(),

@@ -33,6 +33,7 @@ WORKS = {
     Work.LAG: lag.lag,
     Work.STEADY: works.steady,
     Work.SLOW_BROKER: works.steady,
+    Work.ZONES: works.steady,
 }
 
 

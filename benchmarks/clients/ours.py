@@ -13,7 +13,7 @@ from benchmarks.clients.base import Send, rows
 from benchmarks.clients.futures import TURN_EVERY, FuturesClient, HandOver, repeated
 from benchmarks.clients.options import options
 from benchmarks.payload import Header, Window
-from benchmarks.settings import Work
+from benchmarks.settings import ZONE, Work
 
 
 class Aioproducer(FuturesClient):
@@ -125,3 +125,11 @@ class AioproducerLinger0(Aioproducer):
     def options(self) -> dict[str, Any]:
         """Return what it is configured with."""
         return {**super().options(), "linger_ms": 0}
+
+
+class AioproducerRackAware(Aioproducer):
+    """Sends records without a key to leaders in its zone (KIP-1123)."""
+
+    def options(self) -> dict[str, Any]:
+        """Return what it is configured with."""
+        return {**super().options(), "client_rack": ZONE, "partitioner_rack_aware": True}

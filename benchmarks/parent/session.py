@@ -129,7 +129,7 @@ class Session:
         if step.row.work is Work.SCALE:
             _, what, _ = step.row.name.split("-")
             return curve.measure(step.row.name, self._asked.scale_sizes[what])
-        if step.row.work in {Work.STEADY, Work.SLOW_BROKER}:
+        if step.row.work in {Work.STEADY, Work.SLOW_BROKER, Work.ZONES}:
             return steady.measure(step.client, self._asked.settings_of(step))
         if step.row.work is Work.MEMORY and step.row.settings.slow_ms:
             return memory.measure(step.client, self._asked.settings_of(step))

@@ -32,13 +32,13 @@ STYLE: Final[Any] = {
 }
 OUR_COLOUR: Final = "#0b6e4f"
 PALETTE: Final = (
-    *("#4fa37f", "#86c5a4", "#a8b545"),
+    *("#4fa37f", "#86c5a4", "#5f8f3e", "#a8b545"),
     *("#d1495b", "#edae49", "#c77b30", "#66497a", "#7d8597", "#2e6f9e", "#b08968"),
 )
 COLOURS: Final = {
     client: OUR_COLOUR if client == OURS else PALETTE[index - 1] for index, client in enumerate(CLIENTS)
 }
-SHAPE_COLOURS: Final = dict(zip(SHAPES, (OUR_COLOUR, PALETTE[3], PALETTE[6]), strict=True))
+SHAPE_COLOURS: Final = dict(zip(SHAPES, (OUR_COLOUR, PALETTE[4], PALETTE[7]), strict=True))
 HEADLINE: Final = ("closed", "fire", "bulk")
 """What the README shows."""
 BAR_INCHES: Final = 0.24

@@ -20,6 +20,7 @@ MEASURED = {
     Work.LAG: {"lag_ms"},
     Work.STEADY: {"records_s", "cpu_us", "requests", "p50_ms", "p99_ms"},
     Work.SLOW_BROKER: {"records_s", "cpu_us", "requests", "slow_share", "mean_ms", "p50_ms", "p99_ms"},
+    Work.ZONES: {"records_s", "cpu_us", "requests", "zone_share", "mean_ms", "p50_ms", "p99_ms"},
     Work.COLD: {"import_ms", "first_ms"},
     Work.SCALE: {"growth"},
 }
@@ -82,7 +83,7 @@ def test_names_are_those_that_rows_are_found_by() -> None:
 
 def test_who_keeps_a_rate_says_which() -> None:
     for row in ROWS.values():
-        assert bool(row.settings.rate) == (row.work in {Work.STEADY, Work.SLOW_BROKER})
+        assert bool(row.settings.rate) == (row.work in {Work.STEADY, Work.SLOW_BROKER, Work.ZONES})
         assert bool(row.settings.slow_ms) == (row.name in {"slow-broker", "memory-full"})
 
 

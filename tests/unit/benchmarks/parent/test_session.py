@@ -143,7 +143,7 @@ def test_a_time_is_believed_only_if_every_record_arrived(
             {"warm-up-bulk", "warm-up-lone", "warm-up-closed", "warm-up-transactions"},
         ),
         (("scale-topics-all",), set()),
-        (("steady", "slow-broker", "memory-full"), set()),
+        (("steady", "slow-broker", "zones", "memory-full"), set()),
     ],
 )
 def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(

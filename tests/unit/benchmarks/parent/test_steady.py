@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import cast
 
 import pytest
@@ -8,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from aioproducer.testing import ThreadedCluster
+from benchmarks.clients import adapter
 from benchmarks.figures import Run
 from benchmarks.parent import steady
 from benchmarks.parent.topics import MissingRecordsError
@@ -85,3 +89,34 @@ def test_the_slow_broker_leads_the_partitions_that_are_counted_as_its_own() -> N
     partitions = known.topics[steady.TOPIC].partitions
     led = [number for number, each in sorted(partitions.items()) if each.leader == steady.SLOW_NODE]
     assert led == [*range(steady.PARTITIONS)][steady.SLOW_NODE - 1 :: steady.BROKERS]
+
+
+def test_share_of_other_zones_is_counted_by_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(work=Work.ZONES)
+    child(monkeypatch, claims=4, settings=settings, partitions=(0, 3, 9, 11))
+    run = steady.measure("aiokafka", settings)
+    assert run.figures == {"cpu_us": 1.0, "requests": 1_000.0, "zone_share": 25.0}
+
+
+def test_rack_aware_client_sends_to_its_zone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer_of(module: str, arguments: Sequence[str]) -> str:
+        name, servers, topic, text = arguments
+        assert module == steady.CHILD
+
+        async def send() -> Run:
+            client = adapter(name)(servers, topic, Settings.loads(text))
+            await client.start()
+            for _ in range(30):
+                await client.call(b"v" * 20_000)()
+            await client.close()
+            return Run(sent=30)
+
+        return json.dumps(asdict(asyncio.run(send())))
+
+    monkeypatch.setattr(steady, "answer_of", answer_of)
+    shares = {
+        name: steady.measure(name, Settings(work=Work.ZONES)).figures["zone_share"]
+        for name in ("aioproducer", "aioproducer-rack-aware")
+    }
+    assert shares["aioproducer-rack-aware"] == 0
+    assert shares["aioproducer"] > 30

@@ -8,7 +8,7 @@ from benchmarks.clients import CLIENTS
 from benchmarks.settings import Work
 from benchmarks.sweep.grid import TUNED_AS, points
 from benchmarks.sweep.winners import BEST, Winners
-from benchmarks.table import DOOR, LINGER_0, ROWS
+from benchmarks.table import DOOR, LINGER_0, RACK_AWARE, ROWS
 
 SWEPT = [
     (row.name, client)
@@ -18,7 +18,7 @@ SWEPT = [
     if client not in TUNED_AS
 ]
 SETS = 8
-AS_THEY_COME = {LINGER_0, DOOR}
+AS_THEY_COME = {LINGER_0, RACK_AWARE, DOOR}
 """Clients that are in the table of defaults only."""
 
 
