@@ -65,7 +65,7 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
         "aioproducer._core.transactions.transaction_manager",
         "aioproducer.config.security",
         "aioproducer.errors.send_many",
-        "aioproducer._core.net.login",
+        "aioproducer._core.net.authentication",
         "aioproducer._core.protocol.sasl",
         "aioproducer.results",
         "aioproducer._core.security.security_settings",

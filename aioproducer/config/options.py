@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from aioproducer._core.net.dial_hook import DialHook
+from aioproducer._core.net.dial import DialHook
 from aioproducer._core.partitioning import Partitioner, PartitionFunction
 from aioproducer._core.records.compression import LEVELS, Codec
 from aioproducer.config.kinds import (

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from aioproducer import Producer
-from aioproducer._core.net.login_pace import LoginPace
+from aioproducer._core.net.authentication import AuthenticationBackoff
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.security.tokens import SharedTokens
 from aioproducer.config import ProducerOptions
@@ -98,13 +98,13 @@ async def test_a_password_is_changed(secured: SecuredKafka, secured_topic: str) 
             sasl_credentials=pair,
         ) as producer:
             load = asyncio.create_task(send_numbered_until(producer, secured_topic, over, per_s=PER_S))
-            await logged.next("connection.logged_in")
+            await logged.next("connection.reauthenticated")
             await asyncio.to_thread(set_password, secured, user, "second")
             reset(producer)
             assert "refused the login" in await logged.next("connection.failed")
             current = "second"
             await logged.next("connection.opened")
-            await logged.next("connection.logged_in")
+            await logged.next("connection.reauthenticated")
             current = "third"
             reset(producer)
             assert "refused the login" in await logged.next("connection.failed")
@@ -183,11 +183,11 @@ async def test_refused_logins_are_few_until_the_password_changes(
     assert values(secured, secured_topic) == [b"before", b"after"]
 
 
-def producer_pace(producer: Producer) -> LoginPace:
+def producer_pace(producer: Producer) -> AuthenticationBackoff:
     security = connections(producer)[0]._security
     assert security is not None
-    assert security._pace is not None
-    return security._pace
+    assert security.authentication_backoff is not None
+    return security.authentication_backoff
 
 
 async def test_refused_token_is_replaced_at_once(secured: SecuredKafka, secured_topic: str) -> None:

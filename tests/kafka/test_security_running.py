@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from aioproducer import AuthenticationFailed, Producer, ProducerError
+from aioproducer._core.net.authentication import REFUSAL_BACKOFF
 from aioproducer._core.net.connection_security import ConnectionSecurity
-from aioproducer._core.net.login_pace import PACE
 from aioproducer.config import ProducerOptions
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.secured_clients import (
@@ -187,5 +187,5 @@ async def test_a_token_that_is_no_longer_good(
         judge(outage, "OAUTHBEARER", "invalid_token")
         lives_s = 3_600.0
         # Each refused token was a new one, so the next one is no sign of a repair, and waits for the pace of logins.
-        await healed(producer, secured_topic, within_s=PACE.max_s + TOLD_WITHIN_S)
+        await healed(producer, secured_topic, within_s=REFUSAL_BACKOFF.max_s + TOLD_WITHIN_S)
     assert sorted(map(str, values(secured, secured_topic))) == ["b'after'", "b'before'"]

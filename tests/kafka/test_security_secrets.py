@@ -106,7 +106,7 @@ async def test_a_secret_is_shown_nowhere(
         await producer.start()
         began_at = time.monotonic()
         while not texts or (
-            plant.listener.startswith("REAUTH") and "connection.logged_in" not in caplog.text
+            plant.listener.startswith("REAUTH") and "connection.reauthenticated" not in caplog.text
         ):
             assert time.monotonic() < began_at + REAUTH_MS / 1_000, "it has not logged in again"
             texts += [repr(handle) for handle in loop._scheduled]  # type: ignore[attr-defined]

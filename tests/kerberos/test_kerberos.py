@@ -128,7 +128,7 @@ async def test_logging_in_again_harms_no_stream(
     async with Producer(kerberized.at("KERBEROS_REAUTH"), **chosen) as producer:
         await send_numbered(producer, topic, RECORDS, per_s=PER_S)
     lasted_s = time.monotonic() - began_at
-    logins = [each for each in caplog.messages if each.startswith("connection.logged_in")]
+    logins = [each for each in caplog.messages if each.startswith("connection.reauthenticated")]
     assert len(logins) >= int(lasted_s * 1_000 / REAUTH_MS)
     assert not [each for each in caplog.messages if each.startswith(("connection.lost", "connection.failed"))]
     await asyncio.to_thread(assert_all_once_in_order, kerberized, topic, RECORDS)

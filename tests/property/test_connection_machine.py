@@ -32,10 +32,10 @@ class ConnectionMachine(RuleBasedStateMachine):
         super().__init__()
         self.another_connection()
 
-    def another_connection(self, *, logs_in: bool = False) -> None:
+    def another_connection(self, *, has_sasl: bool = False) -> None:
         self.now = 100.0
         self.core = ConnectionProtocol(
-            Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now, logs_in=logs_in
+            Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now, has_sasl=has_sasl
         )
         self.is_holding = False
         self.held: list[int | None] = []
@@ -63,9 +63,9 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.made, self.asked_at = 1, self.now  # its greeting
 
     @precondition(lambda self: not self.is_open)
-    @rule(logs_in=st.booleans())
-    def the_next_one_is_made(self, logs_in: bool) -> None:
-        self.another_connection(logs_in=logs_in)
+    @rule(has_sasl=st.booleans())
+    def the_next_one_is_made(self, has_sasl: bool) -> None:
+        self.another_connection(has_sasl=has_sasl)
         self.hands_are_shaken()
 
     @initialize()
@@ -133,12 +133,12 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     # Who logs in on it.
 
-    @precondition(lambda self: self.core.state is ConnectionState.LOGIN)
+    @precondition(lambda self: self.core.state is ConnectionState.AUTHENTICATION)
     @rule()
     def somebody_has_logged_in(self) -> None:
-        self.core.logged_in()
+        self.core.authenticated()
 
-    @precondition(lambda self: self.core.state in {ConnectionState.LOGIN, ConnectionState.READY})
+    @precondition(lambda self: self.core.state in {ConnectionState.AUTHENTICATION, ConnectionState.READY})
     @rule()
     def a_login_asks(self) -> None:
         """It goes before what is held back."""

@@ -30,7 +30,7 @@ def test_whoever_wants_tls_or_a_login_gets_it(protocol: Any, logs_in: bool) -> N
     config = ProducerConfig(bootstrap_servers="a:1", security_protocol=protocol, **PASSWORD)
     security = connection_security(config)
     assert security is not None
-    assert security.logs_in is logs_in
+    assert (security.authentication_backoff is not None) is logs_in
 
 
 async def test_what_was_left_is_taken_once_and_closed_if_nobody_takes_it() -> None:

@@ -21,8 +21,7 @@ from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.net.dial import endpoints
-from aioproducer._core.net.dial_failures import again, described, is_failure
+from aioproducer._core.net.dial import again, described, endpoints, is_failure
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer._core.steps import Log

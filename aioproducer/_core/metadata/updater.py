@@ -31,7 +31,7 @@ from aioproducer._core.metadata.topic_waiters import (
 )
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.net.dial_failures import again
+from aioproducer._core.net.dial import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.steps import Log, as_step

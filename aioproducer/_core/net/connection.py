@@ -25,16 +25,15 @@ from aioproducer._core.net.connection_protocol import (
 )
 from aioproducer._core.net.dial import Dial, configure_socket
 from aioproducer._core.net.handshake import ExpectedNode
-from aioproducer._core.net.in_flight import Call, Decode
-from aioproducer._core.net.large_answers import Undecoded, decode_unless_large
-from aioproducer._core.net.waiting import decoded, let_go, resolve
+from aioproducer._core.net.in_flight import Call, Decode, LargeAnswer, Undecoded, decode_unless_large
 from aioproducer._core.protocol.schema import ApiVersionTable, Message, Request, decode_response
 from aioproducer._core.steps import as_step, step_here
 from aioproducer._core.worker_threads import WORK_THREADS
-from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 
-if TYPE_CHECKING:  # imports TLS and logins, which plain connections do not need
+if TYPE_CHECKING:
     from aioproducer._core.net.connection_security import ConnectionSecurity
+
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this number of bytes is unwritten."""
@@ -87,11 +86,12 @@ class Connection(asyncio.StreamReader):
         expected: ExpectedNode | None = None,
     ) -> None:
         super().__init__(loop=loop)
+        self.address: Final = address
         now = loop.time()
         self._security = security
-        self._session = security.session(self) if security is not None else None
-        logs_in = self._session is not None
-        self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in, expected=expected)
+        self._authenticator = security.authenticator(self) if security is not None else None
+        has_sasl = self._authenticator is not None
+        self._core = ConnectionProtocol(address, settings, node_id, now, has_sasl=has_sasl, expected=expected)
         self._log = ConnectionLog(self._core)
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
@@ -102,7 +102,6 @@ class Connection(asyncio.StreamReader):
         self._wakes_at = inf
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, after `close`."""
-        self.address: Final = address
         self.counters: NodeCounters = NodeCounters(now)  # shared with other connections to the node
         self.limits: LogLimits = LogLimits()  # later those of the producer
         self.versions: ApiVersionTable = self._core.versions
@@ -157,9 +156,9 @@ class Connection(asyncio.StreamReader):
     @property
     def waits_for(self) -> str:
         """Current stage of `shake_hands`, for a message."""
-        if self._session is None or self._core.state is ConnectionState.HANDSHAKE:
+        if self._authenticator is None or self._core.state is ConnectionState.HANDSHAKE:
             return "the handshake"
-        return self._session.story
+        return self._authenticator.stage
 
     @property
     def muted(self) -> bool:
@@ -185,8 +184,8 @@ class Connection(asyncio.StreamReader):
             self._core.connection_made(now)
             self._write(now)
         await self._shaken_hands
-        if self._session is not None and not self._core.is_closed:
-            await self._session.log_in()
+        if self._authenticator is not None and not self._core.is_closed:
+            await self._authenticator.authenticate()
 
     def call(
         self,
@@ -240,9 +239,9 @@ class Connection(asyncio.StreamReader):
         self._write(now)
         return answered
 
-    def logged_in(self) -> None:
+    def authenticated(self) -> None:
         """Accept requests from now on."""
-        self._core.logged_in()
+        self._core.authenticated()
 
     def hold(self) -> None:
         """Hold back later requests until `release`; `drain` waits for `release`."""
@@ -303,8 +302,8 @@ class Connection(asyncio.StreamReader):
         self._timer = self._loop.call_later(FLUSH_GRACE_S, self._end)
         if self._decoding is not None:
             self._decoding.cancel()
-        if self._session is not None:
-            self._session.end()
+        if self._authenticator is not None:
+            self._authenticator.stop()
         failed = core.connection_lost(cause, self._unwritten())
         if cause is None and not failed:
             self._writer.close()
@@ -470,3 +469,31 @@ class _Protocol(asyncio.StreamReaderProtocol):
             self.connection.lost(exc)
         finally:  # a signal handler may raise
             super().connection_lost(None)
+
+
+def let_go(waiting: asyncio.Future[None] | None) -> None:
+    """Resolve *waiting*, if it is pending."""
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
+    """Resolve *answered* with *outcome*, a response or an error, unless it was cancelled."""
+    if answered.done():
+        return
+    if isinstance(outcome, ProducerError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)
+
+
+async def decoded(answer: Any, refuse: Callable[[ProtocolError], None]) -> Any:
+    """Return *answer* decoded. A ProtocolError is raised, and passed to *refuse*, which closes the connection."""
+    if not isinstance(answer, LargeAnswer):
+        return answer
+    try:
+        message, _ = await WORK_THREADS.run_anyway(answer.decode)
+    except ProtocolError as error:
+        refuse(error)
+        raise
+    return message

@@ -18,8 +18,15 @@ from aioproducer._core.acceleration import new_tuple
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.handshake import Ask, Exchange, ExpectedNode, handshake
-from aioproducer._core.net.in_flight import IDS, Call, Decode, FrameReader, InFlight
-from aioproducer._core.net.large_answers import Undecoded, decode_unless_large
+from aioproducer._core.net.in_flight import (
+    IDS,
+    Call,
+    Decode,
+    FrameReader,
+    InFlight,
+    Undecoded,
+    decode_unless_large,
+)
 from aioproducer._core.protocol.schema import (
     ApiVersionTable,
     Message,
@@ -85,8 +92,8 @@ class ConnectionState(IntEnum):
 
     HANDSHAKE = auto()
     """Runs its handshake."""
-    LOGIN = auto()
-    """Accepts only the requests of a login."""
+    AUTHENTICATION = auto()
+    """Accepts only SASL requests."""
     READY = auto()
     """Accepts requests."""
     RETIRED = auto()
@@ -111,14 +118,14 @@ class ConnectionProtocol:
         node_id: int,
         now: float,
         *,
-        logs_in: bool = False,
+        has_sasl: bool = False,
         expected: ExpectedNode | None = None,
     ) -> None:
         """A *node_id* below 0 is unknown (a bootstrap address). The handshake checks *expected*.
 
-        *logs_in* is true if a session logs in after the handshake, by `ask` and then `logged_in`.
+        *has_sasl* is true if a session logs in after the handshake, by `ask` and then `logged_in`.
         """
-        self._logs_in = logs_in
+        self._has_sasl = has_sasl
         self._held: list[_Held] | None = None
         self._settings = settings
         # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
@@ -222,9 +229,9 @@ class ConnectionProtocol:
         self._logins += 1
         self.last_used = last_used
 
-    def logged_in(self) -> None:
+    def authenticated(self) -> None:
         """Accept requests from now on."""
-        if self.state is ConnectionState.LOGIN:
+        if self.state is ConnectionState.AUTHENTICATION:
             self.state = ConnectionState.READY
 
     def hold(self) -> None:
@@ -242,7 +249,7 @@ class ConnectionProtocol:
         """Return the error for a request that is not accepted."""
         why = {
             ConnectionState.HANDSHAKE: "the handshake is not over",
-            ConnectionState.LOGIN: "the login is not over",
+            ConnectionState.AUTHENTICATION: "the login is not over",
         }.get(self.state, "the connection is closed")
         return caused(ConnectionFailed(f"{self}: {why}", written=False), self.error)
 
@@ -414,7 +421,7 @@ class ConnectionProtocol:
         except StopIteration as over:
             self.versions, self.is_exchanging = over.value, False
             if self.state is ConnectionState.HANDSHAKE:
-                self.state = ConnectionState.LOGIN if self._logs_in else ConnectionState.READY
+                self.state = ConnectionState.AUTHENTICATION if self._has_sasl else ConnectionState.READY
         else:
             self._ask(ask, now)
 

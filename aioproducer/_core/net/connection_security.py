@@ -1,19 +1,18 @@
-"""What secures the connections of one producer: TLS below them, and who logs in on them."""
+"""Security of the connections of one producer: TLS, and SASL authentication."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Any, Final
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.net.address import Address
+from aioproducer._core.net.authentication import AuthenticatedConnection, AuthenticationBackoff, Authenticator
 from aioproducer._core.net.dial import Dial, MakeProtocol, routes
-from aioproducer._core.net.login import LoginConnection, Session
-from aioproducer._core.net.login_pace import LoginPace
 from aioproducer._core.security.certificate import PeerCertificate
-from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.logins import Logins
 from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.security_settings import SecuritySettings, weaknesses
@@ -26,67 +25,48 @@ log: Final = Log(__name__)
 
 
 class ConnectionSecurity:
-    """Shared by all connections; close it with the producer."""
+    """TLS and SASL of all connections of a producer. Close it with the producer."""
 
     def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
-        """*backoff* paces how often files or a callable that fail are tried again."""
+        """*backoff* is the pause between attempts to read files, or to call callables of the user, that fail."""
         self.backoff: Final = backoff
         self._limits = LogLimits()
         self._tls = (
             None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff, limits=self._limits)
         )
         self._logins = None if settings.sasl is None else Logins(settings.sasl, self._limits)
-        self._pace = None if self._logins is None else LoginPace(self._logins.differ)
+        self.authentication_backoff: Final = (
+            None if self._logins is None else AuthenticationBackoff(self._logins.differ)
+        )
         self._warned = False
         for setting, risk in weaknesses(settings):
             log.warning("security.weak setting=%s risk=%r", setting, risk)
 
-    @property
-    def logs_in(self) -> bool:
-        """Whether there is SASL."""
-        return self._logins is not None
-
-    def session(self, connection: LoginConnection) -> Session | None:
-        """Return who logs in on *connection*; None if nobody does."""
-        return Session(connection, self) if self.logs_in else None
-
-    def exchange(self, address: Address) -> Exchange:
-        """Return what logs in at *address*, once. Raises: AuthenticationFailed if the user's factory does."""
-        assert self._logins is not None, "asked for only if it logs in"
-        return self._logins.exchange(_broker(address))
+    def authenticator(self, connection: AuthenticatedConnection) -> Authenticator | None:
+        """Return the authenticator of *connection*; None without SASL."""
+        if self._logins is None or self.authentication_backoff is None:
+            return None
+        exchange = partial(self._logins.exchange, _broker(connection.address))
+        return Authenticator(connection, exchange, self.authentication_backoff, self.backoff)
 
     @property
     def next_login_at(self) -> float:
-        """Time of the next login after a refusal (loop clock); in the past if logins are not paused."""
-        return 0.0 if self._pace is None else self._pace.next_at
-
-    async def admit(self, address: Address) -> None:
-        """Return if a login at *address* may begin. Raises: AuthenticationFailed while logins are paused."""
-        if self._pace is not None:
-            await self._pace.admit(address)
-
-    def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
-        """Record that the broker at *address* refused the credentials *proof*."""
-        if self._pace is not None:
-            self._pace.refused(address, error, proof)
-
-    def accepted(self, address: Address) -> None:
-        """Record that the broker at *address* accepted the login."""
-        if self._pace is not None:
-            self._pace.accepted(address)
+        """Time of the next authentication after a refusal (loop clock); in the past if none is delayed."""
+        return 0.0 if self.authentication_backoff is None else self.authentication_backoff.next_at
 
     def failed(self, address: Address) -> None:
-        """Record that an admitted login ended without a response."""
-        if self._pace is not None:
-            self._pace.failed(address)
+        """Record that an admitted authentication at *address* ended without a response."""
+        if self.authentication_backoff is not None:
+            self.authentication_backoff.failed(address)
 
     async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
-        """Dial *address*, and have what *make_protocol* returns talk over TLS if there is TLS.
+        """Dial *address*, and connect the protocol made by *make_protocol*, over TLS if configured.
 
-        Raises: as *dial* and `admit`; AuthenticationFailed, ConnectionFailed if TLS does not come about. Cancelling leaves no
-            connection behind.
+        Raises: as *dial*; AuthenticationFailed, ConnectionFailed if the TLS handshake fails. Cancelling leaves no
+            connection open.
         """
-        await self.admit(address)
+        if self.authentication_backoff is not None:
+            await self.authentication_backoff.admit(address)
         if self._tls is None:
             await dial(*address, make_protocol)
             return
@@ -106,7 +86,7 @@ class ConnectionSecurity:
             raise await self._failure(error, address, peer) from error
         except (
             BaseException
-        ):  # such as TypeError for a host name with a NUL, before asyncio takes the transport over
+        ):  # for example TypeError for a NUL in a host name, before asyncio owns the transport
             transport.abort()
             raise
         if secured is None or early.is_lost:
@@ -118,9 +98,9 @@ class ConnectionSecurity:
         protocol.connection_made(secured)
 
     def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
-        """Return what to close a connection for that is lost by *error*, if the broker did not accept who we are.
+        """Return the error of a connection that was lost because the broker refused the client certificate; else None.
 
-        Under TLS 1.3 it says so when our side of the handshake is over.
+        Under TLS 1.3 the broker refuses after the client has completed its handshake.
         """
         if self._tls is None or error is None or not is_about_us(error):
             return None
@@ -142,13 +122,13 @@ class ConnectionSecurity:
             )
 
     def close(self) -> None:
-        """Renew no token any more."""
+        """Cancel the renewal of tokens."""
         if self._logins is not None:
             self._logins.close()
         self._limits.close()
 
     async def _failure(self, error: Exception, address: Address, peer: Any) -> Exception:
-        """Return the error for a handshake that failed with *peer*, as `getpeername` gives it."""
+        """Return the error for a failed handshake with *peer*, the result of `getpeername`."""
         assert self._tls is not None, "there is no TLS to fail"
         broker = _broker(address)
         chain: tuple[PeerCertificate, ...] = ()
@@ -158,13 +138,13 @@ class ConnectionSecurity:
 
 
 class _Early(asyncio.Protocol):
-    """Stands in until TLS is there, and notes what is lost in the moment in which it is."""
+    """Protocol during the TLS handshake. It records a loss of the transport."""
 
     is_lost: bool = False
     error: Exception | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note it."""
+        """Record the loss."""
         self.is_lost, self.error = True, exc
 
 

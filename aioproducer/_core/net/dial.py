@@ -1,4 +1,4 @@
-"""From a host and port to a transport."""
+"""Dials: from a host and port to a transport, by name lookup and TCP connect, or by the `dial` option of the user."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from aioproducer._core.net.address import Address, ResolvedAddress
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.worker_threads import LOOKUP_THREADS, NoThread
+from aioproducer.errors import AuthenticationFailed, ProducerError
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
@@ -41,10 +42,10 @@ MakeProtocol: TypeAlias = Callable[[], AnyProtocol]
 
 
 class Dial(Protocol):
-    """Connects what *make_protocol* returns to a host and port; `dial` is the one that users get."""
+    """Function that connects the protocol made by *make_protocol* to a host and port."""
 
     def __call__(self, host: str, port: int, make_protocol: MakeProtocol, /) -> Awaitable[asyncio.Transport]:
-        """Return the transport; the protocol has heard of it. Raises: OSError, ValueError."""
+        """Return the transport, after the protocol's `connection_made`. Raises: OSError, ValueError."""
 
 
 routes: Final[dict[tuple[str, int], Dial]] = {}
@@ -196,3 +197,90 @@ def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSetti
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
     if settings.receive_buffer_bytes >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+
+
+Dialled: TypeAlias = "socket.socket | tuple[asyncio.StreamReader, asyncio.StreamWriter]"
+"""A connected socket, or the streams of a connection."""
+
+DialHook: TypeAlias = Callable[[str, int], Awaitable[Dialled]]
+"""`dial(host, port)`, a coroutine function."""
+
+_writers: Final[set[asyncio.StreamWriter]] = set()
+"""Writers of open connections. Python 3.13 closes the transport of a writer that is garbage."""
+
+
+def hooked(hook: DialHook) -> Dial:
+    """Return a dial that gets its connections from *hook*."""
+
+    async def dial_by_hook(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        dialled: object = await hook(host, port)
+        match dialled:
+            case socket.socket():
+                return await _over_socket(dialled, make_protocol)
+            case (asyncio.StreamReader() as reader, asyncio.StreamWriter() as writer):
+                return _over_streams(reader, writer, make_protocol)
+        raise TypeError(
+            f"dial returned {type(dialled).__name__}; return a connected socket, or a pair of StreamReader and"
+            " StreamWriter"
+        )
+
+    return dial_by_hook
+
+
+async def _over_socket(sock: socket.socket, make_protocol: MakeProtocol) -> asyncio.Transport:
+    try:
+        sock.setblocking(False)
+        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return transport
+
+
+def _over_streams(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, make_protocol: MakeProtocol
+) -> asyncio.Transport:
+    """Take over the transport of a pair of streams. No byte is lost: brokers send nothing before the first request."""
+    transport = cast("asyncio.Transport", writer.transport)
+    if transport.is_closing() or reader.at_eof():
+        writer.close()
+        raise ConnectionResetError("dial returned streams that are closed")
+    if getattr(reader, "_buffer", b""):
+        writer.close()
+        raise ConnectionError("dial returned streams with unread bytes; read the answer of the proxy in full")
+    for each in tuple(_writers):
+        if each.transport.is_closing():
+            _writers.discard(each)
+    _writers.add(writer)
+    protocol = make_protocol()
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    transport.resume_reading()
+    return transport
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return True if *error* is a failure of the dial without an error class of this package.
+
+    A dial runs name resolution, OpenSSL and callables of the user, and each may raise anything: TypeError for a NUL in a
+    host name, RuntimeError without threads, CancelledError from a task of the user. A ProducerError has its class, and
+    the cancellation of this task, KeyboardInterrupt and SystemExit are passed on.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return not isinstance(error, ProducerError | KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+def described(error: BaseException) -> str:
+    """Return the text of *error*; only its class if user code may have raised it with a secret in the text."""
+    if isinstance(error, OSError | ValueError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}, which is the cause"
+
+
+def again(error: AuthenticationFailed) -> AuthenticationFailed:
+    """Return a copy of *error* for one more caller."""
+    another = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
+    another.__cause__ = error.__cause__
+    return another

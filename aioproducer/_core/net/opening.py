@@ -12,9 +12,7 @@ from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.net.dial import Dial, MakeProtocol, dial as dial_any
-from aioproducer._core.net.dial_failures import described, is_failure
-from aioproducer._core.net.dial_hook import hooked
+from aioproducer._core.net.dial import Dial, MakeProtocol, described, dial as dial_any, hooked, is_failure
 from aioproducer._core.net.handshake import ExpectedNode
 from aioproducer._core.protocol.metadata import MetadataRequest
 from aioproducer._core.steps import Log

@@ -31,7 +31,7 @@ log: Final = Log(__name__)
 
 REFUSAL_PATIENCE_S: Final = 3.5
 """Time of refused logins before sends of a running producer fail, in seconds. Changed credentials may reach one side
-late. Logins are tried after 1 s and 3 s (`login_pace.py`); sends fail within 5 s."""
+late. Logins are tried after 1 s and 3 s (`authentication.py`); sends fail within 5 s."""
 RETIRED_PATIENCE_S: Final = 2.0
 """Longest wait for responses of a node that moved or left, in seconds. Its old address may stay silent."""
 

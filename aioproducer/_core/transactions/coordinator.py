@@ -18,7 +18,7 @@ from aioproducer._core.metadata.last_connection import LEAST_GAP_S
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.net.dial_failures import again
+from aioproducer._core.net.dial import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import Coordinator as Found, FindCoordinatorRequest

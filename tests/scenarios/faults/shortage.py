@@ -7,7 +7,7 @@ import threading
 from contextlib import ExitStack
 from unittest import mock
 
-from aioproducer._core.net import large_answers
+from aioproducer._core.net import in_flight
 from aioproducer._core.sender import requests
 
 
@@ -28,5 +28,5 @@ async def no_threads(s: float) -> None:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(threading.Thread, "start", refuse))
         stack.enter_context(mock.patch.object(requests, "COMPRESS_OFF_LOOP_BYTES", 1))
-        stack.enter_context(mock.patch.object(large_answers, "DECODE_OFF_LOOP_BYTES", 1))
+        stack.enter_context(mock.patch.object(in_flight, "DECODE_OFF_LOOP_BYTES", 1))
         await asyncio.sleep(s)

@@ -43,10 +43,10 @@ def with_a_tail(data: bytes) -> list[bytes]:
 every_way = pytest.mark.parametrize("feed", [whole, byte_by_byte, with_a_tail])
 
 
-def made(*, logs_in: bool = False, **changes: Any) -> ConnectionProtocol:
+def made(*, has_sasl: bool = False, **changes: Any) -> ConnectionProtocol:
     """Return one that has just been connected, with its greeting taken out."""
     chosen = settings(request_timeout_s=TIMEOUT_S, **changes)
-    connection = ConnectionProtocol(Address("b", 1), chosen, 3, NOW, logs_in=logs_in)
+    connection = ConnectionProtocol(Address("b", 1), chosen, 3, NOW, has_sasl=has_sasl)
     connection.connection_made(NOW)
     (greeting,) = connection.data_to_send()
     assert (greeting[5], greeting[7]) == (ApiVersionsRequest.API_KEY, NODE_CHECK - 1)
@@ -63,7 +63,7 @@ def ready(**changes: Any) -> ConnectionProtocol:
 
 def logging_in() -> ConnectionProtocol:
     """Return one past its handshake, that waits for somebody to log in."""
-    connection = made(logs_in=True)
+    connection = made(has_sasl=True)
     shake_hands(connection)
     return connection
 

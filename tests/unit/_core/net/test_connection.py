@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net import connection as connection_module
-from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection import Connection, let_go, resolve
 from aioproducer._core.net.dial import MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsResponse
@@ -385,3 +385,24 @@ async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: S
     with pytest.raises(ConnectionFailed, match="is closed"):
         connection.call(ASK, lambda _: None)
     await connection.wait_closed()
+
+
+async def test_let_go_resolves_a_pending_future_once() -> None:
+    waiting = asyncio.get_running_loop().create_future()
+    let_go(waiting)
+    assert await waiting is None
+    let_go(waiting)
+    let_go(None)
+
+
+async def test_resolve_sets_a_response_or_an_error() -> None:
+    answered, failed, cancelled = (asyncio.get_running_loop().create_future() for _ in range(3))
+    resolve(answered, "answer")
+    assert await answered == "answer"
+    resolve(failed, ConnectionFailed("lost"))
+    with pytest.raises(ConnectionFailed):
+        await failed
+    cancelled.cancel()
+    for outcome in ("late", ConnectionFailed("late")):
+        resolve(cancelled, outcome)
+    assert cancelled.cancelled()

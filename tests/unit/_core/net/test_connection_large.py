@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.net.large_answers import DECODE_OFF_LOOP_BYTES
+from aioproducer._core.net.in_flight import DECODE_OFF_LOOP_BYTES
 from aioproducer._core.protocol.schema import decode_response
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from tests.unit._core.net.connection_rig import Outcomes, connected

@@ -49,7 +49,7 @@ WELCOME = SaslHandshakeResponse(error_code=0, mechanisms=[])
 @every_way
 def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
     connection = logging_in()
-    assert (connection.state, connection.is_exchanging) == (ConnectionState.LOGIN, False)
+    assert (connection.state, connection.is_exchanging) == (ConnectionState.AUTHENTICATION, False)
     with pytest.raises(ConnectionFailed, match=r"b:1 \(node 3\): the login is not over") as refused:
         call(connection)
     assert not refused.value.written
@@ -62,8 +62,8 @@ def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
         for _, message, _ in connection.receive_data(piece, NOW)
     ]
     assert got == WELCOME
-    assert connection.state is ConnectionState.LOGIN
-    connection.logged_in()
+    assert connection.state is ConnectionState.AUTHENTICATION
+    connection.authenticated()
     call(connection)
     assert keys(connection.data_to_send()) == [ASK_KEY]
 
@@ -75,14 +75,14 @@ def test_a_login_comes_after_the_handshake() -> None:
     connection.connection_lost(None, 0)
     with pytest.raises(ConnectionFailed, match="the connection is closed"):
         login(connection)
-    connection.logged_in()
+    connection.authenticated()
     assert connection.is_closed
 
 
 def test_one_retired_during_its_login_never_takes_requests() -> None:
     connection = logging_in()
     connection.retire()
-    connection.logged_in()
+    connection.authenticated()
     assert connection.state is ConnectionState.RETIRED
 
 

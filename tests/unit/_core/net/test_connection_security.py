@@ -17,7 +17,7 @@ from aioproducer._core.security.logins import Logins
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit._core.net.login_rig import FakeConnection
+from tests.unit._core.net.authentication_rig import FakeConnection
 from tests.unit._core.security.certificates import Authority, Issued, server_context
 from tests.unit.floor_rig import settle
 
@@ -68,8 +68,7 @@ class TestDial:
     @in_virtual_time
     async def test_without_tls_there_is_nothing_in_between(self) -> None:
         secured = security(security_protocol="SASL_PLAINTEXT", **LOGIN)
-        assert secured.logs_in
-        assert secured.session(FakeConnection()) is not None
+        assert secured.authenticator(FakeConnection()) is not None
         async with Cluster(transport="memory") as cluster:
             protocol = Noting()
             await secured.dial(dial, cluster._brokers[1].listener.address, lambda: protocol)
@@ -285,16 +284,18 @@ class TestCommonName:
 class TestLogins:
     async def test_an_exchange_is_made_for_each_login_and_knows_the_name_as_given(self) -> None:
         secured = security(security_protocol="SASL_SSL", **LOGIN)
-        address = ResolvedAddress("10.0.0.1", 9093, "kafka.example")
-        first, second = secured.exchange(address), secured.exchange(address)
+        connection = FakeConnection()
+        connection.address = ResolvedAddress("10.0.0.1", 9093, "kafka.example")
+        authenticator = secured.authenticator(connection)
+        assert authenticator is not None
+        first, second = authenticator._new_exchange(), authenticator._new_exchange()
         assert first.mechanism is not second.mechanism
         assert str(first.broker) == "kafka.example:9093"
         assert (await first.start()).take() == b"\0alice\0hunter2"
 
     def test_closing_is_for_everybody(self) -> None:
         secured = security(security_protocol="SSL")
-        assert not secured.logs_in
-        assert secured.session(FakeConnection()) is None
+        assert secured.authenticator(FakeConnection()) is None
         secured.close()
 
     def test_closed_it_renews_no_token(self, monkeypatch: pytest.MonkeyPatch) -> None:

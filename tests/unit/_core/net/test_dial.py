@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import subprocess
@@ -12,7 +13,17 @@ import pytest
 
 from aioproducer._core.net import dial as dial_module
 from aioproducer._core.net.address import Address
-from aioproducer._core.net.dial import MakeProtocol, configure_socket, dial, endpoints, routes
+from aioproducer._core.net.dial import (
+    MakeProtocol,
+    configure_socket,
+    described,
+    dial,
+    endpoints,
+    hooked,
+    is_failure,
+    routes,
+)
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from tests.unit._core.net.scripted import ScriptedBroker, settings
 from tests.unit._core.net.streams import dial_streams
 
@@ -297,3 +308,105 @@ async def test_host_with_a_nul_is_not_resolved_up_to_it() -> None:
         await dial("127.0.0.1\0.example", 9092, asyncio.Protocol)
     with pytest.raises(ValueError, match="there is no host"):
         await endpoints(Address("127.0.0.1\0.example", 9092))
+
+
+class HookListener(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.transport: asyncio.BaseTransport | None = None
+        self.received = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received.set_result(data)
+
+
+@pytest.mark.parametrize("kind", ["socket", "blocking socket", "streams"])
+async def test_hook_returns_a_connection(kind: str) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+
+        async def hook(host: str, port: int) -> Any:
+            assert (host, port) == ("broker-1", 9092)
+            ours.setblocking(kind == "blocking socket")
+            return ours if "socket" in kind else await asyncio.open_connection(sock=ours)
+
+        listener = HookListener()
+        transport = await hooked(hook)("broker-1", 9092, lambda: listener)
+        assert listener.transport is transport
+        gc.collect()  # Python 3.13 closes the transport of a writer that is garbage
+        theirs.sendall(b"answer")
+        assert await asyncio.wait_for(listener.received, 5) == b"answer"
+        transport.write(b"request")
+        assert theirs.recv(100) == b"request"
+        transport.close()
+        await asyncio.sleep(0)
+
+
+async def test_closed_streams_are_refused() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    async def hook(host: str, port: int) -> Any:
+        streams = await asyncio.open_connection(sock=ours)
+        await streams[0].read()
+        return streams
+
+    with pytest.raises(ConnectionResetError, match="closed"):
+        await hooked(hook)("broker-1", 9092, HookListener)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("result", [None, 1, ("a", "b"), ()])
+async def test_other_results_are_refused(result: object) -> None:
+    async def hook(host: str, port: int) -> Any:
+        return result
+
+    with pytest.raises(TypeError, match="return a connected socket"):
+        await hooked(hook)("broker-1", 9092, HookListener)
+
+
+class Unusual(BaseException):
+    """As pytest's and gevent's own: no Exception."""
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(), TypeError(), RuntimeError(), Unusual(), asyncio.CancelledError()]
+)
+async def test_dial_fails_of_any_exception(error: BaseException) -> None:
+    assert is_failure(error)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionFailed(), AuthenticationFailed(), KeyboardInterrupt(), SystemExit(), GeneratorExit()]
+)
+async def test_dial_passes_on_known_errors_and_interrupts(error: BaseException) -> None:
+    assert not is_failure(error)
+
+
+async def test_dial_passes_on_the_cancellation_of_its_task() -> None:
+    async def hang() -> bool:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError as error:
+            return is_failure(error)
+        return True
+
+    task = asyncio.create_task(hang())
+    await asyncio.sleep(0)
+    task.cancel()
+    assert not await task
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("nobody there"), "nobody there"),
+        (ValueError("no port 0"), "no port 0"),
+        (OSError(), "OSError, which is the cause"),
+        (RuntimeError("hunter2"), "RuntimeError, which is the cause"),
+    ],
+)
+def test_text_of_a_callable_of_the_user_is_not_shown(error: BaseException, text: str) -> None:
+    assert described(error) == text

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address
+from aioproducer._core.net.authentication import AuthenticatedConnection, AuthenticationBackoff, Authenticator
 from aioproducer._core.net.connection import Connection, _Protocol
 from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import Dial, MakeProtocol, dial
@@ -210,9 +211,11 @@ class FakeSecurity(ConnectionSecurity):
         self._start = start
         self.refusal: AuthenticationFailed | None = None
 
-    @property
-    def logs_in(self) -> bool:
-        return True
+    def authenticator(self, connection: AuthenticatedConnection) -> Authenticator:
+        return Authenticator(connection, self.exchange, AuthenticationBackoff(self.has_changed), self.backoff)
+
+    async def has_changed(self, refused: object) -> bool:
+        return False
 
     async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
         protocol = make_protocol()
@@ -223,7 +226,7 @@ class FakeSecurity(ConnectionSecurity):
     def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
         return self.refusal
 
-    def exchange(self, address: Address) -> Exchange:
+    def exchange(self) -> Exchange:
         start, connection = self._start, self.connection
 
         class Mechanism:
@@ -236,7 +239,7 @@ class FakeSecurity(ConnectionSecurity):
             def respond(self, _: bytes) -> bytes:
                 return b""
 
-        return Exchange(Mechanism(), Broker(*address))
+        return Exchange(Mechanism(), Broker("b", 1))
 
 
 async def login_answered(broker: ScriptedBroker, *, error_code: int = 0) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._core.net.address import Address
-from aioproducer._core.net.login_pace import MOST_CHANGES, LoginPace
+from aioproducer._core.net.authentication import MOST_CHANGES, AuthenticationBackoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time
 
@@ -19,7 +19,7 @@ class Rig:
         self.current = "first"
         self.looks: list[float] = []
         self.error: Exception | None = None
-        self.pace = LoginPace(self.differ)
+        self.pace = AuthenticationBackoff(self.differ)
         if running:
             self.pace.accepted(A)
 

@@ -5,12 +5,12 @@ import logging
 
 import pytest
 
-from aioproducer._core.net import login as module
-from aioproducer._core.net.login import LOG_IN_AT_MOST_EVERY_S, LOG_IN_LATE_S
+from aioproducer._core.net import authentication as module
+from aioproducer._core.net.authentication import LATE_S, MIN_INTERVAL_S
 from aioproducer._core.security.mechanism import Refused
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
 from aioproducer.testing import in_virtual_time
-from tests.unit._core.net.login_rig import LIFETIME_S, Rig, now
+from tests.unit._core.net.authentication_rig import LIFETIME_S, Rig, now
 from tests.unit.floor_rig import settle
 
 
@@ -91,7 +91,7 @@ class TestTheFirst:
     @in_virtual_time
     async def test_without_a_lifetime_it_is_the_last(self) -> None:
         rig = Rig()
-        await rig.logged_in(lifetime_s=0)
+        await rig.authenticated(lifetime_s=0)
         await asyncio.sleep(1e6)
         assert rig.connection.told == []
 
@@ -100,7 +100,7 @@ class TestTheNext:
     @in_virtual_time
     async def test_connection_is_closed_when_the_login_raises_anything(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
 
         def cancelled() -> bytes:
             raise asyncio.CancelledError
@@ -115,7 +115,7 @@ class TestTheNext:
         began = []
         for _ in range(20):
             rig = Rig()
-            await rig.logged_in()
+            await rig.authenticated()
             began.append(await rig.at_the_next_login())
             rig.connection.close()
         assert min(began) >= 0.85 * LIFETIME_S
@@ -141,23 +141,23 @@ class TestTheNext:
     async def test_of_short_sessions_enough_is_left_to_get_through_in_time(
         self, monkeypatch: pytest.MonkeyPatch, lifetime_s: float, after_s: float
     ) -> None:
-        monkeypatch.setattr(module, "LOG_IN_AGAIN", (0.97, 0.97))
+        monkeypatch.setattr(module, "REAUTHENTICATE_AT", (0.97, 0.97))
         rig = Rig()
-        await rig.logged_in(lifetime_s=lifetime_s)
+        await rig.authenticated(lifetime_s=lifetime_s)
         assert await rig.at_the_next_login() == pytest.approx(after_s)
         rig.connection.close()
 
     @in_virtual_time
     async def test_it_is_not_asked_for_more_often_than_brokers_like(self) -> None:
         rig = Rig()
-        await rig.logged_in(lifetime_s=0.5)
-        assert await rig.at_the_next_login() >= LOG_IN_AT_MOST_EVERY_S
+        await rig.authenticated(lifetime_s=0.5)
+        assert await rig.at_the_next_login() >= MIN_INTERVAL_S
         rig.connection.close()
 
     @in_virtual_time
     async def test_others_are_held_back_while_it_takes_several_messages(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
         await rig.connection.welcome()
@@ -172,7 +172,7 @@ class TestTheNext:
     async def test_others_are_held_back_where_nobody_would_hear_that_they_are_lost(self) -> None:
         rig = Rig("PLAIN")
         rig.connection.is_one_way = True
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         assert rig.connection.take() == ["hold", "by PLAIN", "first"]
         await rig.connection.welcome()
@@ -183,7 +183,7 @@ class TestTheNext:
     @in_virtual_time
     async def test_nobody_is_held_back_where_one_message_says_all(self, name: str) -> None:
         rig = Rig(name)
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         assert rig.connection.take() == [f"by {name}", "first"]
         await rig.connection.welcome()
@@ -194,7 +194,7 @@ class TestTheNext:
     async def test_refused_it_closes_the_connection_with_what_was_held_back(self) -> None:
         """A broker that has refused us takes no records, so none may leave."""
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         await rig.connection.welcome()
         await rig.connection.answer(error_code=58)
@@ -204,27 +204,27 @@ class TestTheNext:
     @in_virtual_time
     async def test_unanswered_it_closes_the_connection_soon_after_the_session_has_ended(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.connection.gone.wait()
-        assert now() - rig.began_at == pytest.approx(LIFETIME_S + LOG_IN_LATE_S)
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + LATE_S)
         assert "its session ended, and the login by SCRAM-SHA-256 was not over" in str(rig.connection.cause)
         assert "release" not in rig.connection.told
 
     @in_virtual_time
     async def test_throttle_time_does_not_count_against_the_login(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         rig.connection.throttled_until = rig.began_at + LIFETIME_S + 60
-        await asyncio.sleep(LIFETIME_S + 60 + LOG_IN_LATE_S - (now() - rig.began_at) - 1)
+        await asyncio.sleep(LIFETIME_S + 60 + LATE_S - (now() - rig.began_at) - 1)
         assert not rig.connection.closed
         await rig.connection.gone.wait()
-        assert now() - rig.began_at == pytest.approx(LIFETIME_S + 60 + LOG_IN_LATE_S)
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + 60 + LATE_S)
 
     @in_virtual_time
     async def test_login_that_ends_in_time_leaves_the_connection_open(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         rig.connection.throttled_until = now() + 3 * LIFETIME_S
         await asyncio.sleep(2 * LIFETIME_S)
@@ -239,7 +239,7 @@ class TestTheNext:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         failures = [OSError("the disk is away"), OSError("still"), OSError("still")]
 
         def start() -> bytes:
@@ -253,14 +253,14 @@ class TestTheNext:
         assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
         assert rig.security.begun == 5
         (said,) = caplog.messages
-        assert said.startswith("connection.login_delayed address=b:1 error=")
+        assert said.startswith("connection.reauthentication_delayed address=b:1 error=")
         assert "the disk" not in said
         rig.connection.close()
 
     @in_virtual_time
     async def test_who_never_can_costs_the_connection_when_the_session_ends(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
 
         def start() -> bytes:
             raise OSError("the disk is away")
@@ -276,7 +276,7 @@ class TestTheEnd:
     @in_virtual_time
     async def test_there_is_no_login_after_that(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         rig.connection.close()
         await asyncio.sleep(LIFETIME_S)
         assert rig.connection.told == []
@@ -284,7 +284,7 @@ class TestTheEnd:
     @in_virtual_time
     async def test_one_that_is_under_way_is_given_up(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         await rig.at_the_next_login()
         rig.connection.close(ConnectionFailed("lost"))
         await settle()
@@ -294,7 +294,7 @@ class TestTheEnd:
     @in_virtual_time
     async def test_a_connection_that_only_waits_for_its_last_answers_logs_in_no_more(self) -> None:
         rig = Rig()
-        await rig.logged_in()
+        await rig.authenticated()
         rig.connection.closed = True  # as `Connection.closed` is once it is retired
         await asyncio.sleep(LIFETIME_S)
         assert rig.connection.told == []

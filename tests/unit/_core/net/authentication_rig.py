@@ -1,4 +1,4 @@
-"""A session on a connection that notes what it is told."""
+"""An authenticator on a connection that records its calls."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, cast
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.net.address import Address
-from aioproducer._core.net.connection_security import ConnectionSecurity
-from aioproducer._core.net.login import Session
+from aioproducer._core.net.authentication import AuthenticationBackoff, Authenticator
 from aioproducer._core.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -51,11 +50,11 @@ class FakeSecurity:
         self.proof: object = None
         self.start: Callable[[], bytes] = lambda: b"first"
 
-    def exchange(self, address: Address) -> Exchange:
+    def exchange(self) -> Exchange:
         self.begun += 1
         mechanism = TwoMessages(self.name, start=self.start)
         mechanism.proof = self.proof
-        return Exchange(mechanism, Broker(address.host, address.port))
+        return Exchange(mechanism, Broker("b", 1))
 
     async def admit(self, address: Address) -> None: ...
 
@@ -72,7 +71,7 @@ class FakeSecurity:
 class FakeConnection:
     """Notes what it is told to do; the test answers."""
 
-    address = Address("b", 1)
+    address: Address = Address("b", 1)
 
     def __init__(self) -> None:
         self.limits = LogLimits()
@@ -82,7 +81,7 @@ class FakeConnection:
         self.waiting: list[asyncio.Future[Any]] = []
         self.closed = False
         self.cause: ProducerError | None = None
-        self.session: Session | None = None
+        self.authenticator: Authenticator | None = None
         self.spoken = asyncio.Event()
         self.gone = asyncio.Event()
 
@@ -115,7 +114,7 @@ class FakeConnection:
         )
         await settle()
 
-    def logged_in(self) -> None:
+    def authenticated(self) -> None:
         self.told.append("logged in")
 
     def hold(self) -> None:
@@ -127,8 +126,8 @@ class FakeConnection:
     def close(self, cause: ProducerError | None = None) -> None:
         self.closed, self.cause = True, cause
         self.gone.set()
-        if self.session is not None:
-            self.session.end()
+        if self.authenticator is not None:
+            self.authenticator.stop()
         for each in self.waiting:
             if not each.done():
                 each.set_exception(cause or ConnectionFailed("closed"))
@@ -142,14 +141,16 @@ class Rig:
     def __init__(self, name: str = "SCRAM-SHA-256") -> None:
         self.connection = FakeConnection()
         self.security = FakeSecurity(name)
-        self.session = Session(self.connection, cast("ConnectionSecurity", self.security))
-        self.connection.session = self.session
+        security = self.security
+        pace = cast("AuthenticationBackoff", security)
+        self.authenticator = Authenticator(self.connection, security.exchange, pace, security.backoff)
+        self.connection.authenticator = self.authenticator
         self.began_at = now()
 
     def log_in(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self.session.log_in())
+        return asyncio.create_task(self.authenticator.authenticate())
 
-    async def logged_in(self, *, lifetime_s: float = LIFETIME_S) -> None:
+    async def authenticated(self, *, lifetime_s: float = LIFETIME_S) -> None:
         """Log in, and forget how."""
         logging_in = self.log_in()
         await self.connection.welcome()
