@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.batching.completion import BatchCompletion, OutcomeObserver
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.waiters import Failure, acknowledgement_on
 from aioproducer._core.clock import Wakeup
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.intake.intake import Intake
-from aioproducer._core.intake.intake_settings import IntakeSettings
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import BOOTSTRAP, bootstrap_opener
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
@@ -25,10 +25,10 @@ from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics import Metrics, Values, report
 from aioproducer._core.metrics_push import MetricsPush
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.observer import InterceptorChain, OutcomeObserver
 from aioproducer._core.partitioning import RoundRobinPartitioner
-from aioproducer._core.records.record_batch import RecordColumns, open_records
+from aioproducer._core.records.columns import RecordColumns, open_records
 from aioproducer._core.sender.loop import Sender
+from aioproducer._core.settings import IntakeSettings
 from aioproducer._core.steps import Log, as_step
 from aioproducer._handover import Handover, connection_security
 from aioproducer.config import ProducerConfig

@@ -15,9 +15,9 @@ from aioproducer._core.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer._core.clock import LoopTurns
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.fast_append import Append
-from aioproducer._core.intake.serializer_turn import withdraw_callers
+from aioproducer._core.intake.serializing import withdraw_callers
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import REMINDER_S
-from aioproducer._core.observer import InterceptorChain
 from aioproducer._core.steps import Log
 from aioproducer._engine import Engine
 from aioproducer.config import ProducerConfig

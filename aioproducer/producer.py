@@ -27,7 +27,7 @@ from aioproducer.types import (
 
 if TYPE_CHECKING:
     # imported by the first call of send_many
-    from aioproducer._core.intake.convoy import Convoy
+    from aioproducer._core.intake.many import Convoy
     from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponsePartition
     from aioproducer.errors.send_many import SendManyResult
 

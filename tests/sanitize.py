@@ -15,7 +15,7 @@ TESTS = (
     *(f"tests/unit/_core/{name}" for name in ("batching", "intake", "records")),
     *(
         f"tests/unit/_core/test_{name}.py"
-        for name in ("acceleration", "append_fields", "murmur2", "partitioning")
+        for name in ("acceleration", "acceleration_fields", "murmur2", "partitioning")
     ),
     *("tests/unit/arrow", "tests/unit/test_producer.py"),
     *(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer._core.append_fields import PythonBatchFields
+from aioproducer._core.acceleration import PythonBatchFields
 from aioproducer._core.batching.batch import Batch
 from tests import sanitize
 

@@ -15,8 +15,7 @@ from math import inf
 from threading import get_ident
 from typing import Any, Final
 
-from aioproducer._core.acceleration import fastest
-from aioproducer._core.append_fields import ClockFields
+from aioproducer._core.acceleration import ClockFields, fastest
 
 TURN_AFTER_S: Final = 0.01
 """Longest time that `enqueue` calls may hold the event loop, in seconds."""

@@ -14,8 +14,13 @@ import pyarrow as pa
 from pyarrow import compute as pc, types
 
 from aioproducer._core.intake.checks import check_topic
-from aioproducer._core.records.bytes_column import READS_IN_PLACE, BytesColumn
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
+from aioproducer._core.records.columns import (
+    READS_IN_PLACE,
+    BytesColumn,
+    HeaderColumn,
+    HeaderColumns,
+    RecordHeaders,
+)
 
 _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
 """`to_pylist` of bytes takes thirty times as long in earlier releases: there, slicing is the faster way."""

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from aioproducer._core.intake.convoy import Convoy
-from aioproducer._core.records.headers import HeaderColumns
+from aioproducer._core.intake.many import Convoy
+from aioproducer._core.records.columns import HeaderColumns
 from aioproducer.arrow.arrow_columns import (
     BadValue,
     Columns,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aioproducer._core.intake.checks import check_timeout
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS, pieces, send_batch

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer._core.acceleration import accelerated
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer.audit import stamp
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import ACCELERATION, echo, escaping, plain_table, show_table

@@ -10,13 +10,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
 from aioproducer._core.records.compression import Codec, codec
 from aioproducer._core.security.secret import Secret, without_frames
-from aioproducer._core.sender.requests import SenderSettings
+from aioproducer._core.settings import BatchingSettings, SenderSettings
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import NotGiven, parse_server
 from aioproducer.config.names import applied_options, written_names

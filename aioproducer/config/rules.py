@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from aioproducer._core.records.columns import BATCH_OVERHEAD
 from aioproducer._core.records.compression import codec, compressor
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.options import DEFAULTS, Options

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.intake.checks import check_topic
-from aioproducer._core.records.sizes import LARGE_RECORD_OVERHEAD, sizes
+from aioproducer._core.records.columns import LARGE_RECORD_OVERHEAD, sizes
+from aioproducer._core.settings import BatchingSettings
 from aioproducer.arrow.arrow_columns import (
     BadValue,
     Columns,

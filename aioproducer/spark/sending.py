@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer._core.metrics import Traffic
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch

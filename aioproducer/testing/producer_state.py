@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
     CONTROL,
@@ -16,7 +17,6 @@ from aioproducer._core.records.record_batch import (
     CRC_AT,
     HEADER,
     TRANSACTIONAL,
-    RecordColumns,
     encode_batch,
 )
 from aioproducer._core.wire.crc32c import crc32c

@@ -33,10 +33,10 @@ from aioproducer._core.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer._core.protocol.schema import decode, encode, encode_response
+from aioproducer._core.records.columns import RecordColumns, record_size_bound
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import decode_batches
-from aioproducer._core.records.record_batch import RecordColumns, encode_batch
-from aioproducer._core.records.sizes import record_size_bound
+from aioproducer._core.records.record_batch import encode_batch
 from aioproducer._core.sender.requests import decoder_for
 from aioproducer.config import ProducerConfig
 from benchmarks.micro.clock import Unit

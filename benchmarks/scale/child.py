@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Final
 
 from aioproducer import Producer
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
 from benchmarks.child.watch import Watch
 from benchmarks.figures import Run
 from benchmarks.scale.shapes import Point, Shape, Target

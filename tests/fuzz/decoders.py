@@ -13,9 +13,10 @@ from aioproducer._core.net.in_flight import LENGTH, FrameReader
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.fields import WireType, field_specs
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
+from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import decode_batches
-from aioproducer._core.records.record_batch import RecordColumns, encode_batch
+from aioproducer._core.records.record_batch import encode_batch
 from aioproducer._core.security.certificate import read_certificate
 from aioproducer._core.security.jaas import parse_jaas
 from aioproducer._core.security.oauthbearer import _status

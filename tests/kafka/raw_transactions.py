@@ -32,7 +32,8 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioproducer._core.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
+from aioproducer._core.records.columns import RecordColumns
+from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
 
 NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""

@@ -12,7 +12,7 @@ import pytest
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import AnswerHandler
 from tests.judge import Called, judge, judge_order
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.judge import logs_of

@@ -19,7 +19,7 @@ from aioproducer import (
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import AnswerHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, OutOfOrderSequenceNumber
 from tests.kafka.apache.broker import ApacheKafka

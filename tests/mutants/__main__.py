@@ -35,9 +35,8 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/net/in_flight": ("test_framing", *CONNECTION),
     "_core/net/handshake": CONNECTION,
     "_core/net/connection_protocol": CONNECTION,
-    "_core/batching/memory_budget": (),
+    "_core/batching/admission": (),
     "_core/protocol/schema": (),
-    "_core/sender/requests": (),
     "_core/batching/schedule": BATCHING,
     "_core/batching/waiters": BATCHING,
     "_core/batching/completion": BATCHING,
@@ -45,7 +44,7 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/batching/topic": BATCHING,
     "_core/batching/accumulator": BATCHING,
     "_core/sender/producer_id": (),
-    "_core/sender/answers": BATCHING,
+    "_core/sender/requests": BATCHING,
     "_core/sender/loop": (),
 }
 """The modules, the smallest and purest first, each with the property tests that are about it.

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.accumulator import Accumulator
-from aioproducer._core.batching.append_lock import QueuedCall
+from aioproducer._core.batching.admission import QueuedCall
 from aioproducer._core.batching.batch import Batch, RecordFuture
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.partition_queue import PartitionQueue
@@ -31,11 +30,10 @@ from aioproducer._core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from aioproducer._core.records.columns import Records, open_records, record_size_bound, sizes
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.records.record_batch import Records, open_records
-from aioproducer._core.records.sizes import record_size_bound, sizes
-from aioproducer._core.sender.answers import AnswerHandler
-from aioproducer._core.sender.requests import ProduceAnswer, SenderSettings
+from aioproducer._core.sender.requests import AnswerHandler, ProduceAnswer
+from aioproducer._core.settings import BatchingSettings, SenderSettings
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,

@@ -10,9 +10,8 @@ from hypothesis import assume, example, given, strategies as st
 
 from aioproducer._core.intake.rows import check_rows
 from aioproducer._core.murmur2 import python_key_partitions
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
-from aioproducer._core.records.interleave import python_records_section
-from aioproducer._core.records.sizes import SMALL_PAYLOAD, python_sizes
+from aioproducer._core.records.columns import SMALL_PAYLOAD, HeaderColumn, HeaderColumns, python_sizes
+from aioproducer._core.records.record_batch import python_records_section
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError

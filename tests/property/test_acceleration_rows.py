@@ -15,7 +15,7 @@ from aioproducer._core.batching.waiters import python_new_metadata
 from aioproducer._core.intake.fast_append import measured_headers
 from aioproducer._core.intake.rows import python_uniform_headers
 from aioproducer._core.murmur2 import python_murmur2
-from aioproducer._core.records.sizes import RECORD_OVERHEAD, python_running_totals, record_size_bound
+from aioproducer._core.records.columns import RECORD_OVERHEAD, python_running_totals, record_size_bound
 from aioproducer.types import RecordMetadata
 from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer._core.records.bytes_column import READS_IN_PLACE
+from aioproducer._core.records.columns import READS_IN_PLACE
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import (
     as_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from aioproducer._core.batching.topic import DETERIORATING_STEP, MOST_TIMES, RATE_MARGIN, BatchLimits
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.columns import BATCH_OVERHEAD
 from tests.unit._core.batching.batch_rig import batch_in
 from tests.unit.floor_rig import batching_settings
 

@@ -17,7 +17,7 @@ from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.idempotence import MAX_EPOCH
 from aioproducer._core.metadata.snapshot import NO_LEADER
-from aioproducer._core.records.record_batch import RecordColumns, Records, open_records
+from aioproducer._core.records.columns import RecordColumns, Records, open_records
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks

@@ -12,10 +12,15 @@ from hypothesis import example, given, strategies as st
 from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.bulk import Rows, python_split_columns, split_columns
 from aioproducer._core.murmur2 import key_partitions, python_key_partitions
-from aioproducer._core.records.bytes_column import BytesColumn
-from aioproducer._core.records.headers import HeaderColumns
-from aioproducer._core.records.record_batch import RecordColumns, encode_records, open_records
-from aioproducer._core.records.sizes import python_sizes, sizes
+from aioproducer._core.records.columns import (
+    BytesColumn,
+    HeaderColumns,
+    RecordColumns,
+    open_records,
+    python_sizes,
+    sizes,
+)
+from aioproducer._core.records.record_batch import encode_records
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import as_bytes, as_headers, bytes_in
 

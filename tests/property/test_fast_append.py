@@ -19,8 +19,7 @@ from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.fast_append import FastAppend
 from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner, RoundRobinPartitioner
-from aioproducer._core.records.record_batch import RecordColumns
-from aioproducer._core.records.sizes import sizes
+from aioproducer._core.records.columns import RecordColumns, sizes
 from aioproducer.errors import ProducerClosed
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig
 from tests.unit.floor_rig import TOPIC

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
-from aioproducer._core.records.record_batch import RecordColumns, Records, encode_batch, encode_records
-from aioproducer._core.records.sizes import SMALL_PAYLOAD
+from aioproducer._core.records.columns import (
+    SMALL_PAYLOAD,
+    HeaderColumn,
+    HeaderColumns,
+    RecordColumns,
+    Records,
+)
+from aioproducer._core.records.record_batch import encode_batch, encode_records
 from tests.property.test_acceleration import DATA, NAMES, columns, outcome
 
 accelerator: Any = pytest.importorskip(

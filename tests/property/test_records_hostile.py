@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer._core.records import record_batch
+from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor, decompress
 from aioproducer._core.records.decode import decode_batches
-from aioproducer._core.records.record_batch import RecordColumns, encode_batch
+from aioproducer._core.records.record_batch import encode_batch
 from aioproducer._core.wire.crc32c import crc32c
 from aioproducer.errors import ProtocolError
 

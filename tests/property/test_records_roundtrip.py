@@ -8,17 +8,17 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, strategies as st
 
+from aioproducer._core.records.columns import (
+    RECORD_OVERHEAD,
+    SMALL_PAYLOAD,
+    RecordColumns,
+    RecordHeaders,
+    record_size_bound,
+    sizes,
+)
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, decode_batches
-from aioproducer._core.records.headers import RecordHeaders
-from aioproducer._core.records.record_batch import (
-    TRANSACTIONAL,
-    RecordColumns,
-    encode_batch,
-    encode_records,
-    set_sequence,
-)
-from aioproducer._core.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound, sizes
+from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch, encode_records, set_sequence
 
 LIMIT = 1 << 24
 Record = tuple[bytes | None, bytes | None, RecordHeaders, int]

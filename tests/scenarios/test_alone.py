@@ -11,7 +11,7 @@ import pytest
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import AnswerHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from aioproducer.testing import Cluster

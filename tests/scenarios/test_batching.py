@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from aioproducer import Producer, RecordMetadata, SendManyError
-from aioproducer._core.records.record_batch import BUFFERED
+from aioproducer._core.records.columns import BUFFERED
 from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
 from aioproducer.testing import Cluster
 from tests.scenarios.story import (

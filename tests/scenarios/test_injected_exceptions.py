@@ -11,19 +11,18 @@ import pytest
 
 from aioproducer import Producer, ProducerError
 from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.admission import MemoryBudget
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.bulk import CallWaiters
-from aioproducer._core.batching.completion import BatchCompletion
-from aioproducer._core.batching.memory_budget import MemoryBudget
+from aioproducer._core.batching.completion import BatchCompletion, OutcomeObserver
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.schedule import Deadlines, Schedule
 from aioproducer._core.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters
 from aioproducer._core.idempotence import PartitionSequences, Persistence
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.observer import OutcomeObserver
-from aioproducer._core.sender.answers import AnswerHandler
 from aioproducer._core.sender.loop import Sender
 from aioproducer._core.sender.obstacles import Obstacles
+from aioproducer._core.sender.requests import AnswerHandler
 from aioproducer.errors import (
     BrokerError,
     InvalidRecord,

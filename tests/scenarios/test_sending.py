@@ -16,7 +16,7 @@ from aioproducer import (
     RecordMetadata,
     SendManyResult,
 )
-from aioproducer._core.records.record_batch import BUFFERED
+from aioproducer._core.records.columns import BUFFERED
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
 Send = Callable[..., Any]

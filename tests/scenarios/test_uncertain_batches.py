@@ -14,7 +14,7 @@ from aioproducer import ConnectionFailed, Producer, ProducerError, RecordMetadat
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.idempotence import DENIALS_BELIEVED
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import AnswerHandler
 from aioproducer.errors import (
     BrokerError,
     CommitFailed,

@@ -9,17 +9,15 @@ from typing import Any
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.batch import Batch, RecordFuture
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.batching.waiters import Failure, TaskWaker
 from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
+from aioproducer._core.records.columns import RecordColumns, Records, record_size_bound
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.records.record_batch import RecordColumns, Records
-from aioproducer._core.records.sizes import record_size_bound
-from aioproducer._core.sender.requests import SenderSettings
+from aioproducer._core.settings import BatchingSettings, SenderSettings
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError, TimeoutReason
 from aioproducer.types import Headers
 from tests.fakes import FakeUpdater

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.net.opening import open_connection
-from aioproducer._core.observer import InterceptorChain
 from aioproducer._engine import Engine
 from aioproducer._handover import Handover, connection_security
 from aioproducer.config import ProducerConfig

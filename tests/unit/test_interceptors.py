@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from aioproducer._core.observer import InterceptorChain
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer.errors import BufferFull, DeliveryTimeout, ProducerError
 from aioproducer.interceptors import Interceptor
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPartition

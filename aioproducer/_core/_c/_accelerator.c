@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-/* ---- Base classes with the fields of the append path: the twins of the classes in aioproducer/_core/append_fields.py ---- */
+/* ---- Base classes with the fields of the append path: the twins of the classes in aioproducer/_core/acceleration.py ---- */
 
 static int fields_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -71,9 +71,9 @@ static const struct {
     const char *name;
     PyMemberDef *members;
 } of_fields[] = {
-    {"aioproducer._core.append_fields.BatchFields", batch_members}, {"aioproducer._core.append_fields.ClockFields", clock_members},
-    {"aioproducer._core.append_fields.LockFields", lock_members},   {"aioproducer._core.append_fields.MemoryFields", memory_members},
-    {"aioproducer._core.append_fields.QueueFields", queue_members}, {"aioproducer._core.append_fields.TopicFields", topic_members},
+    {"aioproducer._core.acceleration.BatchFields", batch_members}, {"aioproducer._core.acceleration.ClockFields", clock_members},
+    {"aioproducer._core.acceleration.LockFields", lock_members},   {"aioproducer._core.acceleration.MemoryFields", memory_members},
+    {"aioproducer._core.acceleration.QueueFields", queue_members}, {"aioproducer._core.acceleration.TopicFields", topic_members},
 };
 
 /* Return 1 if instances of *type* begin with Fields, else 0. */

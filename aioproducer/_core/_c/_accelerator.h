@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of aioproducer/_core/records/sizes.py */
+/* Of aioproducer/_core/records/columns.py */
 #define SMALL_PAYLOAD 8000
 #define RECORD_OVERHEAD 14
 #define HEADER_OVERHEAD 3

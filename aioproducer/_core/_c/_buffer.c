@@ -221,7 +221,7 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
     }
     body = body_of(own, &record, delta);
     total = sum(body, varint_size(body));
-    bound = sum(total, RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.count); /* of the bound in records/sizes.py */
+    bound = sum(total, RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.count); /* of the bound in records/columns.py */
     grown = sum(own->size, total) - before;
     if (record.fields >= SMALL_PAYLOAD || bound > most || total > room || (grown > 0 && grown > free) ||
         make_room(own, total, sum(own->size, room), free) != 1)

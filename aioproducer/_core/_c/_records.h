@@ -205,7 +205,7 @@ static inline int header_at(const Columns *columns, Py_ssize_t index, Py_ssize_t
 typedef struct {
     Py_ssize_t headers; /* number of headers */
     Py_ssize_t fields;  /* its encoded key, value and headers, in bytes, without the number of headers */
-    Py_ssize_t payload; /* payload by the count of records/sizes.py */
+    Py_ssize_t payload; /* payload by the count of records/columns.py */
 } Measures;
 
 static inline int measure(const Columns *columns, Py_ssize_t index, Measures *of)

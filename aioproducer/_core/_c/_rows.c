@@ -1,5 +1,5 @@
 /* Loops over columns of records: the twins of `python_` functions in aioproducer/_core/murmur2.py, intake/rows.py,
-   batching/waiters.py, records/sizes.py and records/interleave.py.
+   batching/waiters.py, records/columns.py and records/record_batch.py.
 */
 #include "_records.h"
 

@@ -1,7 +1,4 @@
-"""The record accumulator: open batches per partition, a byte budget, a schedule, deadlines.
-
-Appending never awaits, so it is atomic without a lock. Calls wait for memory and metadata before, in the intake.
-"""
+"""The record accumulator: open batches, memory, schedule and deadlines. Appending never awaits, so it is atomic."""
 
 from __future__ import annotations
 
@@ -11,9 +8,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from aioproducer._core.batching.admission import MemoryBudget
 from aioproducer._core.batching.batch import Batch, Place, RecordFuture
-from aioproducer._core.batching.batching_settings import BatchingSettings
-from aioproducer._core.batching.memory_budget import MemoryBudget
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import ReceiptKind
 from aioproducer._core.batching.schedule import Deadlines, JoinWindows, Paces, Schedule
@@ -23,8 +19,14 @@ from aioproducer._core.clock import LoopClock, LoopTurns
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
-from aioproducer._core.records.record_batch import RecordColumns, open_records
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD, running_totals
+from aioproducer._core.records.columns import (
+    BATCH_OVERHEAD,
+    RECORD_OVERHEAD,
+    RecordColumns,
+    open_records,
+    running_totals,
+)
+from aioproducer._core.settings import BatchingSettings
 from aioproducer.types import Headers
 
 if TYPE_CHECKING:

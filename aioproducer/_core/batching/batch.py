@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Final, TypeAlias, cast
 
-from aioproducer._core.acceleration import new_tuple, untracking
-from aioproducer._core.append_fields import BatchFields
+from aioproducer._core.acceleration import BatchFields, new_tuple, untracking
 from aioproducer._core.batching.batch_state import RESOLVED, After, BatchEvent, BatchState
 from aioproducer._core.batching.waiters import Delivered, Kind, Waiter, Waiters
 from aioproducer._core.idempotence import BatchSequence, Persistence
-from aioproducer._core.records.record_batch import Encoded, RecordColumns, Records
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns, Records
+from aioproducer._core.records.record_batch import Encoded
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.types import RecordMetadata, TopicPartition
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aioproducer._core.acceleration import fastest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.waiters import Delivered, Failure, Waiter
-from aioproducer._core.records.headers import HeaderColumns
+from aioproducer._core.records.columns import HeaderColumns
 from aioproducer.errors.send_many import DeliveredRun, SendManyResult
 from aioproducer.types import Headers
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Final, Protocol
 
 from aioproducer._core.batching.accumulator import Accumulator
@@ -17,14 +17,15 @@ from aioproducer._core.batching.batch_state import RESOLVED, BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue, without
 from aioproducer._core.batching.topic import failure_of_missing
 from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.metadata.snapshot import NO_LEADER
-from aioproducer._core.records.record_batch import RecordColumns, Records
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, BOUND_SPARE
-from aioproducer._core.steps import Log, as_step
+from aioproducer._core.metrics import Metrics
+from aioproducer._core.records.columns import BATCH_OVERHEAD, BOUND_SPARE, RecordColumns, Records
+from aioproducer._core.steps import Log, as_step, step_here
 from aioproducer.errors import TransactionAborted
-from aioproducer.types import TopicPartition
+from aioproducer.types import RecordMetadata, TopicPartition
 
 log: Final = Log(__name__)
 
@@ -396,3 +397,69 @@ class BatchCompletion:
     def _offer_again(self, queue: PartitionQueue) -> None:
         self._schedule.offer(queue, self._loop.time())
         self._accumulator.wake()
+
+
+class OutcomeObserver:
+    """Observer of `BatchCompletion`: counts outcomes, and calls interceptors."""
+
+    def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
+        self._metrics = metrics
+        self._interceptors = interceptors
+        self._has_interceptors = bool(interceptors)  # used for every batch
+
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """Count the batch, acknowledged at *now*; call the interceptors for each record."""
+        latency_s = now - batch.created_at
+        counters = self._metrics.topic(batch.topic_partition[0])  # an index costs less than a field
+        if now >= counters.window_ends_at:
+            counters.begin_window(now)
+        counters.delivered_s += latency_s
+        if latency_s > counters.delivered_s_max:  # noqa: PLR1730 - max() costs as much as all the rest
+            counters.delivered_s_max = latency_s
+        counters.delivered_records += len(batch.columns)
+        counters.delivered_batches += 1
+        counters.delivered_uncompressed += batch.size
+        counters.delivered_bytes += len(batch.encoded or b"")
+        if not self._has_interceptors:
+            return
+        step_here().call(self._pass_delivered, batch, base_offset, log_append_time_ms, latency_s)
+
+    def _pass_delivered(
+        self, batch: Batch, base_offset: int, log_append_time_ms: int, latency_s: float
+    ) -> None:
+        log_append = log_append_time_ms >= 0
+        topic, partition = where = batch.topic_partition
+        columns = batch.columns
+        each_with_headers = zip(columns.timestamps, columns.headers or repeat(()), strict=False)
+        for index, (timestamp_ms, headers) in enumerate(each_with_headers):
+            metadata = RecordMetadata(
+                topic,
+                partition,
+                base_offset + index if base_offset >= 0 else -1,
+                log_append_time_ms if log_append else timestamp_ms,
+                log_append,
+            )
+            self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
+
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
+        """Count the records; call the interceptors for each, with an error of its own."""
+        self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
+        if failure.reason is not None:
+            self._metrics.timeouts[failure.reason] += len(records)
+        if self._has_interceptors:
+            latency_s = self._metrics.clock() - batch.created_at
+            step_here().call(self._pass_failed, batch.topic_partition, records, failure, latency_s)
+
+    def _pass_failed(
+        self, where: TopicPartition, records: Records, failure: Failure, latency_s: float
+    ) -> None:
+        for headers in records.headers or repeat((), len(records)):
+            self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
+
+    def retried(self, batch: Batch) -> None:
+        """Count the records of a retried batch."""
+        self._metrics.event(batch.topic_partition.topic).retried_records += len(batch)
+
+    def split(self, batch: Batch) -> None:
+        """Count a batch that is split because it was too large."""
+        self._metrics.event(batch.topic_partition.topic).splits += 1

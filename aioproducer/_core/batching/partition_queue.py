@@ -8,14 +8,13 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
-from aioproducer._core.acceleration import untracking
-from aioproducer._core.append_fields import QueueFields
+from aioproducer._core.acceleration import QueueFields, untracking
 from aioproducer._core.batching.batch import Batch, Order
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.idempotence import DENIALS_BELIEVED, IdentityKeeper, PartitionSequences
 from aioproducer._core.metadata.snapshot import NO_LEADER
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.columns import BATCH_OVERHEAD
+from aioproducer._core.settings import BatchingSettings
 from aioproducer.errors import BrokerError, TimeoutReason
 from aioproducer.types import TopicPartition
 

@@ -7,18 +7,17 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from aioproducer._core.acceleration import untracking
-from aioproducer._core.append_fields import TopicFields
-from aioproducer._core.batching.append_lock import AppendLock, QueuedCall
+from aioproducer._core.acceleration import TopicFields, untracking
+from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.schedule import Paces
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.columns import BATCH_OVERHEAD
+from aioproducer._core.settings import BatchingSettings
 from aioproducer.errors import UnknownTopicOrPartition
 from aioproducer.types import TopicPartition
 

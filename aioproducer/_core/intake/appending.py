@@ -8,13 +8,18 @@ from contextvars import copy_context
 from typing import Any, Final, NamedTuple, final
 
 from aioproducer._core.batching.accumulator import Accumulator, Ready
-from aioproducer._core.batching.append_lock import AppendLock, QueuedCall
+from aioproducer._core.batching.admission import AppendLock, MemoryBudget, QueuedCall
 from aioproducer._core.batching.batch import Place, RecordFuture
-from aioproducer._core.batching.memory_budget import MemoryBudget
 from aioproducer._core.batching.receipts import ReceiptKind
 from aioproducer._core.batching.topic import TopicQueues
-from aioproducer._core.intake.serializer_turn import SerializerTurn, lock_for
-from aioproducer._core.intake.serializing import Contents, InContext, Serialization, SerializerAwaits
+from aioproducer._core.intake.serializing import (
+    Contents,
+    InContext,
+    Serialization,
+    SerializerAwaits,
+    SerializerTurn,
+    lock_for,
+)
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.types import Headers

@@ -15,7 +15,7 @@ from aioproducer._core.batching.waiters import Kind
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
 from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
-from aioproducer._core.records.sizes import HEADER_SIZES, RECORD_OVERHEAD, SMALL_PAYLOAD
+from aioproducer._core.records.columns import HEADER_SIZES, RECORD_OVERHEAD, SMALL_PAYLOAD
 from aioproducer.errors import ProducerError
 from aioproducer.types import Headers, HeadersInput
 

@@ -34,11 +34,11 @@ from aioproducer._core.intake.checks import (
     legal_headers,
 )
 from aioproducer._core.intake.fast_append import Append, Arguments, FastAppend, accelerated_append
-from aioproducer._core.intake.intake_settings import IntakeSettings
 from aioproducer._core.intake.serializing import InContext, SerializerAwaits, in_context, serialized
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.partitioning import ColumnPartitioner
-from aioproducer._core.records.sizes import record_size_bound
+from aioproducer._core.records.columns import record_size_bound
+from aioproducer._core.settings import IntakeSettings
 from aioproducer.errors import (
     BufferFull,
     DeliveryTimeout,

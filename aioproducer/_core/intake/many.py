@@ -1,28 +1,65 @@
-"""`send_many`: appends columns of records to batches."""
+"""`send_many` calls that append in order, for callers that split a long column into several calls."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
 from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.intake.appending import Begun, WaitingCall, has_partition
 from aioproducer._core.intake.checks import check_timeout
-from aioproducer._core.intake.convoy import Convoy
 from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.preparing import STINT_S, Group, Preparing, failure, with_contents
 from aioproducer._core.intake.rows import check_rows
 from aioproducer._core.intake.serializing import Serialization
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer.errors import ProducerError, SerializationError, SerializerTimeout
+from aioproducer.errors import BufferTimeout, ProducerError, SerializationError, SerializerTimeout
 from aioproducer.errors.send_many import SendManyResult
+
+
+class Convoy:
+    """Calls of one topic that append one after the other. Chunks of calls outside the convoy may come in between."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, AppendLock] = {}
+
+    @asynccontextmanager
+    async def in_order(self, topic: str, deadline: float) -> AsyncIterator[None]:
+        """Wait for the earlier calls, at most until *deadline* (loop clock). Raises: BufferTimeout."""
+        lock = self._locks.setdefault(topic, AppendLock())
+        try:
+            began_at = asyncio.get_running_loop().time()
+            try:
+                await lock.acquire(QueuedCall(), deadline)
+            except TimeoutError:
+                waited_s = asyncio.get_running_loop().time() - began_at
+                raise BufferTimeout(
+                    f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
+                    " max_block_ms or the call's timeout_s ran out"
+                ) from None
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            # A later call may have created another lock since the deadline of this call.
+            if not lock.held and self._locks.get(topic) is lock:
+                del self._locks[topic]
+
+    async def passed(self, topic: str) -> None:
+        """Wait until the present calls for *topic* have appended their records or failed."""
+        async with self.in_order(topic, math.inf):
+            pass
+
 
 CHUNK_RECORDS: Final = 10_000 if accelerated else 4_096
 """Number of records after which the call yields to other calls of the topic and to the event loop.

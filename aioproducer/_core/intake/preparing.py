@@ -16,7 +16,7 @@ from aioproducer._core.intake.appending import Begun, PendingAppend, no_such_par
 from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.serializing import Contents, InContext, SerializerAwaits, serialized
 from aioproducer._core.partitioning import chooses_columns
-from aioproducer._core.records.sizes import sizes
+from aioproducer._core.records.columns import sizes
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.types import Headers
 

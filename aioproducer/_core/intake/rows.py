@@ -18,8 +18,7 @@ from aioproducer._core.intake.checks import (
     check_timestamp,
     check_topic,
 )
-from aioproducer._core.records.bytes_column import READS_IN_PLACE, BytesColumn
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
+from aioproducer._core.records.columns import READS_IN_PLACE, BytesColumn, HeaderColumn, HeaderColumns
 from aioproducer.types import Headers, HeadersInput
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from importlib import import_module
+from struct import Struct
 from typing import Any, TypeAlias
 
 from aioproducer._core.extras import needs
@@ -72,8 +73,7 @@ def compressor(codec: Codec, level: int | None, *, small_records: bool = False) 
     if codec is Codec.GZIP:
         return _gzip_compressor(-1 if level is None else level)
     if codec is Codec.SNAPPY:
-        compress: Compress = _package(codec).compress
-        return compress
+        return _snappy_compressor()
     if codec is Codec.LZ4:
         return _lz4_compressor(_LZ4_DEFAULT if level is None else level)
     if codec is Codec.ZSTD:
@@ -90,8 +90,7 @@ def decompress(codec: Codec, data: bytes, *, limit: int) -> bytes:
     if codec is Codec.GZIP:
         return _gunzip(data, limit)
     if codec is Codec.SNAPPY:
-        plain: bytes = _package(codec).decompress(data, limit=limit)
-        return plain
+        return _snappy_decompress(data, limit)
     if codec is Codec.LZ4:
         return _lz4_decompress(data, limit)
     if codec is Codec.ZSTD:
@@ -117,7 +116,7 @@ def _package(codec: Codec) -> Any:
     what = f"compression type {codec}"
     module, missing = {
         Codec.GZIP: ("zlib", f"{what} needs a Python that was built with zlib"),
-        Codec.SNAPPY: ("aioproducer._core.records.snappy", needs(what, "snappy")),
+        Codec.SNAPPY: ("cramjam", needs(what, "snappy")),
         Codec.LZ4: ("lz4.frame", f"{what} needs a package: pip install lz4"),
         Codec.ZSTD: ("zstandard", f"{what} needs a package: pip install zstandard"),
     }[codec]
@@ -158,6 +157,59 @@ def _gunzip(data: bytes, limit: int) -> bytes:
     _check_size(Codec.GZIP, len(plain), limit)
     _check_end(Codec.GZIP, complete=inflater.eof, rest=inflater.unused_data)
     return plain
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+"""Frame of xerial's snappy-java, which Kafka's Java clients use: magic, version and lowest compatible version.
+
+Blocks follow: a length (int32) and raw snappy of at most 32 KiB. Some clients (franz-go) write one raw block without a frame.
+"""
+_XERIAL_LENGTH = Struct(">I")
+_XERIAL_BLOCK_BYTES = 32 * 1024
+
+
+def _snappy_compressor() -> Compress:
+    """Return a compressor to framed blocks."""
+    compress_raw = _package(Codec.SNAPPY).snappy.compress_raw
+
+    def compress(data: bytes | bytearray | memoryview) -> bytes:
+        parts: list[bytes | memoryview] = [_XERIAL_HEADER]
+        view = memoryview(data)
+        for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = memoryview(compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+            parts += _XERIAL_LENGTH.pack(len(block)), block
+        return b"".join(parts)
+
+    return compress
+
+
+def _snappy_decompress(data: bytes, limit: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, limit)
+    parts = []
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        start = position + _XERIAL_LENGTH.size
+        length_bytes = data[position:start]
+        position = start + int.from_bytes(length_bytes)
+        if len(length_bytes) < _XERIAL_LENGTH.size or position > len(data):
+            raise ProtocolError("snappy: the data ends within a block")
+        part = _snappy_block(data[start:position], limit)
+        limit -= len(part)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _snappy_block(block: bytes, limit: int) -> bytes:
+    cramjam = _package(Codec.SNAPPY)
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)  # as stated by the block
+        if size > limit:
+            raise ProtocolError(f"snappy: a block of {size} bytes where {limit} are the limit")
+        return bytes(memoryview(cramjam.snappy.decompress_raw(block)))
+    except cramjam.DecompressionError as error:
+        raise ProtocolError(f"not snappy: {error}") from error
 
 
 def _lz4_compressor(level: int) -> Compress:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from aioproducer._core.records.columns import RecordHeaders
 from aioproducer._core.records.compression import Codec, decompress
-from aioproducer._core.records.headers import RecordHeaders
 from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
     CODEC_MASK,

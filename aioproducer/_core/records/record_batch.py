@@ -1,28 +1,288 @@
-"""Record batches, magic 2 (KIP-98): records as columns or encoded in a buffer, and the bytes of a whole batch.
+"""The records section of a batch, as the list of byte strings that only has to be joined.
 
-A batch is a header of 61 bytes, and the records (`interleave.py`):
+Encoding record after record costs a dozen interpreter steps for each. Here the section is interleaved from
+*strands* instead: a strand is one part of every record, a list made by one `map` over a column, and a slice
+assignment lays it between the others:
 
-    at  0  base offset int64      at 17  crc uint32 (CRC-32C of all that follows it)   at 43  producer id int64
-    at  8  length int32 (of all   at 21  attributes int16                              at 51  producer epoch int16
-           that follows it)       at 23  last offset delta int32                       at 53  base sequence int32
-    at 12  leader epoch int32     at 27  base timestamp int64 (ms)                     at 57  record count int32
-    at 16  magic int8             at 35  max timestamp int64 (ms)                      at 61  records
+    strand    length  attributes, timestamp delta  offset delta  key length  value length  value  header count
+    record 0  d6 01   00 00                        00            01          c8 01         ...    00
+    record 1  d6 01   00 00                        02            01          c8 01         ...    00
 
-All big-endian. Source: https://kafka.apache.org/documentation/#recordbatch
+What keeps the strands few, and so the records cheap:
+
+- A part that is the same in all records (null keys, no headers, one timestamp, lengths that are all equal) is
+  *glue*: it sticks to a neighbouring strand instead of being one. The glue at the end of a record, most often
+  the zero of no headers, sticks to the length of the next one: it is the *lead*.
+- Lengths come from memos, glue included: a look-up costs a tenth of making a varint.
+- In records of one size and one timestamp only the offset delta differs. All that stands before the first
+  column of data is then a row that was made before, for another batch: two strands for value-only records.
+
+Measured in us per record of 100 bytes, 146 a batch, CPython 3.11 (and the tightest loop found that goes record
+by record): values of one size 0.07 (0.25), of any size 0.15 (0.25); with a key of 16 bytes 0.13 (0.45), of any
+size 0.29 (0.45); with a key and two headers each, of the same names, 0.38 to 0.71.
+
+Source of the format: https://kafka.apache.org/documentation/#record
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
+from operator import add
 from struct import Struct
-from typing import Any, Final, Protocol, Self, TypeAlias, cast, overload
+from typing import Any, Final, TypeAlias, cast, overload
 
 from aioproducer._core.acceleration import fastest
+from aioproducer._core.records.columns import (
+    NAMES,
+    RecordColumns,
+    RecordHeaders,
+    Records,
+    as_columns,
+    encode_each,
+    encode_value,
+)
 from aioproducer._core.records.compression import Compress
-from aioproducer._core.records.headers import HeaderColumns, RecordHeaders
-from aioproducer._core.records.interleave import records_section
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire.primitives import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
+
+_NULL = varint(-1)
+_NO_HEADERS = varint(0)
+_FIRST = b"\0\0\0"
+"""Attributes, timestamp delta and offset delta of the first record."""
+_STAMPS = varints_after(b"\0")
+"""A record's attributes, of which none are defined, and its timestamp delta."""
+
+_OFFSET_WIDTHS = (
+    (0, 1 << 6, 1),
+    (1 << 6, 1 << 13, 2),
+    (1 << 13, 1 << 20, 3),
+    (1 << 20, 1 << 27, 4),
+    (1 << 27, 1 << 31, 5),
+)
+"""From which offset delta, up to which, its varint has how many bytes."""
+
+_ROW_COUNTS = range(8, 4097)
+_ROW_TAIL = 12
+"""Batches of so many records, with a tail of so many bytes at most, use `_head_row`: memory is spent on no others."""
+
+_Varying: TypeAlias = tuple[list[int], Callable[[int], int]]
+"""A number per record, and how many bytes it stands for: `int` for sizes, `field_size` for lengths."""
+
+
+def python_records_section(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+    timestamps: Sequence[int],
+    room: int,
+) -> bytearray:
+    """Return *room* zeros, and behind them the records section of these columns (at least one record)."""
+    parts = interleave(values, keys, headers, timestamps)
+    parts[0] = bytes(room) + parts[0]
+    return bytearray().join(parts)  # the only copy of the records
+
+
+records_section: Final = fastest("records_section", python_records_section)
+
+
+def interleave(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+    timestamps: Sequence[int],
+) -> list[bytes]:
+    """Return the parts of the records section of these columns (at least one record), in order."""
+    if len(values) == 1:
+        return [_only_record(values, keys, headers)]
+    loom = _Loom(len(values))
+    if keys is None:
+        loom.add_glue(_NULL)
+    else:
+        loom.add_field(keys)
+    loom.add_field(values)
+    if headers is None:
+        loom.add_glue(_NO_HEADERS)
+    else:
+        loom.add_headers(headers)
+    return loom.finish(timestamps)
+
+
+def _only_record(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+) -> bytes:
+    """Return the record of a batch of one, put together by hand: a loom takes four times as long to set up."""
+    parts = [_FIRST]
+    for column in (keys, values):
+        data = None if column is None else column[0]
+        parts += (_NULL,) if data is None else (VARINTS[len(data)], data)
+    parts += [_NO_HEADERS] if headers is None else encode_each(headers)
+    record = b"".join(parts)
+    return VARINTS[len(record)] + record
+
+
+class _Loom:
+    """Collects the strands of a batch from left to right, beginning behind the offset delta.
+
+    What stands before that, the record's length above all, is known only at the end.
+    """
+
+    __slots__ = ("_count", "_fixed_size", "_glue", "_strands", "_tail", "_varying")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._strands: list[Sequence[bytes]] = []
+        self._glue = b""  # what waits for a neighbour
+        self._tail: bytes | None = None  # the glue between the offset delta and the first strand, once known
+        self._fixed_size = 0  # so many bytes has every record ...
+        self._varying: list[_Varying] = []  # ... and so many more has each
+
+    def add_glue(self, data: bytes) -> None:
+        """Add a part that is the same in all records."""
+        self._glue += data
+        self._fixed_size += len(data)
+
+    def add_field(self, column: Sequence[bytes | None]) -> None:
+        """Add a nullable field: its lengths and its bytes."""
+        lengths, data = _measure(column)
+        first = lengths[0]
+        if first == lengths[-1] and lengths.count(first) == self._count:
+            self.add_glue(VARINTS[first])
+            if first > 0:
+                self._add_strand(data)
+                self._fixed_size += first
+            return
+        self._varying.append((lengths, field_size))
+        if len(self._glue) == 1:  # a null key, most likely: it goes into the memo
+            prefix, self._glue = self._glue, b""
+        else:
+            prefix = b""
+        self._add_strand(list(map(varints_after(prefix).__getitem__, lengths)))
+        self._add_strand(data)
+
+    def add_headers(self, headers: Sequence[RecordHeaders]) -> None:
+        """Add the headers: as columns if their names agree, those that all records share as glue; else block by block."""
+        columns = as_columns(headers)
+        if columns is not None:
+            self.add_glue(VARINTS[len(columns.columns)])
+            for name, value, values in columns.columns:
+                self.add_glue(NAMES[name])
+                if values is None:
+                    self.add_glue(encode_value(value))
+                else:
+                    self.add_field(values)
+        else:
+            blocks = encode_each(headers)
+            self._add_strand(blocks)
+            self._varying.append((list(map(len, blocks)), int))
+
+    def finish(self, timestamps: Sequence[int]) -> list[bytes]:
+        """Put the strands before the fields in front, and interleave them all."""
+        lead = self._glue if len(self._glue) == 1 else b""
+        if not lead:
+            self._set_glue()
+        strands = self._heads(lead, timestamps) + self._strands
+        step = len(strands)
+        parts = [lead] * (self._count * step + 1)
+        for position, strand in enumerate(strands):
+            parts[position:-1:step] = strand
+        parts[0] = parts[0].removeprefix(lead)  # it ends the record before: none here, but one after the last
+        return parts
+
+    def _add_strand(self, strand: Sequence[bytes]) -> None:
+        self._set_glue()
+        self._strands.append(strand)
+
+    def _set_glue(self) -> None:
+        """Let the glue be where it is: as the tail, or as a strand of its own."""
+        if self._tail is None:
+            self._tail = self._glue
+        elif self._glue:
+            self._strands.append([self._glue] * self._count)
+        self._glue = b""
+
+    def _heads(self, lead: bytes, timestamps: Sequence[int]) -> list[Sequence[bytes]]:
+        """Return the strands of what stands before the fields, and of the tail."""
+        count, base, tail = self._count, timestamps[0], self._tail or b""
+        heads: list[Sequence[bytes]]
+        if timestamps.count(base) == count:
+            stamp = _STAMPS[0]
+            self._fixed_size += len(stamp)
+            if not self._varying and count in _ROW_COUNTS and len(tail) <= _ROW_TAIL:
+                return [_head_row(lead, self._fixed_size, tail, _rounded(count))[:count]]
+            heads = [self._lengths(lead, stamp)]
+        else:
+            stamps = list(map(_STAMPS.__getitem__, [timestamp - base for timestamp in timestamps]))
+            sizes = list(map(len, stamps))
+            if sizes.count(2) == count:  # all within 63 ms of the first, as nearly always
+                self._fixed_size += 2
+            else:
+                self._varying.append((sizes, int))
+            heads = [self._lengths(lead, b""), stamps]
+        heads.append(_offset_deltas(_rounded(count))[:count])
+        if tail:
+            heads.append([tail] * count)
+        return heads
+
+    def _lengths(self, lead: bytes, stamp: bytes) -> list[bytes]:
+        """Return the strand of the record lengths, between the glues *lead* and *stamp*."""
+        strand: list[bytes] = []
+        numbers, size_of = self._varying_sizes()
+        widths = iter(_OFFSET_WIDTHS)
+        while len(strand) < self._count:
+            start, stop, width = next(widths)
+            size = self._fixed_size + width
+            if numbers:
+                strand += map(_lengths_memo(lead, size, size_of, stamp).__getitem__, numbers[start:stop])
+            else:
+                strand += [lead + VARINTS[size] + stamp] * (min(stop, self._count) - start)
+        return strand
+
+    def _varying_sizes(self) -> tuple[list[int], Callable[[int], int]]:
+        """Return one number per record, and how many bytes it stands for; no numbers if all records are of one size."""
+        if not self._varying:
+            return [], int
+        if len(self._varying) == 1:
+            return self._varying[0]  # the memo will be of lengths, not of sizes: one look-up less per record
+        sizes = [
+            numbers if size_of is int else map(FIELD_SIZES.__getitem__, numbers)
+            for numbers, size_of in self._varying
+        ]
+        return list(reduce(lambda left, right: map(add, left, right), sizes)), int
+
+
+def _measure(column: Sequence[bytes | None]) -> tuple[list[int], Sequence[bytes]]:
+    """Return the lengths, -1 for a null, and the bytes."""
+    try:
+        return list(map(len, cast("Sequence[bytes]", column))), cast("Sequence[bytes]", column)
+    except TypeError:  # there are nulls
+        return [-1 if data is None else len(data) for data in column], [data or b"" for data in column]
+
+
+def _rounded(count: int) -> int:
+    """Return a power of two that is at least *count*: what is remembered then serves batches of about that many."""
+    return 1 << max(6, (count - 1).bit_length())
+
+
+@lru_cache(maxsize=8)
+def _offset_deltas(count: int) -> list[bytes]:
+    return list(map(varint, range(count)))
+
+
+@lru_cache(maxsize=32)
+def _head_row(lead: bytes, fixed_size: int, tail: bytes, count: int) -> list[bytes]:
+    stamp = _STAMPS[0]
+    return [lead + VARINTS[fixed_size + len(delta)] + stamp + delta + tail for delta in _offset_deltas(count)]
+
+
+@lru_cache(maxsize=16)
+def _lengths_memo(
+    lead: bytes, fixed_size: int, size_of: Callable[[int], int], stamp: bytes
+) -> Memo[int, bytes]:
+    return Memo(lambda number: lead + varint(fixed_size + size_of(number)) + stamp)
+
 
 MAGIC = 2
 
@@ -58,196 +318,6 @@ CONTROL = 0b10_0000
 
 Encoded: TypeAlias = bytearray | memoryview
 """A whole batch; a large one is a view of the memory of its RecordBuffer."""
-
-
-class Records(Protocol):
-    """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        """Value of each record."""
-
-    @property
-    def keys(self) -> Sequence[bytes | None] | None:
-        """Key of each record; None if no record has a key."""
-
-    @property
-    def headers(self) -> Sequence[RecordHeaders] | None:
-        """Headers of each record; None if no record has headers."""
-
-    @property
-    def timestamps(self) -> Sequence[int]:
-        """Timestamp of each record, in milliseconds since the epoch."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that count for the limit of the batch: exact for a buffer, an upper bound for columns."""
-
-    @property
-    def held(self) -> int:
-        """Bytes of `buffer_memory`: the capacity of a buffer, the size of columns."""
-
-    def sizes(self) -> list[int]:
-        """Return the size of each record in bytes, as counted by `size`."""
-
-    def append(
-        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int, /
-    ) -> object:
-        """Add one record."""
-
-    def extend(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[RecordHeaders] | None,
-        timestamps: Sequence[int] | int,
-        /,
-    ) -> object:
-        """Add a record per value; an exception leaves the records unchanged."""
-
-    def truncate(self, count: int, /) -> None:
-        """Keep the first *count* records."""
-
-    def take(self, indices: Iterable[int], /) -> Self:
-        """Return the records at *indices*, in that order."""
-
-
-class RecordColumns:
-    """Parts of records, one list per part; `encode_batch` encodes them.
-
-    With columns in place of one object per record, an append costs two list appends, the encoder works on whole columns
-    at C speed, and a part that no record has costs nothing. The lists are public and have equal lengths. While `keys` and
-    `headers` are None, a record without key and headers may be appended to `values` and `timestamps` directly.
-
-    All parts are immutable (`bytes`, `str`, tuples): the intake copies mutable buffers.
-    """
-
-    __slots__ = ("headers", "keys", "timestamps", "values")
-
-    values: list[bytes | None]
-    keys: list[bytes | None] | None
-    """None while no record has a key."""
-    headers: list[RecordHeaders] | HeaderColumns | None
-    """None while no record has headers; HeaderColumns while all rows have the same names.
-
-    A repeated tuple is encoded once.
-    """
-    timestamps: list[int]
-    """Timestamp of each record, in milliseconds since the epoch."""
-
-    def __init__(self) -> None:
-        self.values = []
-        self.keys = None
-        self.headers = None
-        self.timestamps = []
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def size(self) -> int:
-        """Upper bound of the size of the batch before compression."""
-        return BATCH_OVERHEAD + sum(self.sizes())
-
-    @property
-    def held(self) -> int:
-        """Bytes of `buffer_memory`: equal to `size`."""
-        return self.size
-
-    def sizes(self) -> list[int]:
-        """Return an upper bound of the encoded size of each record."""
-        return sizes(self.values, self.keys, self.headers)
-
-    def append(
-        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int
-    ) -> None:
-        """Add one record."""
-        keys, of_each = self.keys, self.headers
-        if keys is not None:
-            keys.append(key)
-        elif key is not None:
-            self.keys = [None] * len(self.values)
-            self.keys.append(key)
-        if type(of_each) is list:
-            of_each.append(headers)
-        elif headers or of_each is not None:
-            self._header_list().append(headers)
-        self.values.append(value)
-        self.timestamps.append(timestamp_ms)
-
-    def extend(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[RecordHeaders] | None,
-        timestamps: Sequence[int] | int,
-    ) -> None:
-        """Add a record per value; *timestamps* is a column too, or one time in ms for all of them.
-
-        Raises: ValueError, and nothing is added, if the columns are not of equal length.
-        """
-        count = len(values)
-        stamps = [timestamps] * count if isinstance(timestamps, int) else timestamps
-        for column in (keys, headers, stamps):
-            if column is not None and len(column) != count:
-                raise ValueError(f"columns of {count} and {len(column)} records cannot be put together")
-        if keys is not None or self.keys is not None:
-            if self.keys is None:
-                self.keys = [None] * len(self.values)
-            self.keys.extend([None] * count if keys is None else keys)
-        if headers is not None or self.headers is not None:
-            self._extend_headers([()] * count if headers is None else headers)
-        self.values.extend(values)
-        self.timestamps.extend(stamps)
-
-    def truncate(self, count: int) -> None:
-        """Keep the first *count* records. Columns may have different lengths before the call, each at least *count*."""
-        for column in (self.values, self.keys, self.timestamps):
-            if column is not None:
-                del column[count:]
-        if isinstance(self.headers, HeaderColumns):
-            self.headers.truncate(count)
-        elif self.headers is not None:
-            del self.headers[count:]
-
-    def take(self, indices: Iterable[int]) -> RecordColumns:
-        """Return the records at *indices*, in that order, as columns of their own."""
-        chosen = list(indices)
-        part = RecordColumns()
-        part.values = [self.values[index] for index in chosen]
-        part.keys = None if self.keys is None else [self.keys[index] for index in chosen]
-        if isinstance(self.headers, HeaderColumns):
-            part.headers = self.headers.part(lambda values: [values[index] for index in chosen], len(chosen))
-        elif self.headers is not None:
-            part.headers = [self.headers[index] for index in chosen]
-        part.timestamps = [self.timestamps[index] for index in chosen]
-        return part
-
-    def _extend_headers(self, headers: Sequence[RecordHeaders]) -> None:
-        if isinstance(headers, HeaderColumns):
-            if not self.values:
-                self.headers = headers.owned()
-                return
-            if isinstance(self.headers, HeaderColumns) and self.headers.extend(headers):
-                return
-        self._header_list().extend(headers)
-
-    def _header_list(self) -> list[RecordHeaders]:
-        """Make the headers a list, if they are not, to which those of any record may be added."""
-        if self.headers is None:
-            self.headers = [()] * len(self.values)
-        elif isinstance(self.headers, HeaderColumns):
-            self.headers = list(self.headers)
-        return self.headers
-
-
-open_records: Final[Callable[[], Records]] = fastest("RecordBuffer", RecordColumns)
-"""Returns empty records for a new batch."""
-
-BUFFERED: Final = open_records is not RecordColumns
-"""True if `open_records` makes a RecordBuffer."""
 
 
 def encode_records(columns: Records) -> bytes:

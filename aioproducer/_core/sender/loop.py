@@ -21,26 +21,26 @@ from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.sender.answers import (
-    AnswerHandler,
+from aioproducer._core.sender.obstacles import (
+    Obstacles,
     failure_at,
     failure_of_encoding,
     failure_of_login,
     failure_without_producer_id,
 )
-from aioproducer._core.sender.obstacles import Obstacles
 from aioproducer._core.sender.producer_id import ProducerIdRequester
 from aioproducer._core.sender.requests import (
+    AnswerHandler,
     Encoder,
     OpenTransaction,
     ProduceAnswer,
-    SenderSettings,
     Unencodable,
     decoder_for,
     largest_request,
     still_in_flight,
     version_for,
 )
+from aioproducer._core.settings import SenderSettings
 from aioproducer._core.steps import Log, step_here
 from aioproducer.errors import (
     ProducerError,

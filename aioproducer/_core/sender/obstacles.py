@@ -15,7 +15,13 @@ from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import Pool
-from aioproducer.errors import BrokerError, DeliveryTimeout, ProducerError, TimeoutReason
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    DeliveryTimeout,
+    ProducerError,
+    TimeoutReason,
+)
 
 LATE_S: Final = 0.25
 """Margin of a deadline, in seconds. A deadline that is handled later means that the event loop did not run."""
@@ -197,3 +203,32 @@ def _logging_in(node_id: int) -> Obstacle:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
+    """Return the failure of *batch* for *error*, which came over *connection*."""
+    text = f"{batch.topic_partition} at {connection}, {_effort(batch)}: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
+
+
+def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
+    """Return the failure of *batch*, which could not be sent for want of a producer id."""
+    text = f"{batch.topic_partition}: no producer id, which an idempotent producer needs: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, error)
+
+
+def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
+    """Return the failure of *batch*, whose leader lets us in no more."""
+    return Failure(type(error), f"{batch.topic_partition}: {error}", batch.possibly_persisted, error)
+
+
+def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
+    """Return the failure of *batch*, which could not be encoded or compressed."""
+    text = f"{batch.topic_partition}: the batch could not be encoded: {error!r}"
+    return Failure(ProducerError, text, batch.possibly_persisted, error)
+
+
+def _effort(batch: Batch) -> str:
+    elapsed_s = asyncio.get_running_loop().time() - batch.created_at
+    attempts = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}"
+    return f"{attempts} in {elapsed_s:.3f} s"

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
 from aioproducer.cli.reports import await_topic

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from aioproducer._core.batching.batching_settings import BatchingSettings
 from aioproducer._core.security.gssapi import Gssapi, KerberosSettings
 from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.settings import BatchingSettings
 from aioproducer.config import ProducerConfig
 
 DEFAULT_PORT: Final = 9092

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from aioproducer import types
 from aioproducer._core.intake.checks import as_bytes
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer._core.partitioning import PartitionFunction
 from aioproducer._core.security.secret import without_frames
 from aioproducer._lifecycle import State

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.intake.checks import as_bytes, as_headers, check_timestamp
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
 from aioproducer.serializers import Serialized
 from aioproducer.types import Headers
 

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumns
+from aioproducer._core.records.columns import HeaderColumns
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import (
     BadValue,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.record_batch import (
     CHECKED_FROM,
@@ -11,7 +12,6 @@ from aioproducer._core.records.record_batch import (
     CRC_AT,
     HEADER,
     TRANSACTIONAL,
-    RecordColumns,
     encode_batch,
 )
 from aioproducer._core.wire.crc32c import crc32c

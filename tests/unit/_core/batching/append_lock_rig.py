@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aioproducer._core.batching.append_lock import QueuedCall
+from aioproducer._core.batching.admission import QueuedCall
 
 
 class Call(QueuedCall):

@@ -13,7 +13,7 @@ from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import FutureKind
 from aioproducer._core.batching.waiters import Kind
 from aioproducer._core.idempotence import IdentityKeeper
-from aioproducer._core.records.sizes import record_size_bound
+from aioproducer._core.records.columns import record_size_bound
 from tests.unit.floor_rig import TOPIC, batching_settings
 
 W = TypeVar("W")

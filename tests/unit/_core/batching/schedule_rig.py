@@ -9,7 +9,7 @@ from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.schedule import Paces, Schedule
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.idempotence import IdentityKeeper
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.columns import BATCH_OVERHEAD
 from tests.unit.floor_rig import TOPIC, batching_settings
 
 NOW = 100.0

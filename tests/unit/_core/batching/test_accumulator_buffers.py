@@ -10,8 +10,8 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound, sizes
 from aioproducer._core.records.record_batch import encode_batch
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound, sizes
 from aioproducer.errors import DeliveryTimeout, MessageTooLarge
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.floor_rig import TOPIC, FloorRig

@@ -12,7 +12,7 @@ from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import acknowledgement_on
-from aioproducer._core.records.record_batch import RecordColumns, open_records
+from aioproducer._core.records.columns import RecordColumns, open_records
 from tests.unit._core.batching.accumulator_rig import unresolved
 from tests.unit.floor_rig import TOPIC, FloorRig
 

@@ -11,8 +11,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import TRANSITIONS, BatchEvent, BatchState
 from aioproducer._core.batching.waiters import FutureWaiters, Waiters
 from aioproducer._core.idempotence import DENIALS_BELIEVED, BatchSequence, Persistence
-from aioproducer._core.records.record_batch import RecordColumns
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns, record_size_bound
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.batching.batch_rig import HAPPEN, HEADERS, batch_in, mixed, send

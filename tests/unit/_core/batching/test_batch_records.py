@@ -15,7 +15,7 @@ from aioproducer._core.batching.waiters import (
     Waiters,
     acknowledgement_on,
 )
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aioproducer._core.batching.bulk import Rows
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
+from aioproducer._core.records.columns import HeaderColumn, HeaderColumns
 
 ROWS = Rows(
     "orders",

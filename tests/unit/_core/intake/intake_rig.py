@@ -12,10 +12,10 @@ from aioproducer._core.batching.bulk import Rows
 from aioproducer._core.batching.waiters import acknowledgement_on
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.intake import Intake
-from aioproducer._core.intake.intake_settings import IntakeSettings
 from aioproducer._core.intake.rows import check_rows
-from aioproducer._core.observer import InterceptorChain
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
+from aioproducer._core.settings import IntakeSettings
 from aioproducer.errors import ProducerError
 from aioproducer.interceptors import Interceptor
 from aioproducer.serializers import AnySerializer

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.intake.convoy import Convoy
-from aioproducer._core.intake.many import ManyIntake
+from aioproducer._core.intake.many import Convoy, ManyIntake
 from aioproducer.errors.send_many import SendManyResult
 from tests.unit._core.intake.intake_rig import Rig as IntakeRig, checked
 from tests.unit.floor_rig import settle

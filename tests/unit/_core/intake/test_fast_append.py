@@ -22,8 +22,7 @@ from aioproducer._core.partitioning import (
     RoundRobinPartitioner,
     as_partitioner,
 )
-from aioproducer._core.records.record_batch import open_records
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, open_records, record_size_bound
 from aioproducer.errors import ProducerError
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import NODE, TOPIC

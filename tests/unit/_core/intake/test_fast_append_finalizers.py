@@ -13,7 +13,7 @@ import pytest
 
 from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.records.record_batch import open_records
+from aioproducer._core.records.columns import open_records
 from aioproducer.errors import ProducerClosed
 from tests.unit._core.intake.intake_rig import Rig
 

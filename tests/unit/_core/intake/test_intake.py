@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.batching.append_lock import QueuedCall
+from aioproducer._core.batching.admission import QueuedCall
 from aioproducer._core.partitioning import CallablePartitioner, Murmur2Partitioner
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy

@@ -6,8 +6,7 @@ from itertools import groupby
 import pytest
 
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.intake.convoy import Convoy
-from aioproducer._core.intake.many import CHUNK_RECORDS
+from aioproducer._core.intake.many import CHUNK_RECORDS, Convoy
 from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.testing import in_virtual_time

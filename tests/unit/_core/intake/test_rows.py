@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer._core.batching.bulk import Rows
 from aioproducer._core.intake.checks import as_headers
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
+from aioproducer._core.records.columns import HeaderColumn, HeaderColumns
 from tests.unit._core.intake.intake_rig import NOW_MS, checked
 
 UNLIKE: list[Any] = [

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer._core.records import record_batch
+from aioproducer._core.records.columns import RecordColumns, RecordHeaders
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer._core.records.headers import RecordHeaders
-from aioproducer._core.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
+from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
 from aioproducer._core.wire.crc32c import crc32c
 from aioproducer.errors import ProtocolError
 

@@ -6,9 +6,9 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from aioproducer._core.records import record_batch
+from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
-from aioproducer._core.records.record_batch import RecordColumns, encode_batch, encode_records, set_sequence
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.records.record_batch import encode_batch, encode_records, set_sequence
 from aioproducer._core.wire.crc32c import crc32c
 
 GOLDEN_RECORDS = bytes.fromhex(

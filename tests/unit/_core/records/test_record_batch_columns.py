@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
-from aioproducer._core.records.record_batch import RecordColumns
+from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns
 
 TRACE = (("trace", b"1f"),)
 

@@ -11,7 +11,7 @@ from aioproducer._core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from aioproducer._core.sender.answers import AnswerHandler
+from aioproducer._core.sender.requests import AnswerHandler
 from aioproducer.errors import BrokerError
 from tests.fakes import FakeConnection
 from tests.unit.floor_rig import TOPIC, FloorRig, sender_settings

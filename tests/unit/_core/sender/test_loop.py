@@ -8,8 +8,7 @@ import pytest
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.sender.answers import AnswerHandler
-from aioproducer._core.sender.requests import Encoder
+from aioproducer._core.sender.requests import AnswerHandler, Encoder
 from aioproducer.errors import DeliveryTimeout, TimeoutReason
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection

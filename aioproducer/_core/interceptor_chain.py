@@ -7,16 +7,11 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import repeat
 from typing import Final
 
-from aioproducer._core.batching.batch import Batch
-from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metrics import Metrics
-from aioproducer._core.records.record_batch import Records
-from aioproducer._core.steps import Log, pass_on, step_here
+from aioproducer._core.steps import Log, pass_on
 from aioproducer.errors import ProducerError
 from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 
@@ -131,69 +126,3 @@ def _arguments_of(method: Callable[..., object]) -> int:
         return 3
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return min(max(sum(each.kind in positional for each in parameters), 3), 5)
-
-
-class OutcomeObserver:
-    """Observer of `BatchCompletion`: counts outcomes, and calls interceptors."""
-
-    def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
-        self._metrics = metrics
-        self._interceptors = interceptors
-        self._has_interceptors = bool(interceptors)  # used for every batch
-
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """Count the batch, acknowledged at *now*; call the interceptors for each record."""
-        latency_s = now - batch.created_at
-        counters = self._metrics.topic(batch.topic_partition[0])  # an index costs less than a field
-        if now >= counters.window_ends_at:
-            counters.begin_window(now)
-        counters.delivered_s += latency_s
-        if latency_s > counters.delivered_s_max:  # noqa: PLR1730 - max() costs as much as all the rest
-            counters.delivered_s_max = latency_s
-        counters.delivered_records += len(batch.columns)
-        counters.delivered_batches += 1
-        counters.delivered_uncompressed += batch.size
-        counters.delivered_bytes += len(batch.encoded or b"")
-        if not self._has_interceptors:
-            return
-        step_here().call(self._pass_delivered, batch, base_offset, log_append_time_ms, latency_s)
-
-    def _pass_delivered(
-        self, batch: Batch, base_offset: int, log_append_time_ms: int, latency_s: float
-    ) -> None:
-        log_append = log_append_time_ms >= 0
-        topic, partition = where = batch.topic_partition
-        columns = batch.columns
-        each_with_headers = zip(columns.timestamps, columns.headers or repeat(()), strict=False)
-        for index, (timestamp_ms, headers) in enumerate(each_with_headers):
-            metadata = RecordMetadata(
-                topic,
-                partition,
-                base_offset + index if base_offset >= 0 else -1,
-                log_append_time_ms if log_append else timestamp_ms,
-                log_append,
-            )
-            self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
-
-    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """Count the records; call the interceptors for each, with an error of its own."""
-        self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
-        if failure.reason is not None:
-            self._metrics.timeouts[failure.reason] += len(records)
-        if self._has_interceptors:
-            latency_s = self._metrics.clock() - batch.created_at
-            step_here().call(self._pass_failed, batch.topic_partition, records, failure, latency_s)
-
-    def _pass_failed(
-        self, where: TopicPartition, records: Records, failure: Failure, latency_s: float
-    ) -> None:
-        for headers in records.headers or repeat((), len(records)):
-            self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
-
-    def retried(self, batch: Batch) -> None:
-        """Count the records of a retried batch."""
-        self._metrics.event(batch.topic_partition.topic).retried_records += len(batch)
-
-    def split(self, batch: Batch) -> None:
-        """Count a batch that is split because it was too large."""
-        self._metrics.event(batch.topic_partition.topic).splits += 1

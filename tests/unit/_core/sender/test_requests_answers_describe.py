@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.sender.answers import (
+from aioproducer._core.sender.obstacles import (
     failure_at,
     failure_of_encoding,
     failure_of_login,

@@ -1,11 +1,17 @@
-"""Settings of the batching floor, in seconds and bytes."""
+"""Settings of the batching, intake and sender layers, in seconds and bytes."""
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from aioproducer._core.records.sizes import BATCH_OVERHEAD
+from aioproducer._core.backoff import Backoff
+from aioproducer._core.interceptor_chain import InterceptorChain
+from aioproducer._core.partitioning import Partitioner
+from aioproducer._core.records.columns import BATCH_OVERHEAD
+from aioproducer._core.records.compression import Codec
 from aioproducer.errors import RecordTooLarge
+from aioproducer.serializers import AnySerializer
 
 
 class BatchingSettings(NamedTuple):
@@ -60,3 +66,44 @@ class BatchingSettings(NamedTuple):
                     f"a record for {topic!r} takes {total:,} bytes with its batch, more than {option}={limit:,}; "
                     f"send less at once or raise {option}"
                 )
+
+
+class IntakeSettings(NamedTuple):
+    """What happens to a record before it is appended. Durations in seconds."""
+
+    key_serializer: AnySerializer | None
+    value_serializer: AnySerializer | None
+    partitioner: Partitioner
+    interceptors: InterceptorChain
+    max_block_s: float
+    """Maximum time that a call waits for metadata, async serializers and memory together."""
+    on_refused: Callable[[int, BaseException], None]
+    """Told how many records have failed before they were appended, and of what."""
+
+
+class SenderSettings(NamedTuple):
+    """Durations in seconds."""
+
+    acks: int
+    """-1: all replicas in sync, 1: the leader, 0: nobody answers."""
+    idempotent: bool
+    """Get a producer id before anything is sent."""
+    max_in_flight: int
+    """How many produce requests may wait for an answer on one connection, if there are to be answers."""
+    retries: int
+    """How often a batch is sent again at most; the delivery timeout ends it sooner or later anyway."""
+    request_timeout_s: float
+    """How long the broker may wait for its replicas; the connection waits as long for the broker."""
+    retry_backoff: Backoff
+    """How long a batch waits before it is sent again."""
+    codec: Codec
+    """How batches are compressed."""
+    compression_level: int | None
+    """The codec's own level; None is the codec's default."""
+    transactional_id: str | None = None
+    """Whose transactions the records are part of."""
+
+    @property
+    def in_flight_limit(self) -> int:
+        """`max_in_flight`; with acks=0, where nobody answers, 1."""
+        return self.max_in_flight if self.acks != 0 else 1

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns
-from aioproducer._core.records.record_batch import HEADER, RecordColumns, encode_batch, encode_records
-from aioproducer._core.records.sizes import BATCH_OVERHEAD, SMALL_PAYLOAD
+from aioproducer._core.records.columns import (
+    BATCH_OVERHEAD,
+    SMALL_PAYLOAD,
+    HeaderColumn,
+    HeaderColumns,
+    RecordColumns,
+)
+from aioproducer._core.records.record_batch import HEADER, encode_batch, encode_records
 from aioproducer._core.wire.crc32c import crc32c
 
 accelerator: Any = pytest.importorskip(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.batching.memory_budget import MemoryBudget
+from aioproducer._core.batching.admission import MemoryBudget
 from aioproducer.errors import ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from aioproducer._core.batching.append_lock import AppendLock
+from aioproducer._core.batching.admission import AppendLock
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.batching.append_lock_rig import Call
 

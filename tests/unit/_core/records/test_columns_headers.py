@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.records.headers import (
+from aioproducer._core.records.columns import (
     HeaderColumn,
     RecordHeaders,
     as_columns,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
-from aioproducer._core.records.interleave import interleave
-from aioproducer._core.records.record_batch import RecordColumns
+from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns, RecordHeaders
+from aioproducer._core.records.record_batch import interleave
 from aioproducer._core.wire.primitives import append_varint, append_varlong
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))

@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
-from aioproducer._core.records.record_batch import RecordColumns, encode_batch, encode_records
-from aioproducer._core.records.sizes import (
+from aioproducer._core.records.columns import (
     BATCH_OVERHEAD,
     HEADER_OVERHEAD,
     LARGE_HEADER_OVERHEAD,
     LARGE_RECORD_OVERHEAD,
     RECORD_OVERHEAD,
     SMALL_PAYLOAD,
+    HeaderColumn,
+    HeaderColumns,
+    RecordColumns,
+    RecordHeaders,
     record_size_bound,
     sizes,
 )
+from aioproducer._core.records.record_batch import encode_batch, encode_records
 
 
 def encoded_size(value: bytes | None, key: bytes | None, headers: RecordHeaders, delta_ms: int = 0) -> int:

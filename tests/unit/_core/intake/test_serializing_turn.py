@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.batching.append_lock import AppendLock
-from aioproducer._core.intake.serializer_turn import SerializerTurn, lock_for, withdraw_callers
-from aioproducer._core.intake.serializing import Contents, InContext, Serialization
+from aioproducer._core.batching.admission import AppendLock
+from aioproducer._core.intake.serializing import (
+    Contents,
+    InContext,
+    Serialization,
+    SerializerTurn,
+    lock_for,
+    withdraw_callers,
+)
 from aioproducer.errors import ProducerClosed, SerializerTimeout
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.intake.appending_rig import CLOSED, Rig

@@ -6,21 +6,20 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core import append_fields
-from aioproducer._core.batching.append_lock import AppendLock
+from aioproducer._core import acceleration
+from aioproducer._core.batching.admission import AppendLock, MemoryBudget
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.batching.memory_budget import MemoryBudget
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.clock import LoopClock
 
 CLASSES: list[tuple[type[Any], type[Any]]] = [
-    (AppendLock, append_fields.PythonLockFields),
-    (Batch, append_fields.PythonBatchFields),
-    (LoopClock, append_fields.PythonClockFields),
-    (MemoryBudget, append_fields.PythonMemoryFields),
-    (PartitionQueue, append_fields.PythonQueueFields),
-    (TopicQueues, append_fields.PythonTopicFields),
+    (AppendLock, acceleration.PythonLockFields),
+    (Batch, acceleration.PythonBatchFields),
+    (LoopClock, acceleration.PythonClockFields),
+    (MemoryBudget, acceleration.PythonMemoryFields),
+    (PartitionQueue, acceleration.PythonQueueFields),
+    (TopicQueues, acceleration.PythonTopicFields),
 ]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
+from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordHeaders
 
 EACH: list[RecordHeaders] = [
     (("trace", b"1"), ("type", b"json")),

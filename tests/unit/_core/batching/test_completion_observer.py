@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import asyncio
 
+from aioproducer._core.batching.completion import OutcomeObserver
 from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.metrics import WINDOW_S, Metrics
-from aioproducer._core.observer import InterceptorChain, OutcomeObserver
 from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.interceptors import Interceptor
 from aioproducer.testing import in_virtual_time

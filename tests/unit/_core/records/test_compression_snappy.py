@@ -3,7 +3,7 @@ from __future__ import annotations
 import cramjam
 import pytest
 
-from aioproducer._core.records import snappy
+from aioproducer._core.records.compression import Codec, compressor, decompress
 from aioproducer.errors import ProtocolError
 
 FRAME = b"\x82SNAPPY\0" + b"\0\0\0\1" + b"\0\0\0\1"
@@ -16,41 +16,41 @@ def raw(data: bytes) -> bytes:
 def test_blocks_of_32_kib_are_framed_as_xerial_does() -> None:
     data = b"a" * 32 * 1024 + b"b" * 10
     first, second = raw(data[: 32 * 1024]), raw(data[32 * 1024 :])
-    assert snappy.compress(data) == FRAME + (
+    assert compressor(Codec.SNAPPY, None)(data) == FRAME + (
         len(first).to_bytes(4) + first + len(second).to_bytes(4) + second
     )
 
 
 def test_both_framed_and_raw_data_are_read() -> None:
     data = b"kafka" * 20_000
-    assert snappy.decompress(snappy.compress(data), limit=len(data)) == data
-    assert snappy.decompress(raw(data), limit=len(data)) == data
-    assert snappy.decompress(FRAME, limit=0) == b""
+    assert decompress(Codec.SNAPPY, compressor(Codec.SNAPPY, None)(data), limit=len(data)) == data
+    assert decompress(Codec.SNAPPY, raw(data), limit=len(data)) == data
+    assert decompress(Codec.SNAPPY, FRAME, limit=0) == b""
 
 
 def test_what_a_block_says_of_its_size_is_checked_before_it_is_read() -> None:
     four_gib = b"\xff\xff\xff\xff\x0f"
     for bomb in (four_gib, FRAME + len(four_gib).to_bytes(4) + four_gib):
         with pytest.raises(ProtocolError, match="a block of 4294967295 bytes"):
-            snappy.decompress(bomb, limit=1 << 30)
+            decompress(Codec.SNAPPY, bomb, limit=1 << 30)
 
 
 def test_the_limit_is_for_all_blocks_together() -> None:
     data = bytes(40 * 1024)
     with pytest.raises(ProtocolError, match="a block of 8192 bytes where 8191 are the limit"):
-        snappy.decompress(snappy.compress(data), limit=len(data) - 1)
+        decompress(Codec.SNAPPY, compressor(Codec.SNAPPY, None)(data), limit=len(data) - 1)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 8])
 def test_a_cut_block_is_refused(cut: int) -> None:
-    framed = snappy.compress(b"kafka" * 10)
+    framed = compressor(Codec.SNAPPY, None)(b"kafka" * 10)
     with pytest.raises(ProtocolError, match="ends within a block"):
-        snappy.decompress(framed[:-cut], limit=100)
+        decompress(Codec.SNAPPY, framed[:-cut], limit=100)
     with pytest.raises(ProtocolError, match="ends within a block"):
-        snappy.decompress(framed + b"\0" * min(cut, 3), limit=100)
+        decompress(Codec.SNAPPY, framed + b"\0" * min(cut, 3), limit=100)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x05", b"\xff" * 11, b"\x03\x08abcd"])
 def test_what_is_not_snappy_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="not snappy"):
-        snappy.decompress(data, limit=100)
+        decompress(Codec.SNAPPY, data, limit=100)

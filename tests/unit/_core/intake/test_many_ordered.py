@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.intake.convoy import Convoy
+from aioproducer._core.intake.many import Convoy
 from aioproducer.errors import BufferTimeout
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, settle

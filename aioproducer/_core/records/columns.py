@@ -1,0 +1,498 @@
+"""Record headers (KIP-82): a varint count, then name and nullable value of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import accumulate, repeat
+from operator import add, itemgetter
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, cast, overload
+
+from aioproducer._core.acceleration import fastest
+from aioproducer._core.wire.primitives import VARINTS, Memo, varint
+
+RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
+"""The headers of one record, in order; names may repeat (KIP-82)."""
+
+Values: TypeAlias = Sequence[bytes | None]
+
+
+class HeaderColumn(NamedTuple):
+    """One header of many records."""
+
+    name: str
+    value: bytes | None
+    """What all records have; to be disregarded if there are `values`."""
+    values: Values | None = None
+    """One per record, where they differ."""
+
+    @classmethod
+    def holding(cls, name: str, values: Values) -> Self:
+        """Return the header with these values, one per record; one for all, if they are the same."""
+        first = values[0]
+        is_shared = first == values[-1] and values.count(first) == len(values)
+        return cls(name, first) if is_shared else cls(name, None, values)
+
+    def part(self, pick: Callable[[Values], Values]) -> HeaderColumn:
+        """Return the header of some of the records; *pick* takes their values out of those of all."""
+        return self if self.values is None else HeaderColumn(self.name, None, pick(self.values))
+
+    def of(self, index: int) -> bytes | None:
+        """Return the value that the record at *index* has."""
+        return self.value if self.values is None else self.values[index]
+
+    def of_each(self, count: int) -> Values:
+        """Return the values one by one, of *count* records."""
+        return [self.value] * count if self.values is None else self.values
+
+
+class HeaderColumns(Sequence[RecordHeaders]):
+    """All the headers of many records, as columns; who wants those of a single record sees a sequence of pairs.
+
+    For records that have the same names in the same order, as most have. A column per header takes the place of a tuple
+    of pairs per record: each step on the way into a batch is then one operation at C speed per header, and neither it
+    nor the garbage collector meets an object per record. A header that all records have the same value of, a content
+    type perhaps, is not even a column.
+    """
+
+    __slots__ = ("_count", "columns")
+
+    columns: list[HeaderColumn]
+    """In the order that they have in each record."""
+
+    def __init__(self, columns: list[HeaderColumn], count: int) -> None:
+        self.columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> RecordHeaders: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> RecordHeaders | Self:
+        if isinstance(index, slice):
+            return self.part(itemgetter(index), len(range(self._count)[index]))
+        place = range(self._count)[index]
+        return tuple([(each.name, each.of(place)) for each in self.columns])
+
+    def __iter__(self) -> Iterator[RecordHeaders]:
+        if not self.columns:
+            return repeat((), self._count)
+        return zip(
+            *(zip(repeat(each.name), each.of_each(self._count)) for each in self.columns),
+            strict=True,
+        )
+
+    def part(self, pick: Callable[[Values], Values], count: int) -> Self:
+        """Return the headers of *count* of the records; *pick* takes their values out of those of all."""
+        return type(self)([column.part(pick) for column in self.columns], count)
+
+    def behind(self, common: RecordHeaders) -> Self:
+        """Return the headers of the same records with those of *common* before them."""
+        return type(self)(
+            [*(HeaderColumn(name, value) for name, value in common), *self.columns], self._count
+        )
+
+    def owned(self) -> Self:
+        """Return the same in lists of its own, which `extend` may add to."""
+        return self.part(list, self._count)
+
+    def truncate(self, count: int) -> None:
+        """Keep the headers of the first *count* records. Columns may have different lengths before the call."""
+        self.columns = [column.part(lambda values: list(values[:count])) for column in self.columns]
+        self._count = count
+
+    def extend(self, other: HeaderColumns) -> bool:
+        """Add the headers of more records; False, and nothing has happened, if those have other names."""
+        if [each.name for each in self.columns] != [each.name for each in other.columns]:
+            return False
+        for place, (mine, more) in enumerate(zip(self.columns, other.columns, strict=True)):
+            if mine.values is more.values is None and mine.value == more.value:
+                continue
+            values: list[bytes | None]
+            values = mine.values if isinstance(mine.values, list) else list(mine.of_each(self._count))
+            values.extend(more.of_each(len(other)))
+            self.columns[place] = HeaderColumn(mine.name, None, values)
+        self._count += len(other)
+        return True
+
+
+def _encode_name(name: str) -> bytes:
+    raw = name.encode()
+    return varint(len(raw)) + raw
+
+
+NAMES = Memo(_encode_name)
+"""A header's name with its length: programs use few names, again and again."""
+
+
+def encode_value(value: bytes | None) -> bytes:
+    """Return a header's encoded value."""
+    return VARINTS[-1] if value is None else VARINTS[len(value)] + value
+
+
+def encode_headers(headers: RecordHeaders) -> bytes:
+    """Return the encoded headers of one record."""
+    parts = [VARINTS[len(headers)]]
+    for name, value in headers:
+        if value is None:
+            parts += NAMES[name], VARINTS[-1]
+        else:
+            parts += NAMES[name], VARINTS[len(value)], value
+    return b"".join(parts)
+
+
+def encode_each(headers: Sequence[RecordHeaders]) -> list[bytes]:
+    """Return the encoded headers of each of at least one record; the same object again is not encoded again."""
+    blocks = []
+    last = headers[0]
+    block = encode_headers(last)
+    for record_headers in headers:
+        if record_headers is not last:
+            last, block = record_headers, encode_headers(record_headers)
+        blocks.append(block)
+    return blocks
+
+
+def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
+    """Return the headers of at least one record as columns; None if not all have the same names in the same order."""
+    if isinstance(headers, HeaderColumns):
+        return headers
+    first, count = headers[0], len(headers)
+    if first is headers[-1] and headers.count(first) == count:  # the same for all; quick where they are not
+        return HeaderColumns([HeaderColumn(name, value) for name, value in first], count)
+    width = len(first)
+    if list(map(len, headers)).count(width) != count:
+        return None
+    columns = []
+    for pairs in zip(*headers, strict=True):
+        names, values = zip(*pairs, strict=True)
+        if names.count(names[0]) != count:
+            return None
+        columns.append(HeaderColumn(names[0], None, values))
+    return HeaderColumns(columns, count)
+
+
+BATCH_OVERHEAD = 61
+"""The header of a batch."""
+
+SMALL_PAYLOAD = 8000
+"""Below this many bytes of key, value and headers, a record's lengths are varints of two bytes at most (up to 8,191)."""
+
+RECORD_OVERHEAD = 14
+"""What a small record has besides its payload, at most.
+
+    length 2 + attributes 1 + timestamp delta 3 + offset delta 3 + key length 2 + value length 2 + header count 1
+
+Holds if the payload is below `SMALL_PAYLOAD`, the record is one of the first 2**20 (1,048,576) of its batch, and its
+timestamp is less than 2**20 ms (17 minutes) from the batch's first. Without the last two it may be up to 9 bytes more.
+"""
+
+BOUND_SPARE = RECORD_OVERHEAD - 7
+"""Largest difference between the upper bound of a small record and its exact size, which has at least 7 bytes of overhead."""
+
+HEADER_OVERHEAD = 3
+"""What a header of a small record has besides name and value: a value length of 2, and a share of a longer header count.
+
+(The length of the name is not in it: names are measured with theirs.)
+"""
+
+HEADER_SIZES: Memo[str, int] = Memo(lambda name: len(NAMES[name]) + HEADER_OVERHEAD)
+"""What a header of that name takes in a small record, besides the bytes of its value."""
+
+LARGE_RECORD_OVERHEAD = 36
+"""The same for any record, at any timestamp and place.
+
+    length 5 + attributes 1 + timestamp delta 10 + offset delta 5 + key length 5 + value length 5 + header count 5
+"""
+
+LARGE_HEADER_OVERHEAD = 5
+
+
+def record_size_bound(value: bytes | None, key: bytes | None, headers: RecordHeaders) -> int:
+    """Return a number of bytes that the encoded record does not exceed.
+
+    Certain for payloads from `SMALL_PAYLOAD` on; for smaller ones see `RECORD_OVERHEAD`.
+
+    Raises: UnicodeEncodeError (a ValueError) if the name of a header holds lone surrogates.
+    """
+    payload = (len(value) if value else 0) + (len(key) if key else 0)
+    if headers:
+        payload += _headers_payload(headers)
+    return _bound(payload, len(headers))
+
+
+def python_sizes(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+) -> list[int]:
+    """Return the `record_size_bound` of each record; the columns are of equal length."""
+    if not values:
+        return []
+    fields = [values] if keys is None else [values, keys]
+    share = 0  # of the payload, what all records have: most often that is all there is of some fields ...
+    varying: list[list[int]] = []  # ... and what each has besides
+    header_counts: Iterable[int] = repeat(0)
+    columns = as_columns(headers) if headers else None
+    if columns is not None:
+        fields += [header.values for header in columns.columns if header.values is not None]
+        share = _shared_payload(columns)
+        header_counts = repeat(len(columns.columns))
+    elif headers:
+        varying.append(list(map(_headers_payload, headers)))
+        header_counts = map(len, headers)
+    for lengths in map(_lengths, fields):
+        if lengths[0] == lengths[-1] and lengths.count(lengths[0]) == len(lengths):
+            share += lengths[0]
+        else:
+            varying.append(lengths)
+    if not varying:
+        return [_bound(share, next(iter(header_counts)))] * len(values)
+    payloads = reduce(lambda left, right: list(map(add, left, right)), varying)
+    if max(payloads) + share < SMALL_PAYLOAD:
+        overhead = share + RECORD_OVERHEAD
+        return [payload + overhead for payload in payloads]
+    return [_bound(payload + share, count) for payload, count in zip(payloads, header_counts)]  # noqa: B905 - endless counts
+
+
+sizes: Final = fastest("sizes", python_sizes)
+
+
+def python_running_totals(sizes: Sequence[int]) -> Sequence[int]:
+    """Return 0 and the total of the first one, two, … of *sizes*."""
+    return list(accumulate(sizes, initial=0))
+
+
+running_totals: Final = fastest("running_totals", python_running_totals)
+
+
+def _bound(payload: int, header_count: int) -> int:
+    if payload < SMALL_PAYLOAD:
+        return payload + RECORD_OVERHEAD
+    return payload + LARGE_RECORD_OVERHEAD + (LARGE_HEADER_OVERHEAD - HEADER_OVERHEAD) * header_count
+
+
+def _lengths(column: Sequence[bytes | None]) -> list[int]:
+    try:
+        return list(map(len, cast("Sequence[bytes]", column)))
+    except TypeError:  # there are nulls
+        return [len(data or b"") for data in column]
+
+
+def _headers_payload(headers: RecordHeaders) -> int:
+    payload = 0
+    for name, value in headers:
+        payload += HEADER_SIZES[name] + (len(value) if value else 0)
+    return payload
+
+
+def _shared_payload(columns: HeaderColumns) -> int:
+    """Return what the headers take in every record, besides the values in which they differ."""
+    return sum([HEADER_SIZES[name] + len(value or b"") for name, value, _ in columns.columns])
+
+
+BytesColumn: Final[Any] = fastest("BytesColumn", tuple)
+"""An immutable column of bytes or None; without the accelerator a tuple.
+
+`BytesColumn(validity, offsets, data, is_large, start, count)` reads the buffers of Arrow's binary and string arrays. A row costs no
+Python object before its record is encoded.
+"""
+
+READS_IN_PLACE: Final = BytesColumn is not tuple
+"""True if `BytesColumn` reads the memory of another object."""
+
+Sequence.register(BytesColumn)
+
+
+class Records(Protocol):
+    """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Value of each record."""
+
+    @property
+    def keys(self) -> Sequence[bytes | None] | None:
+        """Key of each record; None if no record has a key."""
+
+    @property
+    def headers(self) -> Sequence[RecordHeaders] | None:
+        """Headers of each record; None if no record has headers."""
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """Timestamp of each record, in milliseconds since the epoch."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that count for the limit of the batch: exact for a buffer, an upper bound for columns."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of `buffer_memory`: the capacity of a buffer, the size of columns."""
+
+    def sizes(self) -> list[int]:
+        """Return the size of each record in bytes, as counted by `size`."""
+
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int, /
+    ) -> object:
+        """Add one record."""
+
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[RecordHeaders] | None,
+        timestamps: Sequence[int] | int,
+        /,
+    ) -> object:
+        """Add a record per value; an exception leaves the records unchanged."""
+
+    def truncate(self, count: int, /) -> None:
+        """Keep the first *count* records."""
+
+    def take(self, indices: Iterable[int], /) -> Self:
+        """Return the records at *indices*, in that order."""
+
+
+class RecordColumns:
+    """Parts of records, one list per part; `encode_batch` encodes them.
+
+    With columns in place of one object per record, an append costs two list appends, the encoder works on whole columns
+    at C speed, and a part that no record has costs nothing. The lists are public and have equal lengths. While `keys` and
+    `headers` are None, a record without key and headers may be appended to `values` and `timestamps` directly.
+
+    All parts are immutable (`bytes`, `str`, tuples): the intake copies mutable buffers.
+    """
+
+    __slots__ = ("headers", "keys", "timestamps", "values")
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    """None while no record has a key."""
+    headers: list[RecordHeaders] | HeaderColumns | None
+    """None while no record has headers; HeaderColumns while all rows have the same names.
+
+    A repeated tuple is encoded once.
+    """
+    timestamps: list[int]
+    """Timestamp of each record, in milliseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.values = []
+        self.keys = None
+        self.headers = None
+        self.timestamps = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def size(self) -> int:
+        """Upper bound of the size of the batch before compression."""
+        return BATCH_OVERHEAD + sum(self.sizes())
+
+    @property
+    def held(self) -> int:
+        """Bytes of `buffer_memory`: equal to `size`."""
+        return self.size
+
+    def sizes(self) -> list[int]:
+        """Return an upper bound of the encoded size of each record."""
+        return sizes(self.values, self.keys, self.headers)
+
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int
+    ) -> None:
+        """Add one record."""
+        keys, of_each = self.keys, self.headers
+        if keys is not None:
+            keys.append(key)
+        elif key is not None:
+            self.keys = [None] * len(self.values)
+            self.keys.append(key)
+        if type(of_each) is list:
+            of_each.append(headers)
+        elif headers or of_each is not None:
+            self._header_list().append(headers)
+        self.values.append(value)
+        self.timestamps.append(timestamp_ms)
+
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[RecordHeaders] | None,
+        timestamps: Sequence[int] | int,
+    ) -> None:
+        """Add a record per value; *timestamps* is a column too, or one time in ms for all of them.
+
+        Raises: ValueError, and nothing is added, if the columns are not of equal length.
+        """
+        count = len(values)
+        stamps = [timestamps] * count if isinstance(timestamps, int) else timestamps
+        for column in (keys, headers, stamps):
+            if column is not None and len(column) != count:
+                raise ValueError(f"columns of {count} and {len(column)} records cannot be put together")
+        if keys is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * len(self.values)
+            self.keys.extend([None] * count if keys is None else keys)
+        if headers is not None or self.headers is not None:
+            self._extend_headers([()] * count if headers is None else headers)
+        self.values.extend(values)
+        self.timestamps.extend(stamps)
+
+    def truncate(self, count: int) -> None:
+        """Keep the first *count* records. Columns may have different lengths before the call, each at least *count*."""
+        for column in (self.values, self.keys, self.timestamps):
+            if column is not None:
+                del column[count:]
+        if isinstance(self.headers, HeaderColumns):
+            self.headers.truncate(count)
+        elif self.headers is not None:
+            del self.headers[count:]
+
+    def take(self, indices: Iterable[int]) -> RecordColumns:
+        """Return the records at *indices*, in that order, as columns of their own."""
+        chosen = list(indices)
+        part = RecordColumns()
+        part.values = [self.values[index] for index in chosen]
+        part.keys = None if self.keys is None else [self.keys[index] for index in chosen]
+        if isinstance(self.headers, HeaderColumns):
+            part.headers = self.headers.part(lambda values: [values[index] for index in chosen], len(chosen))
+        elif self.headers is not None:
+            part.headers = [self.headers[index] for index in chosen]
+        part.timestamps = [self.timestamps[index] for index in chosen]
+        return part
+
+    def _extend_headers(self, headers: Sequence[RecordHeaders]) -> None:
+        if isinstance(headers, HeaderColumns):
+            if not self.values:
+                self.headers = headers.owned()
+                return
+            if isinstance(self.headers, HeaderColumns) and self.headers.extend(headers):
+                return
+        self._header_list().extend(headers)
+
+    def _header_list(self) -> list[RecordHeaders]:
+        """Make the headers a list, if they are not, to which those of any record may be added."""
+        if self.headers is None:
+            self.headers = [()] * len(self.values)
+        elif isinstance(self.headers, HeaderColumns):
+            self.headers = list(self.headers)
+        return self.headers
+
+
+open_records: Final[Callable[[], Records]] = fastest("RecordBuffer", RecordColumns)
+"""Returns empty records for a new batch."""
+
+
+BUFFERED: Final = open_records is not RecordColumns
+"""True if `open_records` makes a RecordBuffer."""
