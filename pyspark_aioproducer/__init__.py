@@ -1,7 +1,7 @@
-"""How Spark finds the format "aioproducer": it looks into every package whose name begins with `pyspark_`.
+"""Registration of the format "aioproducer": Spark imports each package whose name begins with `pyspark_`.
 
-If one of them cannot be imported, Spark finds the formats of none of them. So this one imports nothing that could be
-missing; what is wrong with the rest is said to those who use the format.
+If an import fails, Spark finds no format at all. So this package imports only pyspark; a missing dependency is reported
+when the format is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """Stands in for `aioproducer.spark.AioProducerSource` until it is used."""
+    """Proxy of `aioproducer.spark.AioProducerSource`, which is imported at the first use."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(…)`."""
+        """Return the name of the format."""
         return "aioproducer"
 
     def schema(self) -> StructType:
@@ -43,14 +43,14 @@ class DefaultSource(DataSource):
         return self._source().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return what writes a DataFrame."""
+        """Return the writer of a DataFrame."""
         return self._source().writer(schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - likewise
-        """Return what writes a stream."""
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+        """Return the writer of a stream."""
         return self._source().streamWriter(schema, overwrite)
 
     def _source(self) -> AioProducerSource:
-        from aioproducer.spark import AioProducerSource  # noqa: PLC0415 - only if it is used
+        from aioproducer.spark import AioProducerSource  # noqa: PLC0415 - imported at the first use
 
         return AioProducerSource(self.options)

@@ -1,8 +1,8 @@
-"""Arrow columns in: a pyarrow Table, or any stream of RecordBatches, as records of a topic.
+"""Sending of Arrow data: the rows of a pyarrow Table, or of a stream of RecordBatches, as records.
 
     result = await send_table(producer, "orders", table, value="payload", key="customer")
 
-Whoever speaks the Arrow C stream interface can be sent as it is: polars, DuckDB, pandas.
+`send_table` also accepts objects with the Arrow C stream interface: polars, DuckDB, pandas.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from aioproducer._core.extras import needs
 
 try:
-    import pyarrow  # noqa: F401, ICN001 - to say what to do if it is not there
+    import pyarrow  # noqa: F401, ICN001 - checks that the extra is installed
 except ImportError as _missing:
     raise ImportError(needs("aioproducer.arrow", "spark")) from _missing
 

@@ -23,7 +23,7 @@ from aioproducer._core.records.columns import (
 )
 
 _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
-"""`to_pylist` of bytes takes thirty times as long in earlier releases: there, slicing is the faster way."""
+"""True if `to_pylist` of bytes is fast. In earlier releases it takes 30 times as long as slicing."""
 
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -31,7 +31,7 @@ _UNITS_PER_MS: Final = {"us": 1_000, "ns": 1_000_000}
 
 
 class BadValue(ValueError):
-    """A column holds what cannot be sent; `position` is the first one in the array."""
+    """A column holds an invalid value; `position` is its first index in the array."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class BadValue(ValueError):
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return *array*, of strings or bytes in any form, as binary or large binary; without a copy if it was."""
+    """Return *array*, of strings or bytes in any form, as binary or large binary, if possible without a copy."""
     kind = array.type
     if types.is_binary(kind) or types.is_large_binary(kind):
         return array
@@ -50,7 +50,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def bytes_in(array: pa.Array) -> int:
-    """Return how long all strings or bytes of *array* are together."""
+    """Return the total size of the strings or bytes in *array*."""
     array = plain(array)
     if array.null_count or not len(array):
         return pc.sum(pc.binary_length(array)).as_py() or 0
@@ -66,7 +66,7 @@ def bytes_in_headers(array: pa.Array) -> int:
 
 
 def as_bytes(array: pa.Array) -> Sequence[bytes | None]:
-    """Return the strings (as UTF-8) or bytes of *array*, in place if the accelerator reads them there."""
+    """Return the strings (as UTF-8) or bytes of *array*; with the accelerator, without a copy."""
     array = plain(array)
     if READS_IN_PLACE and array.null_count < len(array):
         is_large = types.is_large_binary(array.type)
@@ -76,7 +76,7 @@ def as_bytes(array: pa.Array) -> Sequence[bytes | None]:
 
 
 def sliced(array: pa.Array) -> list[bytes | None]:
-    """Return what `to_pylist` returns, for binary or large binary, cut out of the array's memory by its offsets."""
+    """Return the list of `to_pylist` for binary or large binary, sliced by offsets from the array's memory."""
     if array.null_count == len(array):
         return [None] * len(array)
     offsets = _offsets(array).tolist()
@@ -95,7 +95,7 @@ def _offsets(array: pa.Array) -> memoryview[int]:
 
 
 def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
-    """Return the partitions of column *name*; None if there is none in it. Raises: BadValue."""
+    """Return the partitions in column *name*; None if all are null. Raises: BadValue."""
     if array.null_count == len(array):
         return None
     _check_range(name, array, _MAX_PARTITION, "a partition is 0 to 2**31 - 1")
@@ -103,7 +103,7 @@ def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
 
 
 def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
-    """Return the times of column *name* as milliseconds since the epoch; None if there is none in it.
+    """Return the times in column *name* as milliseconds since the epoch; None if all are null.
 
     Fractions of a millisecond are dropped. Raises: BadValue.
     """
@@ -121,7 +121,7 @@ def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
 
 
 def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
-    """Return the different strings of *array*, and per position the index of its own, None for a null."""
+    """Return the distinct strings of *array*, and an index into them per position; None for a null."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not types.is_string(array.type):
@@ -131,11 +131,11 @@ def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
 
 
 def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
-    """Return the headers of column *name*, pairs for each record; None if no record has any. Raises: BadValue."""
+    """Return the headers in column *name*, pairs for each record; None if no record has headers. Raises: BadValue."""
     if array.null_count == len(array):
         return None
     array = _as_lists(array)
-    entries = array.flatten()  # of this slice, and without what may lie under a null
+    entries = array.flatten()  # of this slice, without values under nulls
     if not len(entries):
         return None
     lengths = pc.fill_null(array.value_lengths(), 0).cast(pa.int64())
@@ -176,7 +176,7 @@ def _as_lists(array: pa.Array) -> pa.Array:
 
 
 def integers(array: pa.Array) -> list[Any]:
-    """Return the numbers of *array*, which is of int64, and None for its nulls."""
+    """Return the numbers of the int64 *array*, and None for its nulls."""
     if not len(array):
         return []
     begin, end = 8 * array.offset, 8 * (array.offset + len(array))
@@ -240,7 +240,7 @@ def _is_timestamp(kind: pa.DataType) -> bool:
 
 
 class _Role(NamedTuple):
-    """What a column has to be, to be a part of a record."""
+    """Type of a column for one part of a record."""
 
     fits: Callable[[pa.DataType], bool]
     expected: str
@@ -287,13 +287,13 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read, each once."""
+        """Distinct names of the columns that are read."""
         return list(dict.fromkeys(name for name in map(self._column, _ROLES) if name is not None))
 
     def check(self, schema: pa.Schema) -> None:
-        """Let it pass if *schema* has all columns, of types that can be sent.
+        """Check that *schema* has all columns, with types that can be sent.
 
-        Raises: ValueError for a column that is not there, or there twice; TypeError for one of another type.
+        Raises: ValueError for a missing or duplicate column; TypeError for a column of another type.
         """
         for role, (fits, expected) in _ROLES.items():
             name = self._column(role)

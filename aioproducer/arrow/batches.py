@@ -1,4 +1,4 @@
-"""RecordBatches into `send_many`: what `send_table` is made of, for those who pull batches themselves."""
+"""Sending of RecordBatches by `send_many`, for `send_table` and the Spark sink."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from aioproducer.arrow.arrow_columns import (
     bytes_in,
     bytes_in_headers,
 )
-from aioproducer.arrow.result import Outcome, RowFailure
+from aioproducer.arrow.result import RowFailure, RowsOutcome
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.producer import Producer
 from aioproducer.types import Headers, TopicPartition
 
 IN_FLIGHT: Final = 4
-"""So many pieces are sent at a time: while one is acknowledged, the next ones are read and appended."""
+"""Maximum number of pieces in flight. While one is acknowledged, the next ones are read and appended."""
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of the keys, values and headers of a piece, in bytes.
@@ -68,12 +68,12 @@ def send_batch(
     convoy: Convoy,
     numbers: Sequence[int],
     timeout_s: float | None = None,
-) -> asyncio.Task[Outcome]:
-    """Start sending the rows of *batch*, which has the *columns*; the task returns what became of them.
+) -> asyncio.Task[RowsOutcome]:
+    """Start sending the rows of *batch*, which has the *columns*. The task returns their outcome.
 
-    Records of a partition are appended in the order of these calls in *convoy*. A row that fails is in the outcome, by
-    its number of *numbers*. If there is a value in it that cannot be sent, nothing is sent of *batch*. Cancelling the task
-    stops the appending and the waiting; what was appended goes on.
+    Records of a partition are appended in the order of these calls in *convoy*. The outcome has each
+    failed row, by its number in *numbers*. If *batch* has an invalid value, no row is sent. Cancelling the task stops
+    the appending and the waiting; appended records are still sent.
 
     The task raises: ProducerClosed, WrongLoop.
     """
@@ -82,14 +82,14 @@ def send_batch(
         groups = _by_topic(_rows(batch, columns, numbers), columns, batch)
     except BadValue as error:
         failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
-        return loop.create_task(_joined([], Outcome.of_failures([failure])))
-    # one task each, made here: another batch's wait in line behind them, whoever runs first
+        return loop.create_task(_joined([], RowsOutcome.of_failures([failure])))
+    # created here, so the tasks of later batches wait behind these tasks
     calls = [loop.create_task(_send_rows(producer, convoy, topic, rows, timeout_s)) for topic, rows in groups]
-    return loop.create_task(_joined(calls, Outcome()))
+    return loop.create_task(_joined(calls, RowsOutcome()))
 
 
 class _Rows(NamedTuple):
-    """Columns for `send_many`, and where they come from."""
+    """Columns for `send_many`, with the row numbers of the input."""
 
     numbers: Sequence[int]
     values: Sequence[bytes | None]
@@ -121,11 +121,11 @@ class _Rows(NamedTuple):
         )
 
     def size(self, position: int) -> int:
-        """Return how long the key and the value at *position* are."""
+        """Return the size of the key and value at *position*."""
         return len(self.values[position] or b"") + len((self.keys and self.keys[position]) or b"")
 
     def partition(self, position: int) -> int | None:
-        """Return the partition that is asked for at *position*."""
+        """Return the requested partition at *position*."""
         return None if self.partitions is None else self.partitions[position]
 
 
@@ -153,7 +153,7 @@ def _keys(column: pa.Array) -> Sequence[bytes | None] | None:
 
 
 def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tuple[str, _Rows]]:
-    """Return *rows* by the topic they go to, in order within each. Raises: BadValue."""
+    """Return *rows* grouped by topic, each group in input order. Raises: BadValue."""
     if columns.topic is not None:
         return [(columns.topic, rows)]
     topics, codes = as_texts(batch.column(columns.topic_column))
@@ -169,7 +169,7 @@ def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tupl
 
 async def _send_rows(
     producer: Producer, convoy: Convoy, topic: str, rows: _Rows, timeout_s: float | None
-) -> Outcome:
+) -> RowsOutcome:
     try:
         result = await producer._send_in(  # noqa: SLF001 - our own
             convoy,
@@ -184,8 +184,8 @@ async def _send_rows(
     except SendManyError as error:
         result = error.result
     except ValueError as error:  # nothing was appended
-        return Outcome.of_failures([await _refused(producer, topic, rows, error)])
-    outcome = Outcome.of_failures(
+        return RowsOutcome.of_failures([await _refused(producer, topic, rows, error)])
+    outcome = RowsOutcome.of_failures(
         [
             RowFailure(rows.numbers[position], topic, rows.partition(position), failure)
             for position, failure in result.failures.items()
@@ -200,7 +200,7 @@ async def _send_rows(
 
 
 async def _refused(producer: Producer, topic: str, rows: _Rows, error: ValueError) -> RowFailure:
-    """Return which row *error* is about, which `send_many` raised: a topic is illegal, or lacks a partition."""
+    """Return the row of an *error* that `send_many` raised for an illegal topic or a missing partition."""
     with suppress(ValueError, ProducerError):
         count = len(await producer.partitions_for(topic))
         for row, partition in zip(rows.numbers, rows.partitions or (), strict=False):
@@ -210,8 +210,8 @@ async def _refused(producer: Producer, topic: str, rows: _Rows, error: ValueErro
     return RowFailure(rows.numbers[0], topic, None, error)
 
 
-async def _joined(calls: Sequence[asyncio.Task[Outcome]], outcome: Outcome) -> Outcome:
-    """Return *outcome* and those of *calls* together, once all are known."""
+async def _joined(calls: Sequence[asyncio.Task[RowsOutcome]], outcome: RowsOutcome) -> RowsOutcome:
+    """Return the sum of *outcome* and the outcomes of *calls*."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     for each in outcomes:
         if isinstance(each, BaseException):

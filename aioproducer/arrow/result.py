@@ -19,32 +19,32 @@ _row_of: Final = attrgetter("row")
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What was sent and acknowledged."""
+    """The acknowledged rows of a `send_table` call."""
 
     rows: int
     bytes: int
-    """Of keys and values, before compression."""
+    """Size of keys and values before compression."""
     offsets: Mapping[TopicPartition, OffsetRange]
-    """Where the records are; (topic, partition) will do as a key."""
+    """Offsets of the records by `TopicPartition`; a tuple (topic, partition) works as a key."""
 
 
 class RowFailure(NamedTuple):
-    """A row that was not sent, or not acknowledged."""
+    """A row that was not acknowledged."""
 
     row: int
-    """From 0, over the whole input."""
+    """Index of the row in the whole input, from 0."""
     topic: str | None
     partition: int | None
-    """None if the partitioner chose it, or would have."""
+    """None if the partitioner chooses the partition."""
     error: Exception
 
 
 class SendTableError(ProducerError):
-    """Rows of a `send_table` call failed; what comes after them may not even have been read.
+    """Rows of a `send_table` call failed; later rows may be unread.
 
-    `row`, `topic` and `partition` (None where they are not known) are those of the first one, its error is the
-    `__cause__`. `failures` has the errors by row, of the first hundred; `result` is what was acknowledged.
-    `possibly_persisted` and `retriable` are true if they are of any row that failed.
+    `row`, `topic` and `partition` (None if unknown) describe the first failed row; its error is the `__cause__`.
+    `failures` maps the first hundred failed rows to their errors. `result` has the acknowledged rows.
+    `possibly_persisted` and `retriable` are True if they are True for any failed row.
     """
 
     def __init__(
@@ -67,31 +67,31 @@ class SendTableError(ProducerError):
         self.retriable = retriable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy: the class takes most by name only."""
+        """Pickle and copy with keyword arguments."""
         named = partial(type(self), first=self._first, failures=self.failures, result=self.result)
         return named, self.args, self.__dict__
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What has become of some rows; those of many batches add up."""
+class RowsOutcome:
+    """RowsOutcome of some rows. The outcomes of batches can be added."""
 
     rows: int = 0
-    """How many were acknowledged."""
+    """Number of acknowledged rows."""
     bytes: int = 0
-    """Of their keys and values."""
+    """Size of their keys and values."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
     """Failures in the order of their rows."""
     failed: int = 0
-    """How many failed."""
+    """Number of failed rows."""
     possibly_persisted: bool = False
-    """Whether any of these may be in the log."""
+    """True if any failed row may be in the log."""
     retriable: bool = False
-    """Whether sending any of these again may succeed."""
+    """True if a retry of any failed row may succeed."""
 
     @classmethod
-    def of_failures(cls, failures: list[RowFailure]) -> Outcome:
+    def of_failures(cls, failures: list[RowFailure]) -> RowsOutcome:
         """Return that of rows that failed."""
         errors = [each.error for each in failures]
         return cls(
@@ -101,8 +101,8 @@ class Outcome:
             retriable=any(getattr(error, "retriable", False) for error in errors),
         )
 
-    def add(self, other: Outcome) -> None:
-        """Add what has become of other rows."""
+    def add(self, other: RowsOutcome) -> None:
+        """Add the outcome of other rows."""
         self.rows += other.rows
         self.bytes += other.bytes
         for where, more in other.offsets.items():
@@ -115,7 +115,7 @@ class Outcome:
         self.retriable |= other.retriable
 
     def result(self) -> TableResult:
-        """Return what was acknowledged.
+        """Return the acknowledged rows.
 
         Raises: SendTableError if any row failed.
         """

@@ -14,18 +14,18 @@ from aioproducer._core.intake.many import Convoy
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS, pieces, send_batch
-from aioproducer.arrow.result import Outcome, RowFailure, TableResult
+from aioproducer.arrow.result import RowFailure, RowsOutcome, TableResult
 from aioproducer.producer import Producer
 
 _EXPECTED: Final = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,"
-    " or what has __arrow_c_stream__"
+    " or an object with __arrow_c_stream__"
 )
 _END: Final = object()
 
 
 class Source:
-    """The columns of a user's data, piece by piece; what may block is asked in a thread."""
+    """Reader of the user's data, piece by piece. Data that may block is read in a thread."""
 
     def __init__(self, data: Any, columns: Columns) -> None:
         self._columns = columns
@@ -47,7 +47,7 @@ class Source:
     async def open(cls, data: Any, columns: Columns) -> Source:
         """Return *data* as a source, its columns checked if its schema is known before it is read.
 
-        Raises: TypeError, ValueError: it is nothing of the kind, or its columns are not what they should be.
+        Raises: TypeError, ValueError: *data* is of another type, or a column is invalid.
         """
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
@@ -58,9 +58,9 @@ class Source:
     async def piece(self) -> pa.RecordBatch | None:
         """Return the next piece, or None after the last one.
 
-        Cancelled while a thread reads, it does not wait for that.
+        A cancelled call does not wait for the reading thread.
 
-        Raises: what reading does; TypeError, ValueError if the columns are not what they should be.
+        Raises: the errors of reading; TypeError, ValueError if a column is invalid.
         """
         while (piece := next(self._pieces, None)) is None:
             batch = await self._batch()
@@ -70,14 +70,14 @@ class Source:
         return piece
 
     async def _batch(self) -> pa.RecordBatch | None:
-        ask = partial(next, self._batches, _END)
-        batch = await self._thread.run(ask) if self._blocks else ask()
+        read = partial(next, self._batches, _END)
+        batch = await self._thread.run(read) if self._blocks else read()
         if batch is _END:
             self._blocks = False
             self._thread.shutdown()
             return None
         if not isinstance(batch, pa.RecordBatch):
-            raise TypeError(f"data must be {_EXPECTED}; this one has a {type(batch).__name__} in it")
+            raise TypeError(f"data must be {_EXPECTED}; it contains a {type(batch).__name__}")
         self._check(batch.schema)
         return batch.select(self._columns.names)
 
@@ -114,31 +114,31 @@ async def send_table(
     """Send the rows of *data* as records, and return once all are acknowledged.
 
     Args:
-        producer: started, and without serializers: columns are sent as they are.
-        topic: of all records; or None, and *topic_column* names a column of topics.
+        producer: a started producer without serializers.
+        topic: the topic of all records; None if *topic_column* names a column of topics.
         data: a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches, or anything with
             `__arrow_c_stream__`, such as a DataFrame of polars or pandas.
         value: the column of values, strings or bytes; a null is a tombstone.
-        key: the column of keys, likewise; a null is no key.
+        key: the column of keys, of strings or bytes; a null is no key.
         headers: a column of lists of (key, value) structs, or of maps.
         partition: a column of integers; the partitioner chooses where it has a null.
         timestamp: a column of timestamps (without a time zone they are UTC), or of int64 milliseconds since the
             epoch; a null is now.
         topic_column: a column of strings.
-        timeout_s: fail what has no outcome after this many seconds from the call.
+        timeout_s: time limit from the call to the acknowledgement of a row, in seconds.
 
-    What may block, a RecordBatchReader or an iterator, is read in a thread. A few thousand rows are sent at a time,
-    four times at once; order within a partition is the order of the rows. Beside `buffer_memory` and the batch that
-    is being read it holds at most five pieces of 4 MiB of keys and values each, or of one row that is larger.
+    A RecordBatchReader or an iterator is read in a thread. Up to four pieces of at most 10,000 rows are in flight, and
+    records of a partition keep the order of the rows. Besides `buffer_memory` and the current batch, the call holds at
+    most five pieces of 4 MiB of keys and values (or of one larger row).
 
-    The first failure ends the reading; what is under way is waited for. Cancelled, it appends no more; what was
-    appended goes on.
+    The first failure ends the reading, and the call waits for the rows in flight. A cancelled call appends no more rows;
+    appended rows are still sent.
 
     Raises:
-        TypeError, ValueError: an argument, or a column that is missing or of another type. Only in an iterable whose
-            schema changes on the way have records been sent by then.
-        SendTableError: rows failed; it tells which, why, and what was acknowledged. A value that cannot be sent (a
-            negative partition, say) is such a failure, too.
+        TypeError, ValueError: an argument is invalid, or a column is missing or of another type. Records may have been
+            sent before only if the schema of an iterable changes.
+        SendTableError: rows failed, for example because of a negative partition. The error has the failed and the
+            acknowledged rows.
         ProducerClosed, WrongLoop: as `send_many`.
     """
     columns = Columns(
@@ -166,7 +166,7 @@ class _Sending:
     """One call of `send_table`."""
 
     def __init__(self, producer: Producer, columns: Columns, timeout_s: float | None) -> None:
-        self.outcome = Outcome()
+        self.outcome = RowsOutcome()
         self._producer = producer
         self._columns = columns
         self._convoy = Convoy()
@@ -174,10 +174,10 @@ class _Sending:
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else self._loop.time() + timeout_s
         self._row = 0
-        self._in_flight: set[asyncio.Task[Outcome]] = set()
+        self._in_flight: set[asyncio.Task[RowsOutcome]] = set()
 
     async def run(self, source: Source) -> None:
-        """Send all that *source* has, or what comes before a failure; nothing is left under way."""
+        """Send the rows of *source* up to the first failure, and wait for all rows in flight."""
         try:
             while (piece := await self._next(source)) is not None:
                 self._start(piece)
@@ -186,12 +186,12 @@ class _Sending:
         except Exception as error:
             outcomes = await asyncio.gather(*self._in_flight, return_exceptions=True)
             for each in outcomes:
-                if isinstance(each, Outcome):
+                if isinstance(each, RowsOutcome):
                     self.outcome.add(each)
             if self.outcome.rows:
                 error.add_note(f"send_table: {self.outcome.rows:,} rows had been acknowledged before")
             raise
-        finally:  # there are some only if we were cancelled
+        finally:  # tasks are left only after a cancellation
             for task in self._in_flight:
                 task.cancel()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
@@ -239,7 +239,7 @@ class _Sending:
         engine = self._producer._engine  # noqa: SLF001 - our own
         assert engine is not None
         error = engine.intake.not_appended("not read and appended", self._timeout_s, self._deadline)
-        self.outcome.add(Outcome.of_failures([RowFailure(self._row, self._columns.topic, None, error)]))
+        self.outcome.add(RowsOutcome.of_failures([RowFailure(self._row, self._columns.topic, None, error)]))
 
     def _time_left(self) -> float | None:
         return None if self._deadline is None else max(0, self._deadline - self._loop.time())

@@ -1,4 +1,4 @@
-"""An audit of a run of records: which were lost, duplicated or out of order, judged by what is in the topic.
+"""Audit of a run of records: counts lost, duplicated and out-of-order records in the topic.
 
     await producer.send("orders", value, headers=stamp("nightly-7", number))  # number: 0, 1, 2, …
 

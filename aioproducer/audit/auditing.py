@@ -8,58 +8,57 @@ from itertools import islice
 from typing import Any, Final
 
 FIRST_LOST: Final = 20
-"""So many of the lost sequences are named."""
+"""Maximum number of lost sequences in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """What is wrong in one partition, each with the lowest offset where it is: None if it is nowhere."""
+    """Flaws of one partition, each with its count and its lowest offset. The offset is None if the count is 0."""
 
     partition: int
     records: int
-    """Of the run; those of others may lie between them."""
+    """Number of the run's records. Records of other runs may lie between them."""
     first_offset: int
     last_offset: int
     duplicated: int = 0
-    """Copies of records that come earlier in this partition, or are in a lower one."""
+    """Copies of records that are earlier in this partition or in a lower partition."""
     duplicated_at: int | None = None
     out_of_order: int = 0
     """Records, other than copies, behind a record of a higher sequence in their lane."""
     out_of_order_at: int | None = None
     unexpected: int = 0
-    """Records of which the sequence is missing, or not one of 0 to `expected` - 1."""
+    """Records whose sequence is missing or outside 0 to `expected` - 1."""
     unexpected_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What became of a run's records."""
+    """The findings about a run's records."""
 
     run: str | None
     expected: int
-    """How many records the run should have: what the audit was told, or the highest sequence found, and one."""
+    """Expected number of records: the argument `expect`, or the highest sequence plus one."""
     expected_was_told: bool
-    """If not, nobody can say whether the run's last records were lost."""
+    """True if `expect` was given. If False, the loss of the run's last records cannot be detected."""
     lost: int
-    """How many of them are in no partition."""
+    """Number of expected records that are in no partition."""
     first_lost: tuple[int, ...]
-    """Their lowest sequences, at most 20."""
+    """The lowest sequences of lost records, at most 20."""
     partitions: tuple[PartitionAudit, ...]
-    """Those that have records of the run, in order."""
+    """Partitions with records of the run, in order."""
     order_required: bool = False
     """True if records out of order are a flaw."""
     displaced: int = field(default=0, compare=False)
-    """How many of those out of order are copies: the record is in a higher partition, and in order there. Not known of
-    an audit on Spark."""
+    """Number of out-of-order records with another copy in order, in a higher partition. Always 0 in an audit on Spark."""
 
     @property
     def records(self) -> int:
-        """How many records of the run there are, copies included."""
+        """Number of the run's records, including copies."""
         return sum(part.records for part in self.partitions)
 
     @property
     def duplicated(self) -> int:
-        """How many of them are copies of others."""
+        """Number of copies of other records."""
         return sum(part.duplicated for part in self.partitions)
 
     @property
@@ -69,7 +68,7 @@ class AuditReport:
 
     @property
     def unexpected(self) -> int:
-        """How many have no sequence, or one that is not expected."""
+        """Number of records without a sequence or with an unexpected sequence."""
         return sum(part.unexpected for part in self.partitions)
 
     @property
@@ -104,7 +103,7 @@ class AuditReport:
         return self.out_of_order == self.displaced
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
+        """Return all fields as a dict for JSON."""
         return {
             "run": self.run,
             "ok": self.ok,
@@ -126,19 +125,19 @@ class AuditReport:
         found = ", ".join(f"{count:,} {flaw}" for flaw, count in self.flaws.items())
         if not found:
             once = "each once" if self.out_of_order else "each once, in order"
-            found = once if self.ok else "nothing was found"
+            found = once if self.ok else "no record found"
         return f"{self.records:,} records{whose}, {self.expected:,} expected: {found}"
 
 
 RUN_HEADER: Final = "aioproducer-run"
-"""Its value is the run's id, in UTF-8."""
+"""Header with the run's id, in UTF-8."""
 SEQUENCE_HEADER: Final = "aioproducer-seq"
-"""Its value is a number from 0 on, in decimal digits."""
+"""Header with the sequence, a number from 0 in decimal digits."""
 LANE_HEADER: Final = "aioproducer-lane"
-"""Name, in UTF-8, of the producer or task that keeps an order; optional."""
+"""Header with the name, in UTF-8, of a producer or task that keeps an order; optional."""
 
 MAX_DIGITS: Final = 18
-"""So many fit into an int64, whatever they are."""
+"""Number of decimal digits that always fit into an int64."""
 
 
 def stamp(run: str, sequence: int, lane: str | None = None) -> tuple[tuple[str, bytes], ...]:
@@ -162,12 +161,12 @@ def stamp(run: str, sequence: int, lane: str | None = None) -> tuple[tuple[str, 
 
 
 def belongs_to(run: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
-    """Return whether a record with *headers* is of *run*."""
+    """Return True if a record with *headers* belongs to *run*."""
     return _first(RUN_HEADER, headers) == run.encode()
 
 
 def sequence_of(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-    """Return the sequence of a record with *headers*; None if there is none, or it is no number."""
+    """Return the sequence of a record with *headers*; None if it is missing or not a number."""
     digits = _first(SEQUENCE_HEADER, headers)
     if digits is None or not digits.isdigit() or len(digits) > MAX_DIGITS:
         return None
@@ -184,15 +183,15 @@ def _first(name: str, headers: Iterable[tuple[str, bytes | None]]) -> bytes | No
 
 
 @dataclass(slots=True)
-class _Tally:
-    """A `PartitionAudit` in the making."""
+class _PartitionCounters:
+    """Counters of one partition, from which its `PartitionAudit` is built."""
 
     partition: int
     records: int
     first_offset: int
     last_offset: int
     flaws: dict[str, int] = field(default_factory=dict)
-    """How often each was found, and under its name and `_at`, where first."""
+    """Count of each flaw, and under its name with `_at` the offset of the first record."""
 
     def note(self, flaw: str, offset: int) -> None:
         """Count a *flaw* at *offset*."""
@@ -200,71 +199,72 @@ class _Tally:
         self.flaws.setdefault(f"{flaw}_at", offset)
 
     def audit(self) -> PartitionAudit:
-        """Return what was found."""
+        """Return the counters as a `PartitionAudit`."""
         return PartitionAudit(self.partition, self.records, self.first_offset, self.last_offset, **self.flaws)
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The highest sequences of a lane in the present partition."""
+    """The highest sequences of a lane in the current partition."""
 
     highest: int = -1
     highest_copy: int = -1
 
 
 class Audit:
-    """Finds out what was lost, duplicated or out of order of the records 0, 1, 2, … that a run sent.
+    """Counter of lost, duplicated and out-of-order records of a run, which has sent the records 0, 1, 2, ….
 
     The first copy of a record, by partition and offset, is the record, any other a duplicate. A record is out of order
     behind a higher sequence of its lane in its partition; duplicates do not count. With *order*, a record out of order is a flaw.
 
-    *expect* is how many the run sent; if it is not known, the highest sequence says. Memory: a bit per record.
+    *expect* is the number of records that the run has sent. Default: the highest sequence plus one. Memory: one bit per
+    record.
     """
 
     def __init__(self, run: str | None = None, *, expect: int | None = None, order: bool = False) -> None:
         if expect is not None and expect < 0:
-            raise ValueError(f"expect = {expect}: a run cannot have sent that many")
+            raise ValueError(f"expect = {expect}: expected a number of records, 0 or more")
         self._run = run
         self._expect = expect
         self._order = order
         self._seen = Sequences()
         self._highest = -1
         self._lanes: dict[bytes | None, _Lane] = {}
-        self._tallies: list[_Tally] = []
-        # Records out of order may be copies themselves: what is sent again after a kill may go to another partition.
+        self._partitions: list[_PartitionCounters] = []
+        # Out-of-order records may be copies: after a kill, a record may be resent to another partition.
         self._late = Sequences()
         self._displaced = Sequences()
         self._behind_copies = 0
 
     def add(self, partition: int, offset: int, sequence: int | None, lane: bytes | None = None) -> None:
-        """Take the next record of the run into account; a *sequence* of None is one that could not be read.
+        """Add the next record of the run. Its *sequence* is None if it could not be read.
 
         *lane* is the record's `lane_of`, if several producers or tasks sent the run.
 
         Raises:
-            ValueError: it does not come behind the one before.
+            ValueError: the record is not behind the previous record.
         """
-        tally = self._tally(partition, offset)
-        tally.records += 1
-        tally.last_offset = offset
+        counters = self._counters(partition, offset)
+        counters.records += 1
+        counters.last_offset = offset
         here = self._lanes.get(lane)
         if here is None:
             here = self._lanes[lane] = _Lane()
         if sequence is None or sequence < 0 or (self._expect is not None and sequence >= self._expect):
-            tally.note("unexpected", offset)
+            counters.note("unexpected", offset)
         elif not self._seen.add(sequence):
-            tally.note("duplicated", offset)
-            self._look_for_displaced(sequence, here)
+            counters.note("duplicated", offset)
+            self._count_displaced(sequence, here)
         elif sequence > here.highest:
             here.highest = sequence
             self._highest = max(self._highest, sequence)
             self._behind_copies += sequence < here.highest_copy
         else:
-            tally.note("out_of_order", offset)
+            counters.note("out_of_order", offset)
             _ = self._late.add(sequence)
 
     def report(self) -> AuditReport:
-        """Return what was found so far."""
+        """Return the findings so far."""
         expected = self._highest + 1 if self._expect is None else self._expect
         return AuditReport(
             run=self._run,
@@ -272,20 +272,20 @@ class Audit:
             expected_was_told=self._expect is not None,
             lost=expected - len(self._seen),
             first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
-            partitions=tuple(tally.audit() for tally in self._tallies),
+            partitions=tuple(counters.audit() for counters in self._partitions),
             order_required=self._order,
             displaced=max(0, len(self._displaced) - self._behind_copies),
         )
 
-    def _look_for_displaced(self, sequence: int, here: _Lane) -> None:
-        """See whether this copy is in order here, of a record whose first one was not, in a lower partition."""
+    def _count_displaced(self, sequence: int, here: _Lane) -> None:
+        """Count a copy that is in order, of a record whose first copy, in a lower partition, is out of order."""
         in_order = sequence > here.highest and sequence > here.highest_copy
         if in_order and sequence in self._late and self._displaced.add(sequence):
             here.highest_copy = sequence
 
-    def _tally(self, partition: int, offset: int) -> _Tally:
-        if self._tallies:
-            last = self._tallies[-1]
+    def _counters(self, partition: int, offset: int) -> _PartitionCounters:
+        if self._partitions:
+            last = self._partitions[-1]
             if partition == last.partition and offset > last.last_offset:
                 return last
             if partition <= last.partition:
@@ -294,9 +294,9 @@ class Audit:
                     f"{last.last_offset}: an audit takes records in order of partition and offset"
                 )
         self._lanes.clear()
-        tally = _Tally(partition, 0, offset, offset)
-        self._tallies.append(tally)
-        return tally
+        counters = _PartitionCounters(partition, 0, offset, offset)
+        self._partitions.append(counters)
+        return counters
 
 
 PIECE_BITS: Final = 4_096
@@ -305,9 +305,9 @@ FULL: Final = b"\xff" * PIECE_BYTES
 
 
 class Sequences:
-    """A set of integers from 0 on, of which most are there: a bit each.
+    """A dense set of integers from 0, one bit each.
 
-    The bits are kept in pieces, so that one integer far off from the others costs 512 bytes, not all between.
+    The bits are stored in pieces of 512 bytes, so a distant integer costs one piece.
     """
 
     def __init__(self) -> None:
@@ -318,7 +318,7 @@ class Sequences:
         return self._count
 
     def add(self, sequence: int) -> bool:
-        """Add *sequence*; return whether it is new."""
+        """Add *sequence*. Return True if it is new."""
         number, bit = divmod(sequence, PIECE_BITS)
         piece = self._pieces.get(number)
         if piece is None:
@@ -336,7 +336,7 @@ class Sequences:
         return piece is not None and bool(piece[bit >> 3] & 1 << (bit & 7))
 
     def missing(self, end: int) -> Iterator[int]:
-        """Yield what is not there of 0 to *end* - 1, in order."""
+        """Yield the missing integers from 0 to *end* - 1, in order."""
         for first in range(0, end, PIECE_BITS):
             piece = self._pieces.get(first // PIECE_BITS, bytes(PIECE_BYTES))
             if piece != FULL:

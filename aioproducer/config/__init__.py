@@ -1,4 +1,4 @@
-"""The configuration of a producer: Kafka's names and defaults, checked before anything is started."""
+"""The configuration of a producer: Kafka's names and defaults, checked before the start."""
 
 from __future__ import annotations
 

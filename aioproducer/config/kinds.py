@@ -1,4 +1,4 @@
-"""An option as it is declared, and the kinds of values that one may have, a small class each."""
+"""The declaration of an option, and one class per kind of option values."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
@@ -27,34 +27,34 @@ C = TypeVar("C")
 
 
 class Kind(ABC):
-    """Knows which values an option takes, from Python and from a `.properties` file."""
+    """Check of an option's values, from Python and from a `.properties` file."""
 
     unit: str = ""
-    """What a number counts; empty for everything else."""
+    """Unit of a number; empty for other values."""
 
     @property
     @abstractmethod
     def expected(self) -> str:
-        """What a value should be, as error messages and the documentation say it."""
+        """Description of valid values, for error messages and the documentation."""
 
     @abstractmethod
     def check(self, value: object) -> object:
         """Return *value* as the configuration keeps it.
 
         Raises:
-            ValueError: *value* will not do; the message says why.
+            ValueError: *value* is invalid. The message is the reason.
         """
 
     def parse(self, text: str) -> object:
-        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse."""
+        """Convert a value of a `.properties` file. Invalid text is returned unchanged, and `check` refuses it."""
         return text
 
     def hides(self, value: object) -> bool:
-        """Whether *value* may be a secret, and is not to be shown."""
+        """Return True if *value* may be a secret. Messages then hide the value."""
         return False
 
     def shown(self, value: object) -> str:
-        """Return *value* as messages have it: nobody reads thousands of characters to find what is wrong."""
+        """Return *value* for a message: hidden if it may be a secret, and shortened if it is long."""
         if self.hides(value):
             return HIDDEN
         try:
@@ -64,17 +64,17 @@ class Kind(ABC):
         return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN_OF_LONGER]}… ({len(text):,} characters)"
 
     def unfit(self, reason: str = "") -> ValueError:
-        """Say why a value will not do, in general or for a particular *reason*."""
+        """Return the error of an invalid value, with *reason* or the description of valid values."""
         return ValueError(reason or f"expected {self.expected}")
 
 
 class Integer(Kind):
-    """A whole number within Kafka's bounds for it."""
+    """An integer within Kafka's bounds."""
 
     def __init__(
         self, low: int, high: int = INT32_MAX, *, besides: int | None = None, unit: str = ""
     ) -> None:
-        """*besides* is one more value, outside of the bounds, that Kafka gives a meaning of its own."""
+        """*besides* is a valid value outside the bounds, such as -1."""
         self.low = low
         self.high = high
         self.besides = besides
@@ -97,17 +97,17 @@ class Integer(Kind):
 
 
 def int_ms(low: int = 0) -> Integer:
-    """A duration that Kafka keeps in an int."""
+    """Return the kind of a duration that is an int32 in Kafka."""
     return Integer(low, INT32_MAX, unit="ms")
 
 
 def long_ms(low: int = 0) -> Integer:
-    """A duration that Kafka keeps in a long."""
+    """Return the kind of a duration that is an int64 in Kafka."""
     return Integer(low, INT64_MAX, unit="ms")
 
 
 class Number(Kind):
-    """A number that need not be whole."""
+    """An integer or float."""
 
     def __init__(self, low: int, *, unit: str = "") -> None:
         self.low = low
@@ -120,7 +120,7 @@ class Number(Kind):
     def check(self, value: object) -> int | float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.unfit()
-        if not self.low <= value <= INT64_MAX:  # refuses nan, too
+        if not self.low <= value <= INT64_MAX:  # also refuses nan
             raise self.unfit()
         return value
 
@@ -131,10 +131,10 @@ class Number(Kind):
 
 
 class Flag(Kind):
-    """Yes or no."""
+    """A boolean."""
 
     def __init__(self, *, optional: bool = False) -> None:
-        """With *optional*, None is a third value: "decide for me"."""
+        """With *optional*, None is valid and selects the automatic choice."""
         self.optional = optional
 
     @property
@@ -151,10 +151,10 @@ class Flag(Kind):
 
 
 class Choice(Kind):
-    """One of a few words, in any case."""
+    """One of several words, case-insensitive."""
 
     def __init__(self, words: tuple[str, ...], *, absent: str | None = None) -> None:
-        """None stands for the word *absent*, if for any."""
+        """None selects the word *absent*, if given."""
         self.words = words
         self.absent = absent
 
@@ -171,7 +171,7 @@ class Choice(Kind):
 
 
 class Acks(Kind):
-    """How many replicas must have a record, which Kafka writes as a word or a number."""
+    """Acknowledgements: `all`, -1, 0 or 1, as text or number."""
 
     expected = "all (the same as -1), 0 or 1"
 
@@ -188,7 +188,7 @@ class Acks(Kind):
 
 
 class ClientId(Kind):
-    """The name that brokers log, meter and limit the client by."""
+    """Client name in logs, metrics and quotas of the brokers."""
 
     expected = "a string of at most 32767 bytes in UTF-8, or None"
 
@@ -197,7 +197,7 @@ class ClientId(Kind):
             return f"aioproducer-{next(_client_numbers)}"
         if not isinstance(value, str) or not _fits(value):
             raise self.unfit()
-        return str.__str__(value)  # a plain str, also of a member of a `str` Enum
+        return str.__str__(value)  # converts members of a `str` Enum
 
 
 class Rack(Kind):
@@ -212,7 +212,7 @@ class Rack(Kind):
 
 
 class TransactionalId(Kind):
-    """The name that transactions are known by, and that one producer has at a time."""
+    """Name of a producer's transactions. Only one running producer may use a name."""
 
     expected = "a string of 1 to 32767 bytes in UTF-8, or None"
 
@@ -221,11 +221,11 @@ class TransactionalId(Kind):
             return None
         if not isinstance(value, str) or not value or not _fits(value):
             raise self.unfit()
-        return str.__str__(value)  # a plain str, also of a member of a `str` Enum
+        return str.__str__(value)  # converts members of a `str` Enum
 
 
 def _fits(text: str) -> bool:
-    """Whether Kafka's protocol can carry *text*: its length is an int16."""
+    """Return True if the length of *text* fits into an int16, as Kafka's protocol requires."""
     try:
         return len(text.encode()) <= 0x7FFF
     except UnicodeEncodeError:
@@ -233,9 +233,9 @@ def _fits(text: str) -> bool:
 
 
 class NotGiven(int):
-    """Kafka's default, which reads as it: what it stands for may adapt, since nobody has asked for just this value.
+    """Kafka's default of an option that adapts while the user gives no value.
 
-    It stays what it is in copies, pickles and `dataclasses.replace`; the same number, given, is another thing.
+    Copies, pickles and `dataclasses.replace` keep the class. An equal number from the user is a plain int.
     """
 
     __slots__ = ()
@@ -269,28 +269,28 @@ def has_options(cls: type[C]) -> type[C]:
 
 
 def option(default: object, kind: Kind, meaning: str) -> Any:
-    """Declare an option; *meaning* is its line in docs/reference/configuration.md."""
+    """Declare an option; *meaning* is its description in docs/reference/configuration.md."""
     return field(default=default, metadata={"kind": kind, "meaning": meaning})
 
 
 LONGEST_LABEL: Final = 63
-"""Of a name in the DNS (RFC 1035)."""
+"""Maximum length of a DNS label (RFC 1035)."""
 
 
 class Servers(Kind):
-    """Brokers as `host:port`, several of them in a list or separated by commas."""
+    """Addresses of brokers: `host:port`, several as a list or separated by commas."""
 
     expected = "host:port (an IPv6 address in brackets), several as a list or separated by commas"
 
     def hides(self, value: object) -> bool:
-        # Options, a password among them maybe, or one before an address.
+        # A mapping may contain a password, and credentials may precede an address.
         return isinstance(value, Mapping) or "@" in str(value)
 
     def check(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
             value = value.split(",")
         if isinstance(value, Mapping):
-            raise ValueError(  # noqa: TRY004 - what a kind refuses is a ValueError
+            raise ValueError(  # noqa: TRY004 - kinds raise ValueError
                 "a mapping of options, as other clients take it, is ProducerConfig's:"
                 " Producer.from_config(ProducerConfig.from_mapping({…})),"
                 " or give each as a keyword argument, with _ for . in its name"
@@ -299,11 +299,11 @@ class Servers(Kind):
             raise ValueError("a ProducerConfig goes into Producer.from_config(…)")
         if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
             raise self.unfit()
-        servers: dict[str, None] = {}  # keeps the order and drops what is named twice
+        servers: dict[str, None] = {}  # keeps the order, drops duplicates
         for server in value:
             if not isinstance(server, str):
                 raise self.unfit()
-            if server.strip():  # a trailing comma does no harm
+            if server.strip():  # allows a trailing comma
                 servers[str(parse_server(server))] = None
         if not servers:
             raise ValueError(f"names no broker; expected {self.expected}")
@@ -311,12 +311,12 @@ class Servers(Kind):
 
 
 def parse_server(text: str) -> Address:
-    """Take one `host:port` apart; `PLAINTEXT://` may stand before it, as in a broker's own listeners.
+    """Return the address in *text*: `host:port`, with or without `PLAINTEXT://`, as in a broker's listeners.
 
-    No other listener may be named there: it would look as if it secured the connection, which `security_protocol` does.
+    Other listener names are refused: only `security_protocol` secures connections.
 
     Raises:
-        ValueError: it is not one; the message says what is missing.
+        ValueError: *text* is no address. The message is the reason.
     """
     _check_alone(text.strip())
     scheme, separator, rest = text.strip().rpartition("://")
@@ -344,7 +344,7 @@ def parse_server(text: str) -> Address:
 
 
 def _check_alone(text: str) -> None:
-    """Raise if it is several addresses, or one with something before it that may be secret."""
+    """Raise if *text* contains several addresses, or credentials before an address."""
     _, credentials, address = text.rpartition("@")
     if credentials:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The names of options: those that do something here, those that only Kafka knows, and the rest."""
+"""Names of options in Kafka, librdkafka and other clients, with their effect here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ WITHOUT_EFFECT = frozenset(
 
     ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
-    """.split()  # noqa: SIM905 - forty quoted names would be a page
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
 """Names of Kafka's producer that have no effect here. Source: ProducerConfig of Kafka 4.4; a test compares them."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
 }
-"""Kafka's names that change what a user may rely on: a warning would not do, unless they switch nothing on."""
+"""Kafka's names whose features are missing here. A value that enables such a feature is an error."""
 
 KAFKA_NAMES: Mapping[str, str] = {
     "compression.codec": "compression.type",
@@ -74,7 +74,7 @@ KAFKA_NAMES: Mapping[str, str] = {
     "ssl.keyfile": "ssl.keystore.key",
     "ssl.password": "ssl.key.password",
 }
-"""What other clients (librdkafka, aiokafka) call an option, and what Kafka and we call it."""
+"""Names of other clients (librdkafka, aiokafka) with Kafka's name of the option."""
 
 HARMLESS = frozenset(
     """
@@ -94,7 +94,7 @@ HARMLESS = frozenset(
     api.version api.version.auto.timeout.ms kafka.client loop
     metrics.enabled metric.group.prefix receive.message.max.bytes selector sock.chunk.buffer.count
     sock.chunk.bytes socket.options
-    """.split()  # noqa: SIM905 - as above
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
 """Options of librdkafka, aiokafka and kafka-python without a counterpart. A file or mapping may contain them."""
 
@@ -177,7 +177,7 @@ OTHER_CLIENTS = frozenset(
     latest.cache.ttl.sec latest.compatibility.strict max.schemas.per.subject normalize.schemas
     specific.avro.reader specific.protobuf.key.type specific.protobuf.value.type use.latest.version
     use.latest.with.metadata use.schema.id value.converter value.subject.name.strategy
-    """.split()  # noqa: SIM905 - as above
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
 """Names of Kafka's consumer and admin clients, librdkafka's consumer, and of serializers with a schema registry.
 Source: ConsumerConfig and AdminClientConfig of Kafka 4.4 (a test compares them), AbstractKafkaSchemaSerDeConfig."""
@@ -206,14 +206,13 @@ OTHER_CLIENTS_PREFIXES = (
 
 _ALIASES = {"partitioner_class": "partitioner"}
 _NEAR = 0.72
-"""How much of a name must be right for another one to be suggested; what is only misspelt is above this."""
+"""Minimum similarity (0 to 1) of a suggested name. Misspelt names are above this value."""
 
 
 def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
     """Return the keyword arguments *options* that have an effect, under the names in *known*.
 
-    Logs one warning for each of Kafka's names that has no effect here. It is a log line, not a Python
-    warning: a configuration comes with a deployment, and its readers read logs.
+    Logs one warning for each of Kafka's names that has no effect here. Operators read logs, not Python warnings.
 
     Raises:
         ConfigError: names are unknown, given in both spellings, or request an unsupported feature.
@@ -239,7 +238,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
 
 
 def written_names(options: Iterable[str]) -> dict[str, str]:
-    """Return the first of the names *options* that stands for each of our names."""
+    """Return the first name in *options* for each of our names."""
     written: dict[str, str] = {}
     for name in options:
         written.setdefault(our_name(name), name)
@@ -284,7 +283,7 @@ def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> st
         return f"unknown option {name!r}; {REFUSED_OF_OTHERS[dotted]}"
     if dotted in HARMLESS or is_of_other_clients(dotted):
         return f"unknown option {name!r}; it has no counterpart here; leave it out"
-    from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for mistakes
 
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
     if of_others:

@@ -1,4 +1,4 @@
-"""Every option: how it may be given, how it is kept, its default, and what it means."""
+"""All options: name, accepted and stored types, default, and meaning."""
 
 # ruff: noqa: I002 - as in security_options.py
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ PartitionerName: TypeAlias = Literal[
 
 
 class ProducerOptions(SecurityOptionsGiven, total=False):
-    """What can be given to a producer besides `bootstrap_servers`; `ProducerConfig` says what each means."""
+    """Keyword arguments of a producer besides `bootstrap_servers`; `ProducerConfig` documents each option."""
 
     client_id: str | None
     client_rack: str | None
@@ -362,6 +362,6 @@ class Options(SecurityOptions):
 
 _INHERITED = fields(SecurityOptions)
 OPTIONS: tuple[Field[Any], ...] = (*fields(Options)[len(_INHERITED) :], *_INHERITED)
-"""All of them; those about security come last wherever they are listed."""
+"""All options. Security options are last in every list."""
 KINDS: Mapping[str, Kind] = {each.name: each.metadata["kind"] for each in OPTIONS}
 DEFAULTS: Mapping[str, object] = {each.name: each.default for each in OPTIONS}

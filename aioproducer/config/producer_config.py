@@ -1,4 +1,4 @@
-"""The configuration of a producer: which options cannot be combined, and each floor's settings."""
+"""The configuration of a producer: its options, checked, and the settings of each layer."""
 
 from __future__ import annotations
 
@@ -47,15 +47,14 @@ class ProducerConfig(Options):
     __slots__ = ()
 
     def __init__(self, *, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        # Not the generated one: unknown names are to fail with the nearest name, names without effect to
-        # pass with a warning, and some rules depend on what was given and what is a default.
+        # A generated __init__ could not suggest names, log names without effect, or tell given values from defaults.
         options_given = {"bootstrap_servers": bootstrap_servers, **options}
         try:
             self._take(applied_options(options_given, KINDS), written_names(options_given))
         except ConfigError as error:
             without_frames(error)
             options_given.clear()
-            del options  # this frame goes into the traceback
+            del options  # the traceback keeps this frame
             raise
 
     def _take(
@@ -91,7 +90,7 @@ class ProducerConfig(Options):
         limit_backoffs(self, given)
         check_rules(self, given, written, faulty, found, is_mapping=is_mapping)
         if self.partitioner is not None and self.partitioner_ignore_keys:
-            log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the JVM
+            log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the Java client
 
     @classmethod
     def from_mapping(
@@ -135,7 +134,7 @@ class ProducerConfig(Options):
             config._take_mapping(options, bootstrap_servers, allowed, prefix, config_providers)  # noqa: SLF001 - our own
         except ConfigError as error:
             without_frames(error)
-            del options  # this frame goes into the traceback
+            del options  # the traceback keeps this frame
             raise
         return config
 
@@ -147,7 +146,7 @@ class ProducerConfig(Options):
         prefix: str | Sequence[str],
         config_providers: Collection[str],
     ) -> None:
-        from aioproducer.config.mapping import read_mapping  # noqa: PLC0415 - keyword arguments need none of it
+        from aioproducer.config.mapping import read_mapping  # noqa: PLC0415 - not needed for keyword arguments
 
         reading = read_mapping(options, KINDS, prefix=prefix, config_providers=config_providers)
         if servers is not None:
@@ -201,7 +200,7 @@ class ProducerConfig(Options):
             ConfigError: as `from_mapping`; an escape in the text is malformed.
             OSError: the file cannot be read.
         """
-        from aioproducer.config.properties import read_properties  # noqa: PLC0415 - few have such files
+        from aioproducer.config.properties import read_properties  # noqa: PLC0415 - rarely used
 
         try:
             return cls.from_mapping(
@@ -214,7 +213,7 @@ class ProducerConfig(Options):
             )
         except ConfigError as error:
             without_frames(error)
-            del source  # this frame goes into the traceback
+            del source  # the traceback keeps this frame
             raise
 
     def __eq__(self, other: object) -> bool:
@@ -231,7 +230,7 @@ class ProducerConfig(Options):
         held = [name for name in KINDS if isinstance(getattr(self, name), Secret | ssl.SSLContext)]
         if held:
             raise TypeError(
-                f"a ProducerConfig with {', '.join(held)} cannot be pickled: pass what it is made from instead, such"
+                f"a ProducerConfig with {', '.join(held)} cannot be pickled: pass its source instead, such"
                 " as the path of a .properties file, or a callable (sasl_credentials, sasl_oauth_token_provider,"
                 " ssl_context), and make it where it is used"
             )
@@ -245,7 +244,7 @@ class ProducerConfig(Options):
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer is idempotent, once `enable_idempotence=None` has been resolved."""
+        """True if the producer is idempotent, after `enable_idempotence=None` is resolved."""
         return is_idempotent(self)
 
     @property
@@ -254,24 +253,24 @@ class ProducerConfig(Options):
         return self.max_block_ms / 1000
 
     def effective_partitioner(self) -> Partitioner:
-        """Return what chooses the partitions: the user's partitioner, or Kafka's way."""
+        """Return the user's partitioner, or Kafka's default."""
         if self.partitioner is not None:
             return self.partitioner
         return AnyPartition() if self.partitioner_ignore_keys else Murmur2Partitioner()
 
     def security_settings(self) -> SecuritySettings:
-        """Return what secures connections.
+        """Return the settings of TLS and authentication.
 
         Raises:
-            ConfigError: a file that was there when the configuration was made is not there any more, or damaged.
+            ConfigError: a file was deleted or damaged after the configuration was created.
         """
-        # Few of those who have no use for it would like to wait for its import.
+        # Plaintext producers skip this import.
         from aioproducer.config.security import security_settings  # noqa: PLC0415
 
         return security_settings(self, self.socket_connection_setup_timeout_ms / 1000)
 
     def connection_settings(self) -> ConnectionSettings:
-        """Return what the network floor needs, but for `security_settings`."""
+        """Return the settings of the network layer, without `security_settings`."""
         return ConnectionSettings(
             client_id=self.client_id,
             request_timeout_s=self.request_timeout_ms / 1000,
@@ -286,7 +285,7 @@ class ProducerConfig(Options):
         )
 
     def metadata_settings(self) -> MetadataSettings:
-        """Return what the cluster floor needs."""
+        """Return the settings of the metadata layer."""
         return MetadataSettings(
             bootstrap=tuple(parse_server(server) for server in self.bootstrap_servers),
             max_age_s=self.metadata_max_age_ms / 1000,
@@ -301,7 +300,7 @@ class ProducerConfig(Options):
         )
 
     def batching_settings(self) -> BatchingSettings:
-        """Return what the batching floor needs."""
+        """Return the settings of the batching layer."""
         return BatchingSettings(
             batch_bytes=min(self.batch_size, self._batch_max_size),
             batch_max_bytes=self._batch_max_size,
@@ -314,11 +313,11 @@ class ProducerConfig(Options):
             delivery_timeout_s=self.delivery_timeout_ms / 1000,
             max_in_flight=self.max_in_flight_requests_per_connection,
             idempotent=self.idempotent,
-            batch_cap_s=self.metadata_max_age_ms / 1000,  # what a topic takes may change as its leaders do
+            batch_cap_s=self.metadata_max_age_ms / 1000,  # a topic's limit may change with its leaders
         )
 
     def sender_settings(self) -> SenderSettings:
-        """Return what the sender floor needs."""
+        """Return the settings of the sender."""
         return SenderSettings(
             acks=-1 if self.acks == "all" else self.acks,
             idempotent=self.idempotent,
@@ -333,7 +332,7 @@ class ProducerConfig(Options):
 
     @property
     def _batch_max_size(self) -> int:
-        """The size at which a batch is full. A `batch_size` that was given is, as in the JVM, unless both were."""
+        """Size of a full batch: `batch_max_size`, or (as in the Java client) `batch_size` if only that option is given."""
         if not isinstance(self.batch_size, NotGiven) and isinstance(self.batch_max_size, NotGiven):
             return self.batch_size
         return min(self.batch_max_size, self.max_request_size)
@@ -343,7 +342,7 @@ class ProducerConfig(Options):
         return codec(self.compression_type)
 
     def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # frozen for everyone else
+        object.__setattr__(self, name, value)  # the class is immutable for its users
 
 
 def _backoff(first_ms: int, longest_ms: int) -> Backoff:

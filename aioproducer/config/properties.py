@@ -16,7 +16,7 @@ _SIMPLE_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
 _SECTION = re.compile(r"\[[^\[\]=:]+\][ \t\f]*")
 _NO_SECTION = "\0"
-# A key ends at the first separator that no backslash stands before.
+# A key ends at the first separator without a backslash before it.
 _ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 
 
@@ -35,7 +35,7 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     if isinstance(source, str) and ("=" in source or _LINE.search(source)):
         text = source
     else:
-        with open(source, "rb") as file:  # noqa: PTH123 - pathlib would be imported for this alone
+        with open(source, "rb") as file:  # noqa: PTH123 - avoids the import of pathlib
             content = file.read()
         try:
             text = content.decode("utf-8-sig")
@@ -48,7 +48,7 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _in_sections(text: str) -> dict[str, str]:
-    import configparser  # noqa: PLC0415 - few files have sections
+    import configparser  # noqa: PLC0415 - needed for sections only
 
     parser = configparser.RawConfigParser(
         strict=False, allow_no_value=True, default_section=_NO_SECTION, interpolation=None
@@ -67,7 +67,7 @@ def _in_sections(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Join what a backslash at the end of a line continues; leave out comments and blank lines."""
+    """Yield lines without comments and blank lines; a backslash at the end of a line joins the next line."""
     parts: list[str] = []  # joined once: a file may continue one line a hundred thousand times
     for natural_line in _LINE.split(text):
         part = natural_line.lstrip(_BLANK)
@@ -95,11 +95,11 @@ def _entry(line: str) -> tuple[str, str]:
 
 
 def _unescape(text: str, where: str) -> str:
-    """Return what *text* stands for; it may be a secret, so errors say *where* it is and not what."""
+    """Return *text* without escapes. The text may be secret, so errors contain only *where* it is."""
     if "\\" not in text:
         return text
     try:
-        # Java's characters are UTF-16: two escapes may be the halves of one character.
+        # Java's characters are UTF-16: two escapes may form one surrogate pair.
         return _ESCAPE.sub(_unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ConfigError(f"half of a surrogate pair {where}") from None
@@ -108,7 +108,7 @@ def _unescape(text: str, where: str) -> str:
 
 
 class _Malformed(Exception):
-    """An escape that Java's Properties would not read either."""
+    """An escape that Java's Properties refuses."""
 
 
 def _unescaped(escape: re.Match[str]) -> str:

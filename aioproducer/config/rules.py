@@ -1,4 +1,4 @@
-"""Rules about several options of a producer, and their mistakes."""
+"""Rules about several options of a producer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
 USUAL_REQUEST_TIMEOUT_MS: Final = 100
 """A smaller request timeout may be meant in seconds."""
 MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
+"""Number of batches that a broker keeps per producer and partition (KIP-98, KAFKA-5494)."""
 
 _IDEMPOTENCE: Final = ("acks", "enable_idempotence", "retries")
 _TIMEOUTS: Final = ("delivery_timeout_ms", "linger_ms", "request_timeout_ms")
@@ -93,7 +93,7 @@ def compression_level(config: Options) -> int | None:
 
 
 def _check_codec(config: Options) -> None:
-    compressor(codec(config.compression_type), compression_level(config))  # raises if its package is missing
+    compressor(codec(config.compression_type), compression_level(config))  # raises if a package is missing
 
 
 def _check_rack(config: Options, written: Mapping[str, str]) -> None:
@@ -161,11 +161,11 @@ def _check_batch_sizes(config: Options) -> None:
 
 
 def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> None:
-    """Refuse a size that fits no record."""
+    """Refuse a size below the smallest batch."""
     value = getattr(config, name)
     if value < SMALLEST_BATCH:
         raise ConfigError(
-            f"{written.get(name, name)} = {value}: no record would fit, as the smallest takes some"
+            f"{written.get(name, name)} = {value}: no record would fit, as the smallest batch needs"
             f" {SMALLEST_BATCH} bytes; raise it, or leave it out for Kafka's default of {DEFAULTS[name]}"
         )
 
@@ -175,20 +175,20 @@ def _warn_of_short_timeout(config: Options) -> None:
         log.warning(
             "config.doubtful name=request_timeout_ms value=%d reason=%r",
             config.request_timeout_ms,
-            "it is in milliseconds, and brokers may take longer: answers that come later count as lost",
+            "the unit is milliseconds, and brokers may need longer; later responses are discarded",
         )
 
 
 def _check_login(config: Options) -> None:
     if parts_of_protocol(config)[1]:
-        from aioproducer.config.security import sasl_settings  # noqa: PLC0415 - many have no login
+        from aioproducer.config.security import sasl_settings  # noqa: PLC0415 - needed for SASL only
 
         sasl_settings(config)
 
 
 def _check_encryption(config: Options) -> None:
     if parts_of_protocol(config)[0]:
-        from aioproducer.config.security import tls_settings  # noqa: PLC0415 - many have no TLS
+        from aioproducer.config.security import tls_settings  # noqa: PLC0415 - needed for TLS only
 
         tls_settings(config)
 
@@ -215,7 +215,7 @@ def _vet_sources(
     """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
     if SOURCES.isdisjoint(given):
         return
-    from aioproducer.config.security import from_environment, vetted  # noqa: PLC0415 - few need it
+    from aioproducer.config.security import from_environment, vetted  # noqa: PLC0415 - rarely needed
 
     files, urls = config.sasl_oauthbearer_allowed_files, config.sasl_oauthbearer_allowed_urls
     if is_mapping:
@@ -227,7 +227,7 @@ def _vet_sources(
 
 
 def _set(config: Options, name: str, value: object) -> None:
-    object.__setattr__(config, name, value)  # callers get a frozen dataclass
+    object.__setattr__(config, name, value)  # the class is immutable for its users
 
 
 def raise_all(mistakes: Sequence[str | ConfigError]) -> None:

@@ -1,4 +1,4 @@
-"""The options about security, checked together."""
+"""The settings of TLS and authentication, from options that are checked together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MODULES: Final = {
     "Krb5LoginModule": ("GSSAPI",),
     "IAMLoginModule": ("AWS_MSK_IAM",),
 }
-"""Java's login modules that we have a counterpart for; of AWS's only the name."""
+"""Java's login modules with a counterpart here. Of AWS's module only the name is used."""
 _KERBEROS_IGNORED: Final = frozenset(
     {
         "useKeyTab",
@@ -72,11 +72,10 @@ _RETRIEVERS: Final = (
 
 
 def security_settings(options: SecurityOptions, login_timeout_s: float | None = None) -> SecuritySettings:
-    """Return what connections need to know; callables have *login_timeout_s* to return.
+    """Return the security settings of connections; *login_timeout_s* is the time limit of the user's callables.
 
     Raises:
-        ConfigError: something is missing, contradicts something else, cannot be read, or needs a package that is not
-            installed.
+        ConfigError: an option is missing, contradicts another, names an unreadable file, or needs a missing package.
     """
     tls, has_login = parts_of_protocol(options)
     sasl = sasl_settings(options) if has_login else None
@@ -113,12 +112,12 @@ def tls_settings(options: SecurityOptions) -> TlsSettings:
         versions=options.ssl_enabled_protocols,
         cipher_suites=options.ssl_cipher_suites,
     )
-    from aioproducer._core.security.tls import build_context  # noqa: PLC0415 - few need it
+    from aioproducer._core.security.tls import build_context  # noqa: PLC0415 - rarely needed
 
     try:
         build_context(settings, system_trust=False)
     except StoreError as error:
-        without_frames(error)  # a frame has the private key as a local variable
+        without_frames(error)  # a frame holds the private key
         raise ConfigError(str(error)) from error.__cause__
     return settings
 
@@ -160,7 +159,7 @@ def sasl_settings(options: SecurityOptions) -> SaslSettings:
 
 
 def _jaas(options: SecurityOptions, mechanism: str) -> dict[str, str]:
-    """Return the options of the login module, of which there may be none."""
+    """Return the options of the login module; empty without a login module."""
     if options.sasl_jaas_config is None:
         return {}
     module: LoginModule = parse_jaas(options.sasl_jaas_config.reveal())
@@ -248,7 +247,7 @@ def _tokens(
 
 
 def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff: Backoff) -> EndpointSettings:
-    """Return whom to ask; the options of the login module are those that JVM clients before 4.1 had to use."""
+    """Return the settings of the token endpoint. Java clients before 4.1 give them in the login module."""
     retriever = (options.sasl_oauthbearer_jwt_retriever_class or _RETRIEVERS[0]).rpartition(".")[2]
     if retriever not in _RETRIEVERS:
         raise ConfigError(
@@ -320,7 +319,7 @@ def _unsecured(jaas: dict[str, str]) -> UnsecuredSettings:
                     claims[claim] = value
                 case "NumberClaim":
                     claims[claim] = _number(value)
-                case "ListClaim":  # its first character separates the others
+                case "ListClaim":  # the first character is the separator
                     claims[claim] = value[1:].split(value[0]) if value else []
                 case "LifetimeSeconds":
                     lives_s = _number(value)
@@ -350,7 +349,7 @@ def _alone_among_ssl(options: SecurityOptions) -> None:
     ]
     if others:
         raise ConfigError(
-            f"ssl_context and {', '.join(others)} are both given; the context has all of that itself"
+            f"ssl_context and {', '.join(others)} are both given; configure the context instead"
         )
 
 

@@ -1,4 +1,4 @@
-"""The kinds of values of the options about security."""
+"""Kinds of values of security options."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
@@ -19,11 +19,11 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 STORES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_TLS = frozenset(("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"))
-NO_NAMES = "text cannot name code that is to run: hand in the object itself, from Python"
+NO_NAMES = "text cannot name code; pass the object itself, from Python"
 
 
 class Word(Kind):
-    """One of a few words, written as they are in Kafka and understood in any case."""
+    """One of several words in Kafka's spelling, case-insensitive."""
 
     def __init__(self, words: tuple[str, ...], *, optional: bool = True) -> None:
         self.words = words
@@ -45,7 +45,7 @@ class Word(Kind):
 
 
 class Text(Kind):
-    """Any text; an empty one is none."""
+    """Any text; empty text counts as None."""
 
     @property
     def expected(self) -> str:
@@ -60,14 +60,14 @@ class Text(Kind):
 
 
 class PathKind(Kind):
-    """The name of a file. What should be in the file is hidden, should it stand here: it may be a key."""
+    """The path of a file. PEM text in its place may be a key, so messages hide such text."""
 
     @property
     def expected(self) -> str:
         return "the path of a file, or None"
 
     def __init__(self, instead: str = "") -> None:
-        """*instead* is the option for the text of such a file."""
+        """*instead* is the option for the content of the file."""
         self.instead = instead
 
     def check(self, value: object) -> str | None:
@@ -77,7 +77,7 @@ class PathKind(Kind):
             raise self.unfit()
         path = os.fspath(value)
         if self.hides(path):
-            raise self.unfit(f"is PEM, and no path; give it as {self.instead}" if self.instead else "")
+            raise self.unfit(f"is PEM text, not a path; give it as {self.instead}" if self.instead else "")
         if not isinstance(path, str):
             raise self.unfit()
         return path
@@ -87,7 +87,7 @@ class PathKind(Kind):
 
 
 class SecretKind(Kind):
-    """A text that nothing shows."""
+    """Secret text; messages and `repr` hide it."""
 
     @property
     def expected(self) -> str:
@@ -107,7 +107,7 @@ class SecretKind(Kind):
 
 
 class Jaas(SecretKind):
-    """A login module of Java's."""
+    """A Java login module, as in `sasl.jaas.config`."""
 
     @property
     def expected(self) -> str:
@@ -126,7 +126,7 @@ class Words(Kind):
     """Several words, in a list or separated by commas."""
 
     def __init__(self, known: tuple[str, ...] = ()) -> None:
-        """Without *known*, any word will do here, and no word means: no restriction."""
+        """Without *known*, all words are valid, and an empty list means no restriction."""
         self.known = known
 
     @property
@@ -153,7 +153,7 @@ class Words(Kind):
 
 
 class TlsVersions(Words):
-    """Versions of TLS. Files of vendors still list versions that current Java and OpenSSL have switched off."""
+    """Versions of TLS. Versions that current Java and OpenSSL disable are dropped with a warning."""
 
     def parse(self, text: str) -> object:
         words = [word.strip() for word in text.split(",") if word.strip()]
@@ -180,7 +180,7 @@ class Allowed(Words):
 
 
 class HostnameCheck(Kind):
-    """Whether a certificate has to be for the host that was dialled."""
+    """The check of host names in certificates: `https`, or none."""
 
     @property
     def expected(self) -> str:
@@ -192,11 +192,11 @@ class HostnameCheck(Kind):
         return value.lower()
 
     def parse(self, text: str) -> object:
-        return "" if text.lower() == "none" else text  # as librdkafka writes it
+        return "" if text.lower() == "none" else text  # librdkafka's spelling
 
 
 class SslContext(Kind):
-    """A context of the user's own, or what returns one."""
+    """An `ssl.SSLContext`, or a callable that returns a context."""
 
     @property
     def expected(self) -> str:
@@ -215,7 +215,7 @@ class SslContext(Kind):
 
 
 class MechanismKind(Kind):
-    """A mechanism's name, or what makes one."""
+    """The name of a SASL mechanism, or a factory of mechanisms."""
 
     @property
     def expected(self) -> str:
@@ -233,7 +233,7 @@ class MechanismKind(Kind):
 
 
 class CallableKind(Kind):
-    """The user's code, sync or async."""
+    """A callable of the user, sync or async."""
 
     def __init__(self, returns: str) -> None:
         self.returns = returns
@@ -250,11 +250,11 @@ class CallableKind(Kind):
         return value
 
     def hides(self, value: object) -> bool:
-        return True  # a pair or a token may stand where its callable belongs
+        return True  # the value may be a password or token in place of the callable
 
 
 class EndpointUrl(str):
-    """A URL whose query and fragment, which may contain a secret, are hidden in its `repr`."""
+    """A URL whose `repr` hides query and fragment, which may contain secrets."""
 
     __slots__ = ()
 
@@ -265,7 +265,7 @@ class EndpointUrl(str):
 
 
 class Url(Kind):
-    """Where a token endpoint is."""
+    """The URL of a token endpoint."""
 
     @property
     def expected(self) -> str:
@@ -289,7 +289,7 @@ class Url(Kind):
         except ValueError:
             raise self.unfit() from None
         if parts.username or parts.password:
-            raise self.unfit("has a user or password in it; give those as options of their own")
+            raise self.unfit("contains a user name or password; give them as separate options")
         if parts.scheme not in self.schemes or not (parts.path if parts.scheme == "file" else parts.hostname):
             raise self.unfit()
         return EndpointUrl(value)

@@ -1,4 +1,4 @@
-"""The options about security: how each may be given, how it is kept, its default, and what it means."""
+"""Security options: name, accepted and stored types, default, and meaning."""
 
 # Every process that imports a producer waits for this and for options.py. So there is no `from __future__ import
 # annotations`, of which typing compiles those of a TypedDict, one by one; and ProducerConfig shows and compares itself,
@@ -31,7 +31,7 @@ from aioproducer.config.security_kinds import (
     Words,
 )
 
-if TYPE_CHECKING:  # what most have no use for, and would wait for
+if TYPE_CHECKING:  # rarely needed, and slow to import
     from aioproducer._core.security.credentials import CredentialsCallable
     from aioproducer._core.security.mechanism import MechanismFactory
     from aioproducer._core.security.security_settings import SslContextSource
@@ -59,7 +59,7 @@ ALLOWED_URLS: Final = "sasl_oauthbearer_allowed_urls"
 
 
 class SecurityOptionsGiven(TypedDict, total=False):
-    """What can be given about security; `SecurityOptions` says what each means."""
+    """Keyword arguments about security; `SecurityOptions` documents each option."""
 
     security_protocol: SecurityProtocolName
     ssl_context: "SslContextSource | None"
@@ -276,7 +276,7 @@ class SecurityOptions(Immutable):
 
 
 def parts_of_protocol(options: SecurityOptions) -> tuple[bool, bool]:
-    """Return whether there is TLS, and whether there is a login."""
+    """Return two flags: True if connections use TLS, and True if connections authenticate."""
     return options.security_protocol.endswith("SSL"), options.security_protocol.startswith("SASL")
 
 

@@ -1,4 +1,4 @@
-"""Options whose values are the user's own code, and the Java class names that we have a counterpart for."""
+"""Kinds of options whose values are user code, and Java class names with a counterpart here."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SerializerKind(Kind):
 
 
 class PartitionerKind(Kind):
-    """What chooses a record's partition."""
+    """A partitioner: an object, a function, or a name of librdkafka or Sarama."""
 
     expected: str = (
         "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, None,"
@@ -120,26 +120,26 @@ class AnyPartition:
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
     ) -> int | None:
-        """Leave the choice to whoever fills the batches."""
+        """Return None: the batching layer chooses the sticky partition."""
         return None
 
 
 def _refuse_async(code: object) -> None:
-    """Records of a partition keep the order of the calls: nothing may wait between call and append."""
+    """Refuse coroutine functions. The append is synchronous, so records keep the order of the calls."""
     if inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None)):  # noqa: B004 - an object with an async __call__, not a test for callability
         raise ValueError(
             "is a coroutine function; it is called synchronously and cannot wait;"
-            " await what has to be awaited before you send"
+            " await its result before the send"
         )
 
 
 def _refuse_context(serializer: Callable[..., object]) -> None:
-    """Who wants more than the value, as confluent-kafka's do, would fail for every record."""
+    """Reject serializers that need a SerializationContext (confluent-kafka's); they would fail on every record."""
     try:
         signature = inspect.signature(serializer)
-    except (TypeError, ValueError):  # of those written in C some have none
+    except (TypeError, ValueError):  # some callables in C have no signature
         return
-    # The context of confluent-kafka's has a default, and yet they cannot do without.
+    # confluent-kafka's serializers declare a default for the context, but fail without a context.
     fits = not type(serializer).__module__.startswith("confluent_kafka.schema_registry")
     try:
         signature.bind(None)

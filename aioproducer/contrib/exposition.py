@@ -1,6 +1,6 @@
-"""Every metric of `producer.metrics()`, with what it means: what expositions tell beside the values.
+"""Exposition of `producer.metrics()`: the table of all metrics with their meaning, and the exposed producers.
 
-Kafka's name is the key with `-` for `_`, unless another one, or none, is given. docs/metrics.md is this table, too.
+Kafka's name is the key with `-` for `_`, unless the table gives another name or None. docs/metrics.md shows the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Part = Literal["producer", "topics", "nodes"]
 
 
 class Metric(NamedTuple):
-    """What one key stands for."""
+    """Description of one metric."""
 
     meaning: str
     unit: str = ""
@@ -139,39 +139,39 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
 }
 
 _TEXTS: Final = {"address"}
-"""What is no number."""
+"""Metrics that are text."""
 
 
 def numbers(part: Part) -> dict[str, Metric]:
-    """Return those of *part* that are numbers, or true or false."""
+    """Return the metrics of *part* that are numbers or booleans."""
     return {key: metric for key, metric in METRICS[part].items() if key not in _TEXTS}
 
 
 def is_counter(key: str) -> bool:
-    """Whether the metric *key* only ever grows."""
+    """Return True if the metric *key* never decreases."""
     return key.endswith("_total") or key in _OUTCOMES
 
 
 log: Final = Log(__name__)
 
 Report = dict[str, dict[Any, Any]]
-"""What `metrics()` returns."""
+"""Type of the result of `metrics()`."""
 
 
 class Exposed:
-    """Producers, each by its client_id, until they are closed or nobody holds them. May be used from any thread."""
+    """Exposed producers by client_id, until they are closed or garbage-collected. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # who scrapes is on a thread of its own
+        self._lock = threading.Lock()  # scrapes run on another thread
         self._producers: WeakValueDictionary[str, Producer | ThreadedProducer] = WeakValueDictionary()
         self._failed: WeakSet[Producer | ThreadedProducer] = WeakSet()
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Tell of *producer*, too; once more does nothing.
+        """Add *producer*. A second call has no effect.
 
         Raises:
-            TypeError: it is none.
-            ValueError: another one with its client_id is not closed. Nobody could tell their numbers apart.
+            TypeError: *producer* is of another type.
+            ValueError: an open producer with the same client_id is exposed already.
         """
         if not isinstance(producer, Producer | ThreadedProducer):
             raise TypeError(f"a Producer or a ThreadedProducer can be exposed, not {producer!r}")
@@ -186,9 +186,9 @@ class Exposed:
             self._producers[client_id] = producer
 
     def reports(self) -> list[tuple[str, Report]]:
-        """Return the client_id and the `metrics()` of each that is not closed.
+        """Return the client_id and the `metrics()` of each open producer.
 
-        One whose `metrics()` fails is left out, and that is logged the first time.
+        A producer whose `metrics()` fails is left out. The first failure is logged.
         """
         with self._lock:
             producers = list(self._producers.items())

@@ -1,6 +1,6 @@
 """Serializers that write JSON: compact, UTF-8.
 
-orjson does it if it is installed (the extra `json`), several times as fast; Python's own json otherwise.
+They use orjson if it is installed (the extra `json`), which is several times as fast as Python's json.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ try:
 except ImportError:
 
     def _dumps(value: Any) -> bytes:
-        # NaN is no JSON: other parsers refuse it
+        # other parsers refuse NaN
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 else:
@@ -23,7 +23,7 @@ else:
 
 
 class DumpsJson(Protocol):
-    """What a pydantic model has."""
+    """Interface of pydantic models."""
 
     def model_dump_json(self) -> str:
         """Return the model as JSON."""
@@ -33,10 +33,10 @@ class DumpsJson(Protocol):
 def json_serializer(value: Any) -> bytes | None:
     """Return *value* as JSON; None, a tombstone, stays None.
 
-    dicts with keys of `str`, lists, tuples, `str`, `int` of at most 64 bits, finite `float`, `bool` and None come out
-    the same with orjson and without. NaN and infinity are null with orjson, and refused without.
+    orjson and json give the same result for dicts with `str` keys, lists, tuples, `str`, `int` of at most 64 bits,
+    finite `float`, `bool` and None. orjson writes NaN and infinity as null; json refuses them.
 
-    Raises: TypeError, ValueError for what JSON cannot express.
+    Raises: TypeError, ValueError for values without a JSON form.
     """
     return None if value is None else _dumps(value)
 
@@ -44,7 +44,7 @@ def json_serializer(value: Any) -> bytes | None:
 def pydantic_serializer(model: DumpsJson | None) -> bytes | None:
     """Return a pydantic *model* as JSON, as its `model_dump_json` does; None, a tombstone, stays None.
 
-    Raises: TypeError if it is no model; what pydantic raises.
+    Raises: TypeError for other values; the errors of pydantic.
     """
     if model is None:
         return None

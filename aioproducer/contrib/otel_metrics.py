@@ -1,9 +1,9 @@
-"""The metrics of producers as observable instruments of OpenTelemetry.
+"""Exposition of producers' metrics to OpenTelemetry, as observable instruments.
 
     async with Producer("localhost:9092") as producer:
         expose(producer)
 
-An instrument is called `kafka.producer.…`, `kafka.producer.topic.…` or `kafka.producer.node.…` and the key in `metrics()`.
+Names are `kafka.producer.`, `kafka.producer.topic.` or `kafka.producer.node.`, and the key in `metrics()`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PREFIXES: Final[dict[Part, tuple[str, str]]] = {
 
 
 class ProducerInstruments:
-    """Instruments of one meter provider, made once: they cannot be taken back. Closed producers are forgotten."""
+    """Instruments of one meter provider, created once because they cannot be removed. Closed producers are dropped."""
 
     def __init__(self, meter_provider: MeterProvider) -> None:
         self._exposed = Exposed()
@@ -50,7 +50,7 @@ class ProducerInstruments:
                 )
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Expose *producer*, too, until it is closed. See `expose`."""
+        """Expose *producer* until it is closed. See `expose`."""
         self._exposed.add(producer)
 
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
@@ -58,7 +58,7 @@ class ProducerInstruments:
         for client_id, report in self._reports_for(part, key):
             for name, values in {"": report[part]}.items() if not attribute else report[part].items():
                 value = values.get(key)
-                if value is not None:  # the average of nothing
+                if value is not None:  # an average without samples
                     of = {attribute: str(name)} if attribute else {}
                     yield Observation(
                         float(value) if isinstance(value, float) else int(value),
@@ -66,7 +66,7 @@ class ProducerInstruments:
                     )
 
     def _reports_for(self, part: Part, key: str) -> list[tuple[str, Report]]:
-        """Return the reports of this collection: one asks each instrument once, and all tell of the same moment."""
+        """Return the reports of this collection, shared by all instruments: a collection calls each instrument once."""
         if not self._observed or (part, key) in self._observed:
             self._reports = self._exposed.reports()
             self._observed.clear()
@@ -79,11 +79,11 @@ _lock: Final = threading.Lock()
 
 
 def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider | None = None) -> None:
-    """Let *meter_provider*, by default the global one, observe the metrics of *producer* until it is closed.
+    """Expose the metrics of *producer* to *meter_provider* (default: the global one) until the producer is closed.
 
     Raises:
-        TypeError: *producer* or *meter_provider* is something else.
-        ValueError: another producer with its `client_id`, an attribute of all, is exposed there and not closed.
+        TypeError: *producer* or *meter_provider* is of another type.
+        ValueError: an open producer with the same `client_id`, an attribute of all metrics, is exposed already.
     """
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
@@ -91,14 +91,14 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
     with _lock:
         instruments = _instruments.get(provider)
         if instruments is None and provider is get_meter_provider():
-            # What stood in for the global provider until it was set has handed its instruments over to it.
-            instruments = next((each for known, each in _instruments.items() if _stands_in(known)), None)
+            # OpenTelemetry's proxy has passed its instruments on to the global provider.
+            instruments = next((each for known, each in _instruments.items() if _is_proxy(known)), None)
         if instruments is None:
             instruments = ProducerInstruments(provider)
         _instruments[provider] = instruments
         instruments.add(producer)
 
 
-def _stands_in(provider: MeterProvider) -> bool:
-    """Whether *provider* is OpenTelemetry's own for the time before the global one is set."""
+def _is_proxy(provider: MeterProvider) -> bool:
+    """Return True if *provider* is OpenTelemetry's proxy, used until the global provider is set."""
     return hasattr(provider, "on_set_meter_provider")

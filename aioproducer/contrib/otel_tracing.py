@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry: one for each record, from the call to the acknowledgement.
+"""Tracing with OpenTelemetry: one span per record, from the call to the acknowledgement.
 
     async with Producer("localhost:9092", interceptors=[TracingInterceptor()]) as producer: ...
 
-Names of spans and attributes are those of the semantic conventions for messaging and Kafka, version 1.44.0. The
-conventions are not stable yet; a later version of them is a later version of this module.
+Spans and attributes follow the semantic conventions for messaging and Kafka, version 1.44.0. The conventions are not
+stable; this module will follow later versions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 
 
 class TracingInterceptor:
-    """Opens a span for each record, sends its context along in the headers, and ends it with the record's outcome.
+    """Interceptor that opens a span per record, adds its context to the headers, and ends it with the record's outcome.
 
-    The span is a child of the caller's. The context goes into the headers as the configured propagator says; W3C's
-    `traceparent` unless you have another. An existing header of that name is replaced, unless *carried_context* keeps
-    it.
+    The span is a child of the caller's span. The configured propagator writes the context into the headers; by default
+    W3C's `traceparent`. An existing header of this name is replaced, unless *carried_context* keeps it.
 
-    Put it last in `interceptors`: those behind it must leave its headers alone. A span whose record it cannot
-    recognise by them ends when the producer is closed.
+    Put the interceptor last in `interceptors`: later interceptors must not change its headers. If they do, the span ends
+    when the producer is closed.
     """
 
     def __init__(
@@ -45,11 +44,11 @@ class TracingInterceptor:
         record_details: bool = True,
         carried_context: Literal["replace", "parent", "link"] = "replace",
     ) -> None:
-        """Make an interceptor for one producer.
+        """Create the interceptor of one producer.
 
         Args:
             tracer_provider: source of the tracer, by default the global one.
-            client_id: an attribute of the spans, if given.
+            client_id: value of the attribute `messaging.client.id`. Default: no attribute.
             record_details: False omits keys and error texts, which may quote brokers, from spans.
             carried_context: use of a trace context that a record carries in its headers already, as after a database
                 outbox. "replace" puts the span's context there. "parent" and "link" keep the headers: the span becomes
@@ -70,17 +69,14 @@ class TracingInterceptor:
         }
         if client_id is not None:
             self._attributes["messaging.client.id"] = client_id
-        # By the identity of a header's value: a record keeps the very object, and whatever propagator made it,
-        # it need not be understood. The value is kept here, too, so that no other can have its identity; and it has
-        # two bytes at least, since of shorter ones ("1", sampled) there is one object for everybody.
+        # Keys are identities of header values, which records keep. The entry keeps the value alive, so its identity is
+        # unique. Values of fewer than two bytes are shared objects in CPython, so they are no keys.
         self._open: dict[int, tuple[Span, bytes]] = {}
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
         """Begin the span of *record*."""
         given = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
-        headers = [
-            (name, value) for name, value in given
-        ]  # first: what is no header raises, and opens no span
+        headers = [(name, value) for name, value in given]  # invalid headers raise before the span starts
         carried = None if self._carried == "replace" else _carried_context(headers)
         span = self._start_span(record, carried)
         if carried is None:
@@ -99,7 +95,7 @@ class TracingInterceptor:
             longest = max((value for _, value in context), key=len, default=b"")
             if len(longest) > 1:
                 self._open[id(longest)] = span, longest
-            else:  # it could never be found again
+            else:  # the acknowledgement could not find the span
                 span.end()
         return record
 
@@ -111,7 +107,7 @@ class TracingInterceptor:
         headers: tuple[tuple[str, bytes | None], ...] = (),
         /,
     ) -> None:
-        """End the span of the record that *headers* are of."""
+        """End the span of the record with *headers*."""
         for _, value in reversed(headers):
             found = self._open.pop(id(value), None)
             if found is not None:
@@ -119,7 +115,7 @@ class TracingInterceptor:
                 return
 
     def close(self) -> None:
-        """End the spans whose outcome never came."""
+        """End all open spans."""
         while self._open:
             _, (span, _) = self._open.popitem()
             span.end()

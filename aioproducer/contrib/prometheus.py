@@ -1,9 +1,9 @@
-"""The metrics of producers for Prometheus, through prometheus_client.
+"""Exposition of producers' metrics to Prometheus, through prometheus_client.
 
     async with Producer("localhost:9092") as producer:
         expose(producer)
 
-A metric is called `kafka_producer_…`, `kafka_producer_topic_…` or `kafka_producer_node_…` and the key in `metrics()`.
+Names are `kafka_producer_`, `kafka_producer_topic_` or `kafka_producer_node_`, and the key in `metrics()`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _PREFIXES: Final[dict[Part, tuple[str, tuple[str, ...]]]] = {
 
 
 class ProducerCollector(Collector):
-    """Reports what its producers count whenever it is scraped; closed ones are dropped."""
+    """Collector of the metrics of its producers. Closed producers are dropped."""
 
     def __init__(self) -> None:
         self._exposed = Exposed()
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Expose *producer*, too, until it is closed. See `expose`."""
+        """Expose *producer* until it is closed. See `expose`."""
         self._exposed.add(producer)
 
     def describe(self) -> Iterator[Metric]:
-        """Return all metrics without values: a registry refuses another collector of the same."""
+        """Return all metrics without values, so that a registry refuses a second collector."""
         for part, (prefix, labels) in _PREFIXES.items():
             for key, metric in numbers(part).items():
                 family = CounterMetricFamily if is_counter(key) else GaugeMetricFamily
@@ -52,7 +52,7 @@ class ProducerCollector(Collector):
                 )
 
     def collect(self) -> Iterator[Metric]:
-        """Return all metrics, with what the producers say now. May be called from any thread."""
+        """Return all metrics with their current values. Thread-safe."""
         reports = self._exposed.reports()
         families = iter(self.describe())
         for part in _PREFIXES:
@@ -60,7 +60,7 @@ class ProducerCollector(Collector):
                 family: Any = next(families)
                 for labels, values in _rows(part, reports):
                     value = values.get(key)
-                    if value is not None:  # the average of nothing
+                    if value is not None:  # an average without samples
                         family.add_metric(labels, float(value))
                 yield family
 
@@ -70,11 +70,11 @@ _lock: Final = threading.Lock()
 
 
 def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = REGISTRY) -> None:
-    """Let *registry* tell the metrics of *producer* until it is closed, beside those exposed there before.
+    """Expose the metrics of *producer* in *registry* until the producer is closed.
 
     Raises:
-        TypeError: *producer* or *registry* is something else.
-        ValueError: another producer with its `client_id`, which is the label, is exposed there and not closed.
+        TypeError: *producer* or *registry* is of another type.
+        ValueError: an open producer with the same `client_id`, which is the label, is exposed already.
     """
     if not isinstance(registry, CollectorRegistry):
         raise TypeError(f"a CollectorRegistry of prometheus_client is expected, not {registry!r}")

@@ -1,12 +1,12 @@
-"""Avro, JSON Schema and Protobuf with a schema registry, by the serializers of confluent-kafka.
+"""Avro, JSON Schema and Protobuf with a schema registry, through the serializers of confluent-kafka.
 
     client = SchemaRegistryClient({"url": "http://localhost:8081"})
     orders = value_serializer(AvroSerializer(client, schema))
     await asyncio.to_thread(orders.warm_up, "orders", {"id": 1})
     async with Producer("localhost:9092", value_serializer=orders) as producer: ...
 
-A serializer asks the registry where it first needs a schema: in a send, unless the serializer was warmed up. confluent-kafka's
-asynchronous serializers (`AsyncAvroSerializer` …) await the registry in the topic's turn, and the event loop continues.
+A serializer requests each schema from the registry at its first use, which is in a send unless `warm_up` was called.
+confluent-kafka's asynchronous serializers (`AsyncAvroSerializer` …) await the registry without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ _ASYNC: str = "confluent_kafka.schema_registry._async"
 
 
 class RegistrySerializer:
-    """Calls a serializer of confluent-kafka with topic, field and headers of the record.
+    """Adapter that calls a serializer of confluent-kafka with topic, field and headers of the record.
 
-    The serializer asks the registry where it first needs a schema, and blocks the event loop of a `send` until the registry
-    has answered. Call `warm_up` before.
+    The first use of a schema blocks the event loop until the registry responds. Call `warm_up` before.
     """
 
     def __init__(self, serializer: ConfluentSerializer, field: MessageField) -> None:
@@ -56,7 +55,7 @@ class RegistrySerializer:
             raise
 
     def warm_up(self, topic: str, value: Any) -> None:
-        """Serialize *value*, an example, and drop the result: the registry's answers for *topic* are kept.
+        """Serialize the example *value*, so that the serializer caches the registry's responses for *topic*.
 
         The method blocks: call it in a thread, once for each topic, before the first record. Raises: as `serialize`.
         """
@@ -64,7 +63,7 @@ class RegistrySerializer:
 
 
 class AsyncRegistrySerializer:
-    """Awaits an asynchronous serializer of confluent-kafka, with topic, field and headers of the record."""
+    """Adapter that awaits an asynchronous serializer of confluent-kafka, with topic, field and headers of the record."""
 
     def __init__(self, serializer: AsyncConfluentSerializer, field: MessageField) -> None:
         self._serializer = serializer
@@ -84,7 +83,7 @@ class AsyncRegistrySerializer:
             raise
 
     async def warm_up(self, topic: str, value: Any) -> None:
-        """Serialize *value*, an example, and drop the result: the registry's answers for *topic* are kept.
+        """Serialize the example *value*, so that the serializer caches the registry's responses for *topic*.
 
         Raises: as `serialize`.
         """
@@ -117,7 +116,7 @@ def _wrapped(serializer: Any, field: MessageField) -> RegistrySerializer | Async
     if not callable(serializer) or isinstance(serializer, type):
         hint = "; await it first" if inspect.isawaitable(serializer) else ""
         raise TypeError(
-            "a serializer of confluent-kafka is needed, say AvroSerializer(client, schema), not"
+            "expected a serializer of confluent-kafka, such as AvroSerializer(client, schema), not"
             f" {serializer!r}{hint}"
         )
     is_async = type(serializer).__module__.startswith(_ASYNC) or inspect.iscoroutinefunction(serializer)
@@ -127,13 +126,13 @@ def _wrapped(serializer: Any, field: MessageField) -> RegistrySerializer | Async
 def _context(
     topic: str, field: MessageField, headers: list[tuple[str, bytes | None]]
 ) -> SerializationContext:
-    # Their type of headers is that of received headers, and wider.
+    # confluent-kafka declares a wider type of headers, that of received records.
     return SerializationContext(topic, field, headers)  # type: ignore[arg-type]
 
 
 def _check_reachable(error: Exception) -> None:
     """Raise ConnectionError if *error* means that the registry cannot be reached."""
-    # of httpx or httpx2, whichever their client has found
+    # from httpx or httpx2, which confluent-kafka uses
     if any(base.__name__ == "TransportError" for base in type(error).__mro__):
         raise ConnectionError(
             f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"

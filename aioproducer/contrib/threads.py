@@ -1,9 +1,9 @@
-"""A producer for code without an event loop: worker threads, views of Flask and Django, scripts.
+"""A producer for code without an event loop: worker threads, Flask and Django views, scripts.
 
     with ThreadedProducer("localhost:9092") as producer:
         sent = producer.send("orders", b"value", key=b"customer-7")
 
-Code that has an event loop, and sends from a thread now and then, needs none of this: see docs/concurrency.md.
+For programs with an event loop that sometimes send from a thread, see docs/concurrency.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aioproducer import (
 EXIT_MARGIN_S: Final = 10.0
 """Time beyond the delivery timeout that the end of the program waits for a producer to close, in seconds."""
 HAND_OVER_S: Final = 1.0
-"""How long the thread, once its producer is closed, waits for what else runs on its event loop."""
+"""Time that the thread waits for other tasks of its event loop after the close, in seconds."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 def _as(
     method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, T]],
 ) -> Callable[[object], Callable[Concatenate[ThreadedProducer, P], T]]:
-    """Make a method do as *method*, with its parameters, and block until it is done; it has a name and no body."""
+    """Return a decorator that replaces a method by a blocking call of *method* with the same parameters."""
 
     def decorate(_: object) -> Callable[Concatenate[ThreadedProducer, P], T]:
         @wraps(method)
@@ -56,13 +56,13 @@ def _as(
 def _for_threads(
     method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, asyncio.Future[T]]],
 ) -> Callable[Concatenate[Producer, P], Coroutine[Any, Any, Future[T]]]:
-    """Return *method* with a Future that any thread may wait for."""
+    """Return *method* with a `concurrent.futures.Future` as its result."""
 
     @wraps(method)
     async def call(producer: Producer, /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         appended = await method(producer, *args, **kwargs)
         outcome: Future[T] = Future()
-        outcome.set_running_or_notify_cancel()  # the record cannot be taken back
+        outcome.set_running_or_notify_cancel()  # an appended record cannot be cancelled
         appended.add_done_callback(partial(_pass_on, outcome))
         return outcome
 
@@ -78,7 +78,7 @@ def _pass_on(outcome: Future[T], appended: asyncio.Future[T]) -> None:
 
 
 def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
-    """Let *loop* make *call*. Raises: ProducerClosed if a signal handler has closed the producer meanwhile."""
+    """Run *call* on *loop*. Raises: ProducerClosed if a signal handler has closed the producer."""
     calling = call()
     outcome: Future[T] | None = None
     with suppress(RuntimeError):  # the loop is closed
@@ -102,13 +102,13 @@ def _check_thread() -> None:
 
 
 class ThreadedProducer:
-    """A `Producer` on a thread and event loop of its own; its calls block, and any number of threads may make them.
+    """A `Producer` on its own thread and event loop. Its calls block, and any thread may call them.
 
-    What threads send at the same time shares batches; the records of each keep their order. `enqueue` returns a
-    `concurrent.futures.Future`, whose `cancel()` does nothing. An interrupted call (Ctrl-C) is a cancelled one.
+    Records of concurrent threads share batches; each thread's records keep their order. `enqueue` returns a
+    `concurrent.futures.Future`, whose `cancel()` has no effect. Ctrl-C cancels the current call.
 
-    Calls raise, besides their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
-    child, and where the producer calls you (interceptors, serializers, callbacks of Futures): it would wait for itself.
+    All calls raise ProducerClosed before the start and after the end. They raise WrongLoop in a forked child, and in
+    user code that runs on the producer's thread (interceptors, serializers, callbacks of Futures).
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
@@ -121,14 +121,14 @@ class ThreadedProducer:
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:
-        """Return a producer with a configuration that was made before."""
+        """Return a producer with the configuration *config*."""
         threaded = cls.__new__(cls)
         threaded._begin(Producer.from_config(config))  # noqa: SLF001 - our own
         return threaded
 
     def _begin(self, producer: Producer) -> None:
         self._producer = producer
-        # A call reaches the loop before it ends, or not at all. A signal handler may call, too, in the midst of that.
+        # Guards the hand-over of a call to the open loop. Reentrant, because signal handlers may call the producer.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -161,9 +161,8 @@ class ThreadedProducer:
 
         *wait* and *timeout_s* are those of `Producer.start`.
 
-        Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before; RuntimeError if no thread
-            can be started; WrongLoop if the thread cannot run an event loop, as under gevent next to another event
-            loop.
+        Raises: ConnectionFailed (a retry is allowed); ProducerClosed after an earlier start; RuntimeError if no thread can
+            be started; WrongLoop if the thread cannot run an event loop, as under gevent with another event loop.
         """
         self._check_process()
         with self._lock:
@@ -176,7 +175,7 @@ class ThreadedProducer:
             )
             try:
                 thread.start()
-            except BaseException:  # the process is at its limit of threads or memory
+            except BaseException:  # for example, the limit of threads or memory
                 loop.close()
                 raise
             self._thread, self._loop = thread, loop
@@ -211,11 +210,11 @@ class ThreadedProducer:
         """See `Producer`."""
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
-        """See `Producer`: it waits for nobody, and may be called before the start and after the end, too."""
+        """See `Producer`. Never blocks, and works before the start and after the end."""
         return self._producer.metrics()
 
     def close(self, timeout_s: float | None = None) -> int:
-        """Do as `Producer.close`, and end the thread. If interrupted, it acts as `close(0)`; a forked child has none to close."""
+        """Close the producer as `Producer.close` does, and end the thread. An interrupt acts as `close(0)`."""
         return self._close(timeout_s)
 
     def _close_at_exit(self) -> None:
@@ -228,7 +227,7 @@ class ThreadedProducer:
             return 0
         try:
             failed = self._call(partial(self._producer.close, timeout_s), wait_s)
-        except ProducerClosed:  # by another thread
+        except ProducerClosed:  # another thread closed the producer
             failed = 0
         except KeyboardInterrupt:
             self._end()
@@ -239,7 +238,9 @@ class ThreadedProducer:
     def _call(self, call: Callable[[], Coroutine[Any, Any, T]], wait_s: float | None = None) -> T:
         self._check_process()
         if threading.current_thread() is self._thread:
-            raise WrongLoop("this is the producer's own thread: a call that blocks would wait for itself")
+            raise WrongLoop(
+                "called on the producer's own thread, where a blocking call would deadlock; call from another thread"
+            )
         with self._lock:
             loop = self._loop
             if loop is None:
@@ -248,12 +249,12 @@ class ThreadedProducer:
         try:
             return outcome.result(wait_s)
         finally:
-            outcome.cancel()  # we were interrupted; else it is done, and this does nothing
+            outcome.cancel()  # cancels an interrupted call; no effect otherwise
 
     def _check_process(self) -> None:
         if self._thread is not None and os.getpid() != self._pid:
             raise WrongLoop(
-                "the producer and its thread live in the parent process; make a new one in the child"
+                "the producer's thread belongs to the parent process; create a new producer in the child"
             )
 
     def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event, runs: Future[None]) -> None:
@@ -270,18 +271,18 @@ class ThreadedProducer:
             runs.set_exception(error)
         finally:
             if self.state is not State.NEW:
-                self._producer._end()  # noqa: SLF001 - if code of yours has ended the loop, nobody could close it
+                self._producer._end()  # noqa: SLF001 - user code may have ended the loop
 
     async def _live(self, over: asyncio.Event, runs: Future[None]) -> None:
         runs.set_result(None)
         try:
             await over.wait()
         finally:
-            self._loop = None  # also if code of yours has ended the loop, by sys.exit()
+            self._loop = None  # also after sys.exit() in user code
         if self.state is not State.NEW:
-            await self._producer.close(0)  # nothing is left to do, unless who closed it was interrupted
+            await self._producer.close(0)  # has an effect only after an interrupted close
         if calls := asyncio.all_tasks() - {asyncio.current_task()}:
-            # Each has its outcome, and only hands it over; but there may be tasks that are none of ours.
+            # Calls only have to return their outcome, but user code may have started other tasks.
             await asyncio.wait(calls, timeout=HAND_OVER_S)
 
     def _end(self, wait_s: float | None = None) -> None:
@@ -289,7 +290,7 @@ class ThreadedProducer:
         with self._lock:
             loop = self._loop
             if loop is not None:
-                with suppress(RuntimeError):  # it has ended already
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(self._over.set)
                 self._loop = None
         if self._thread is not None:

@@ -1,4 +1,4 @@
-"""Answers of a web service to a send that failed, for any framework: an error, taken apart into HTTP."""
+"""HTTP responses of a web service to a failed send, for any framework."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from aioproducer import ProducerClosed, ProducerError, RecordTooLarge, SendManyE
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, in the parts that every framework takes."""
+    """Parts of an HTTP response."""
 
     status: int
     headers: dict[str, str]
     body: dict[str, str | bool]
-    """For JSON: `error`, the name of its class, and `possibly_persisted`. The message is for your log: it has
-    addresses of brokers in it."""
+    """Content for JSON: `error`, the name of the error's class, and `possibly_persisted`. The message is left out,
+    because it contains addresses of brokers."""
 
 
 def answer_to(error: ProducerError, *, retry_after_s: int = 1) -> Answer:
-    """Return what to tell a client whose request failed with *error*.
+    """Return the response to a client whose request failed with *error*.
 
-    - 504: the record may be in the log, or some of a `send_many` are. Sending it again may store it twice.
-    - 413: it is too large, and always will be (of a `send_many`: all are).
-    - 503 with `Retry-After: retry_after_s`: it is not in the log, and to send it again, later, may succeed (after
+    - 504: the record, or a record of a `send_many`, may be in the log. A retry may store it twice.
+    - 413: the record is too large (for a `send_many`: all failed records).
+    - 503 with `Retry-After: retry_after_s`: the record is not in the log, and a later retry may succeed (after
       `ProducerClosed`: with the next instance of the service).
-    - 500: it is not in the log, and nothing that the client does will change that.
+    - 500: the record is not in the log, and retries will fail.
 
-    `possibly_persisted` in the body is true with 504 and with no other.
+    `possibly_persisted` in the body is true with 504 only.
 
     Raises:
-        TypeError: *error* is no `ProducerError`. A wrong argument is a bug of yours: leave its 500 to the framework.
-        ValueError: *retry_after_s* is no whole number, or less than 0.
+        TypeError: *error* is no `ProducerError`. The framework should handle other errors.
+        ValueError: *retry_after_s* is negative or not an integer.
     """
     if not isinstance(error, ProducerError):
         raise TypeError(
@@ -46,7 +46,7 @@ def answer_to(error: ProducerError, *, retry_after_s: int = 1) -> Answer:
         stored = stored or error.result.delivered > 0
     headers = {}
     if stored:
-        status = HTTPStatus.GATEWAY_TIMEOUT  # before all others: whoever is asked to try again has to know it
+        status = HTTPStatus.GATEWAY_TIMEOUT  # first, because a retry may duplicate the record
     elif all(isinstance(each, RecordTooLarge) for each in causes):
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     elif any(each.retriable or isinstance(each, ProducerClosed) for each in causes):

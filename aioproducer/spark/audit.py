@@ -3,7 +3,7 @@
     records = from_kafka(spark, "localhost:9092", "orders", "nightly-7")
     print(audit(records, run="nightly-7", expect=1_000_000_000))
 
-It needs a Spark session, not our sink: any topic will do whose records have the headers of `aioproducer.audit`.
+It needs a Spark session, and a topic whose records have the headers of `aioproducer.audit`. The sink is not needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def audit(
         TypeError: a column is not of integers.
     """
     if expect is not None and expect < 0:
-        raise ValueError(f"expect = {expect}: a run cannot have sent that many")
+        raise ValueError(f"expect = {expect}: expected a number of records, 0 or more")
     _check_columns(records)
     if run is not None and "run" in records.columns:
         records = records.where(fn.col("run") == run)
@@ -113,7 +113,7 @@ def from_kafka(
     By default the records of aborted and open transactions are left out, as `aioproducer audit` does. With
     *isolation_level* `read_uncommitted` they count.
 
-    For connections with options of their own give `of_run` what Spark's Kafka source reads with `includeHeaders` and
+    For other connection options, pass `of_run` the DataFrame of Spark's Kafka source, read with `includeHeaders` and
     `kafka.isolation.level`.
 
     Raises:
@@ -147,12 +147,12 @@ def of_run(records: DataFrame, run: str) -> DataFrame:
 
 
 def from_parquet(spark: SparkSession, path: str) -> DataFrame:
-    """Return what was exported as Parquet files with the columns that `audit` takes."""
+    """Return the records in Parquet files with the columns that `audit` takes."""
     return spark.read.parquet(path)
 
 
 def from_json(spark: SparkSession, path: str) -> DataFrame:
-    """Return what was exported as JSON, an object a line, with the columns that `audit` takes.
+    """Return the records in files with one JSON object per line, with the columns that `audit` takes.
 
     A line that is none fails the audit.
     """

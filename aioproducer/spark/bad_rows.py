@@ -1,4 +1,4 @@
-"""Rows that cannot be sent, whatever is tried: found before anything is sent, and made into dead letters."""
+"""Invalid rows: found before the send, and converted to dead letters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LETTERS: Final = pa.schema(
 LETTER_COLUMNS: Final = Columns(value="value", key="key", headers="headers", topic="dead-letters")
 """Columns of dead letters; the name of their topic does not matter here."""
 PartitionsOf = Callable[[str], int]
-"""How many partitions a topic has; may block."""
+"""Function that returns the number of partitions of a topic; may block."""
 
 
 def dead_letter_topic(given: str, topic: str | None) -> str | None:
@@ -93,7 +93,7 @@ def sieve(
     window_of: WindowOf,
     settings: BatchingSettings,
 ) -> Sieved:
-    """Return what can be sent of *piece*, whose rows have *numbers*, and letters of what cannot.
+    """Return the valid rows of *piece*, whose rows have *numbers*, and dead letters of the other rows.
 
     Raises: what *partitions_of* and *window_of* raise.
     """
@@ -166,9 +166,9 @@ def _misaddressed(piece: pa.RecordBatch, columns: Columns, partitions_of: Partit
         bad |= {position: illegal[code] for position, code in enumerate(codes) if code in illegal}
     if columns.partition is None:
         return bad
-    asked = integers(piece.column(columns.partition).cast(pa.int64()))
+    requested = integers(piece.column(columns.partition).cast(pa.int64()))
     counts: dict[int, int] = {}
-    for position, (code, partition) in enumerate(zip(codes, asked, strict=True)):
+    for position, (code, partition) in enumerate(zip(codes, requested, strict=True)):
         if partition is None or position in bad:
             continue
         if code not in counts:
@@ -187,7 +187,7 @@ def _illegal(topic: str) -> str:
 
 
 def _with_bad_values(piece: pa.RecordBatch, columns: Columns) -> dict[int, str]:
-    """Return the rows whose time or headers no record can have."""
+    """Return the rows with invalid time or headers."""
     bad: dict[int, str] = {}
     if columns.timestamp is not None:
         bad.update(_refused(columns.timestamp, piece.column(columns.timestamp), as_timestamps_ms))
@@ -197,14 +197,14 @@ def _with_bad_values(piece: pa.RecordBatch, columns: Columns) -> dict[int, str]:
 
 
 def _lacks_keys(headers: pa.Array) -> bool:
-    entries = headers.flatten()  # of this slice, and without what may lie under a null
+    entries = headers.flatten()  # of this slice, without values under nulls
     return bool(len(entries) and pc.struct_field(entries, "key").null_count)
 
 
 def _refused(
     name: str, column: pa.Array, check: Callable[[str, pa.Array], object]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the positions in *column* that *check* refuses, which tells only the first one."""
+    """Yield all positions in *column* that *check* refuses; *check* reports only the first."""
     try:
         check(name, column)
     except BadValue:
@@ -242,22 +242,22 @@ def _too_large(piece: pa.RecordBatch, columns: Columns, settings: BatchingSettin
 def _letter(
     piece: pa.RecordBatch, columns: Columns, position: int, reason: str, *, cut: bool
 ) -> Mapping[str, object]:
-    """Return the row at *position* as a dead letter, without most of it if it is to be *cut*."""
+    """Return the row at *position* as a dead letter; with *cut*, shortened."""
     key, value = (
         None if name is None else as_bytes(piece.column(name).slice(position, 1))[0]
         for name in (columns.key, columns.value)
     )
     own = None if columns.headers is None else piece.column(columns.headers)[position].as_py()
     headers = [each for each in own or () if each["key"] is not None]
-    told = {REASON: reason, TOPIC: columns.topic or _text(piece, columns.topic_column, position)}
+    fields = {REASON: reason, TOPIC: columns.topic or _text(piece, columns.topic_column, position)}
     if columns.partition is not None:
-        asked = piece.column(columns.partition)[position].as_py()
-        told[PARTITION] = "" if asked is None else str(asked)
+        requested = piece.column(columns.partition)[position].as_py()
+        fields[PARTITION] = "" if requested is None else str(requested)
     if cut:
-        told[BYTES] = str(len(key or b"") + len(value or b""))
+        fields[BYTES] = str(len(key or b"") + len(value or b""))
         key, value, headers = key and key[:KEPT_BYTES], value and value[:KEPT_BYTES], []
-        told = {name: text[:KEPT_BYTES] for name, text in told.items()}
-    headers += [{"key": name, "value": text.encode()} for name, text in told.items() if text]
+        fields = {name: text[:KEPT_BYTES] for name, text in fields.items()}
+    headers += [{"key": name, "value": text.encode()} for name, text in fields.items() if text]
     return {"key": key, "value": value, "headers": headers}
 
 

@@ -1,4 +1,4 @@
-"""The driver's part of a batch that is written in transactions: it plans, and decides, or lets go."""
+"""The driver's part of a write: checks, planning, commit or abort of batches, and recovery of losses."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 
 def planned(task: Task) -> Task:
-    """Return *task* with what planning has found, if it has to plan and has not yet.
+    """Return *task* with the result of planning, if the write needs planning.
 
-    The login and the topics are checked first.
+    Checks the login and the topics first.
 
     Raises: BatchLost, DeliveryError, ProducerError.
     """
@@ -117,15 +117,15 @@ def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
         raise
     except ProducerError as error:
         raise DeliveryError(
-            f"{batch} was not seen to be committed; start the query again, which writes it if it is not there:"
+            f"{batch} has an unknown outcome; start the query again, which writes the batch if it is not committed:"
             f" {type(error).__name__}: {error}"
         ) from error
 
 
 def abort(task: Task, messages: Messages) -> None:
-    """End the transactions of a batch that failed; raise nothing: Spark would call nobody any more.
+    """Abort the transactions of a failed batch. Errors are logged, because Spark would stop calling other writers.
 
-    It may be committed, by a commit that had no answer: then there is nothing to abort.
+    The batch stays committed if a commit without a response took effect.
     """
     delivery = task.delivery
     if delivery is None:
@@ -149,13 +149,13 @@ def abort(task: Task, messages: Messages) -> None:
 
 @functools.cache
 def run_name() -> str:
-    """Return a short name of this driver, the same for all of its processes, and never that of another.
+    """Return a short name of this driver, the same in all of its processes and different from other drivers.
 
-    Spark gives its processes a directory of its own for each start, whose name is random.
+    Spark gives the processes of one driver a directory with a random name.
     """
     directories = os.environ.get("SPARK_LOCAL_DIRS", "")
     if "blockmgr-" not in directories:
-        return secrets.token_hex(6)  # of this process, then, which may be gone after a minute without work
+        return secrets.token_hex(6)  # a name of this process, which may end after an idle minute
     return hashlib.sha256(directories.encode()).hexdigest()[:12]
 
 
@@ -189,7 +189,9 @@ def _check_not_moved(
 def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shared]) -> None:
     first = shared[0]
     if any(each.batch != first.batch or each.planned != first.planned for each in shared):
-        raise DeliveryError(f"{first.batch} is not decided: its tasks were not planned together")
+        raise DeliveryError(
+            f"{first.batch} is not decided: its tasks were not planned together; start the query again"
+        )
     shares = [each.share for each in shared]
     worker().ask(
         settings,
@@ -200,9 +202,9 @@ def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shar
 
 
 def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: list[Prepared]) -> None:
-    """Commit the transaction of the one task with the decision in it, so that one commit is both."""
+    """Commit the only task's transaction, which includes the decision."""
     report = prepared[0]
-    if len(prepared) > 1:  # tasks say so first
+    if len(prepared) > 1:  # tasks check this first
         raise DeliveryError(f"{report.batch} has {len(prepared)} transactions, not one")
     entries = decision(delivery.prefix, report.batch, delivery.guarantee)
     worker().submit(commit_with(report.transaction, entries, settings)).result()
@@ -229,7 +231,7 @@ ANSWER_S: Final = 5.0
 CREATION_S: Final = 3.0
 """Maximum time for brokers to create a topic (`auto.create.topics.enable`), or to list a topic created a moment ago."""
 MAY_WRITE: Final = 1 << 4
-"""The bit of AclOperation.WRITE among the authorized operations of a topic (KIP-430)."""
+"""Bit of AclOperation.WRITE in the authorized operations of a topic (KIP-430)."""
 
 
 @lru_cache(
@@ -292,16 +294,16 @@ def _is_missing(topic: MetadataResponseTopic) -> bool:
     return False
 
 
-HOW: Mapping[End, str] = {End.LOST: "lost", End.UNTOLD: "perhaps lost, nobody can tell any more"}
+HOW: Mapping[End, str] = {End.LOST: "lost", End.UNKNOWN: "possibly lost, outcome unknown"}
 
 
 def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
-    """Return the losses of the queries and jobs under *prefix*, and whether they may go on.
+    """Return a description of the losses of queries and jobs under *prefix*, and True if they may continue.
 
     Raises: ConfigError, DeliveryError, ProducerError.
     """
     settings = ProducerSettings(tuple(sorted(options.items())))
-    settings.config()  # what is wrong with it is said first
+    settings.config()
     delivery = ExactlyOnce(Guarantee.LOG, prefix, None)
     reason, found = worker().ask(settings, prefix, lambda kafka: _losses(kafka, delivery, confirm=confirm))
     if not found and not reason:
@@ -311,11 +313,13 @@ def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[
         lines.append(f"batch {number} of {name}: {len(ends)} transactions are not committed")
         lines += [
             f"  {share.transactional_id}: {HOW[end]}: {share.topic}-{share.partition} up to offset"
-            f" {share.last_offset}, and what it wrote elsewhere"
+            f" {share.last_offset}, and its other partitions"
             for share, end in ends.items()
         ]
     lines.append(
-        "confirmed: the query goes on behind it" if confirm else "--confirm lets the query go on behind it"
+        "confirmed: the query continues after the batch"
+        if confirm
+        else "--confirm lets the query continue after the batch"
     )
     return "\n".join(lines), confirm
 
@@ -323,7 +327,7 @@ def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[
 async def _losses(
     kafka: KafkaPort, delivery: ExactlyOnce, *, confirm: bool
 ) -> tuple[str, Mapping[str, tuple[int, Mapping[Share, End]]]]:
-    """Return the reason why decisions can be lost, if they can, and the transactions that are not committed."""
+    """Return the reason for a possible loss of decisions (or ""), and the uncommitted transactions."""
     reason = ""
     try:
         await check_log(kafka, delivery)

@@ -1,16 +1,16 @@
-"""Exactly once for any number of tasks: what is asked of Kafka, and in which order. Pure: `Kafka` does it, or a model.
+"""The exactly-once protocol for any number of tasks: requests to Kafka and their order. Pure: `Kafka` is an interface.
 
-Each task has a transaction, and leaves it open. The driver writes in a log which transactions make the batch, in a
-transaction of its own whose commit is the decision; then it ends them all, and notes that it is done. Whoever comes
-after it finishes what is decided, and lets the rest be aborted.
+Each task leaves its transaction open. The driver writes the list of the batch's transactions to a log, in a transaction
+whose commit is the decision. Then the driver commits the listed transactions and notes the end of the batch. A new driver
+completes decided batches and aborts the remaining transactions.
 
-What makes it exact:
+The protocol is exact for these reasons:
 
-- The epoch of the driver's id is its generation. Planning takes the next one; a driver that was replaced cannot decide.
-- Ids of tasks have the run of their driver and of their query in them. What is left of an earlier run, a task or a
-  commit that hung, cannot take the id of a new one.
+- The epoch of the driver's id is its generation. Planning takes the next epoch, so a replaced driver cannot decide.
+- Ids of tasks contain the run of their driver and of their query. Tasks and commits of an earlier run cannot use the ids
+  of a new run.
 - Decided transactions are ended before any id is fenced.
-- Which ids a driver fences was listed while it was in office: a later driver's tasks are not among them.
+- A driver lists the ids to fence while it is the current driver, so the list has no tasks of a later driver.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from aioproducer.spark.decision_records import BEGUN, TOPIC, Decided, Entry, Sha
 from aioproducer.spark.delivery import PREFIX, BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 
 LANES: Final = 100
-"""Lanes of attempts and of their siblings do not meet: Spark does not try a task so often."""
+"""Distance between the lanes of an attempt and of its siblings; above Spark's number of attempts per task."""
 LAST_LANE: Final = 100 * LANES
 
-RECOVER: Final = "`aioproducer spark-recover` shows it, and lets the query go on if you say so"
+RECOVER: Final = "`aioproducer spark-recover` lists the losses, and with --confirm lets the query continue"
 
 
 class End(Enum):
-    """What has become of a transaction that was to be committed."""
+    """Outcome of the commit of a decided transaction."""
 
     COMMITTED = 1
     LOST = 2
-    """It was aborted: its time had run out, or somebody has fenced it."""
-    UNTOLD = 3
-    """Its coordinator does not know; the log that it wrote to does."""
+    """Aborted, because it timed out or was fenced."""
+    UNKNOWN = 3
+    """The coordinator has no outcome; the log of the written partition may have it."""
 
 
-class Known(NamedTuple):
-    """What the coordinator knows of an id."""
+class TransactionInfo(NamedTuple):
+    """The coordinator's state of a transactional id."""
 
     producer_id: int
     epoch: int
     is_open: bool
-    """Whether there is a transaction that is not ended for good."""
+    """True if a transaction has not ended completely."""
     takes_records: bool
-    """Whether it is one that nobody has begun to end."""
+    """True if no commit or abort of the transaction has begun."""
     began_at_ms: int
 
 
 class Plan(NamedTuple):
-    """What planning on the driver tells the tasks."""
+    """Result of planning on the driver, sent to the tasks."""
 
     run: str
-    """A short name of the driver, from its start to its end."""
+    """Short name of the driver process."""
     driver: PreparedTransaction
-    """Its generation: under this epoch a batch is decided, or not at all."""
+    """The driver's generation: only this epoch can decide the batch."""
     decided: Mapping[str, Decided]
 
 
 class Kafka(Protocol):
-    """What is asked of Kafka. Each may raise, and may have been done all the same."""
+    """Requests to Kafka. A request that raised may have taken effect."""
 
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id (InitProducerId)."""
         ...
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
-        """Take the next epoch if *driver* has the id still; return whether."""
+        """Take the next epoch and return True if *driver* still owns the id."""
         ...
 
     async def decisions(self) -> Mapping[str, Decided]:
@@ -79,11 +79,11 @@ class Kafka(Protocol):
         ...
 
     async def removed(self) -> int:
-        """Return the offset of the log before which records were removed, as of the last `decisions`; 0: none were."""
+        """Return the first offset of the log at the last `decisions`; above 0 if records were removed."""
         ...
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
-        """Write and commit, under the epoch of *driver*; return the epoch to go on under."""
+        """Write and commit under the epoch of *driver*; return the epoch for the next write."""
         ...
 
     async def commit(self, shares: Sequence[Share]) -> Mapping[Share, End]:
@@ -91,19 +91,19 @@ class Kafka(Protocol):
         ...
 
     async def fate(self, share: Share) -> End:
-        """Return what the log that *share* was written to says of it."""
+        """Return the outcome of *share* from the log of its partition."""
         ...
 
-    async def describe(self, names: Collection[str]) -> Mapping[str, Known | None]:
-        """Return what is known of these ids; None: nothing."""
+    async def describe(self, names: Collection[str]) -> Mapping[str, TransactionInfo | None]:
+        """Return the state of each id; None for unknown ids."""
         ...
 
     async def ongoing(self, prefix: str) -> Sequence[str]:
-        """Return the ids that begin so and have a transaction that nobody has begun to end."""
+        """Return the ids with *prefix* and a transaction whose end has not begun."""
         ...
 
     async def fence(self, names: Collection[str]) -> None:
-        """Take the next epoch of each; what they have open is aborted."""
+        """Take the next epoch of each id; open transactions are aborted."""
         ...
 
     def now_ms(self) -> int:
@@ -160,7 +160,7 @@ async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
 
 async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
-    """Come into office: finish what is decided, and let what is not be aborted.
+    """Take over as the driver: complete decided batches, and abort other transactions.
 
     Raises: BatchLost: a part of a decided batch is lost. DeliveryError: another driver has replaced this one, or the log
         has lost decisions.
@@ -177,18 +177,18 @@ async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
     if known is None or (known.producer_id, known.epoch) != (driver.producer_id, driver.epoch):
         raise _replaced(delivery)
     await kafka.fence(leftovers)
-    # what was decided long ago tells the tasks no more than its number
+    # tasks need only the number of the last decided batch
     return Plan(run, driver, {name: last._replace(shares=()) for name, last in decided.items()})
 
 
 async def choose_id(
     kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId, *, partition: int, attempt: int
 ) -> str:
-    """Return the id for an attempt of a task: one that no sibling writes under.
+    """Return the transactional id for an attempt of a task; no sibling attempt writes under this id.
 
     Spark may run an attempt twice: after a fetch failure a stage runs again beside its old tasks.
 
-    Raises: DeliveryError: the batch is over, or another driver is in office.
+    Raises: DeliveryError: the batch is over, or another driver has taken over.
     """
     for lane in range(attempt, LAST_LANE, LANES):
         name = delivery.task_id(batch.run_under(planned.run), partition, lane)
@@ -204,19 +204,20 @@ async def choose_id(
 async def decide(
     kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId, shares: Sequence[Share]
 ) -> None:
-    """Decide that *batch* is what was written in *shares*, and let it be seen.
+    """Decide that *batch* consists of *shares*, and commit them.
 
-    Raises: BatchLost: it is decided, and part of it is lost. Else nothing is, or nobody knows: planning finds out.
+    Raises: BatchLost: the batch is decided, and part of it is lost. After other errors the decision is missing or
+        unknown; the next planning determines it.
     """
     await _check_all_there(kafka, batch, shares)
     driver = await kafka.write(planned.driver, decision(delivery.prefix, batch, Guarantee.LOG, shares))
     await _carry_out(kafka, batch.name, Decided(batch.number, Guarantee.LOG, batch.run, tuple(shares)))
     await kafka.write(driver, [done(delivery.prefix, batch.name, batch.number)])
-    await _fence_run(kafka, delivery, planned, batch)  # losers: readers wait for them
+    await _fence_run(kafka, delivery, planned, batch)  # aborts losing attempts, which block readers
 
 
 async def give_up(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId) -> None:
-    """Let everything of a batch that failed be aborted, unless it is decided, or another driver is in office."""
+    """Abort a failed batch, unless it is decided or another driver has taken over."""
     if not await kafka.succeed(planned.driver):
         return
     last = (await kafka.decisions()).get(batch.name)
@@ -225,10 +226,10 @@ async def give_up(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: Bat
 
 
 async def not_committed(kafka: Kafka, last: Decided) -> dict[Share, End]:
-    """Commit what is decided, again if need be, and return what is lost, or untold."""
+    """Commit the decided transactions (repeatable). Return the lost transactions and those with unknown outcome."""
     ends = dict(await kafka.commit(last.shares))
     for share, end in ends.items():
-        if end is End.UNTOLD:
+        if end is End.UNKNOWN:
             ends[share] = await kafka.fate(share)
     return {share: end for share, end in ends.items() if end is not End.COMMITTED}
 
@@ -236,7 +237,7 @@ async def not_committed(kafka: Kafka, last: Decided) -> dict[Share, End]:
 async def missing(
     kafka: Kafka, delivery: ExactlyOnce, *, confirm: bool
 ) -> dict[str, tuple[int, dict[Share, End]]]:
-    """Commit what is decided, and return what is not committed, by query or job, with the number of the batch.
+    """Commit decided transactions. Return the uncommitted transactions by query or job, with the number of the batch.
 
     With *confirm* the log notes these batches, and the records that the log has lost, as accepted by the operator. The
     present driver is replaced.
@@ -256,15 +257,15 @@ async def missing(
     return found
 
 
-async def _known(kafka: Kafka, delivery: ExactlyOnce) -> Mapping[str, Known | None]:
+async def _known(kafka: Kafka, delivery: ExactlyOnce) -> Mapping[str, TransactionInfo | None]:
     """Return the brokers' state of the ids of drivers, of single tasks, and of the first use of the prefix."""
     try:
         return await kafka.describe([delivery.driver_id, delivery.single_id, delivery.beginning_id])
-    except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single does not need otherwise
+    except UnsupportedVersion:  # a broker before 3.0, which exactly-once-single supports
         return {}
 
 
-def _was_used(known: Mapping[str, Known | None], delivery: ExactlyOnce) -> bool:
+def _was_used(known: Mapping[str, TransactionInfo | None], delivery: ExactlyOnce) -> bool:
     """Return True if a driver or a single task has used the prefix before."""
     return any(known.get(name) for name in (delivery.driver_id, delivery.single_id))
 
@@ -291,26 +292,28 @@ async def _carry_out(kafka: Kafka, name: str, last: Decided) -> None:
     lost = [share for share, end in ends.items() if end is End.LOST]
     if ends and not lost:
         raise DeliveryError(
-            f"batch {last.number} of {name} was decided, and nobody can tell whether this is committed: {_listed(ends)}."
-            f" If it stays so when the query is started again: {RECOVER}"
+            f"batch {last.number} of {name} was decided, and the outcome of these transactions is unknown: {_listed(ends)};"
+            f" start the query again, and if the error persists: {RECOVER}"
         )
     if lost:
         raise BatchLost(
             f"batch {last.number} of {name} was decided, and part of it is lost: its transactions were aborted, as their"
-            f" time (transaction.timeout.ms) ran out before they were committed: {_listed(lost)}. The rest of it is to"
-            f" be seen, so it is not written again. {RECOVER}"
+            f" time (transaction.timeout.ms) ran out before they were committed: {_listed(lost)}. The rest of it is"
+            f" visible, so it is not written again. {RECOVER}"
         )
 
 
 async def _fence_run(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId) -> None:
-    """Let everything that tasks of this run have open be aborted. Whoever hangs here fences nobody of a later run."""
+    """Abort all open transactions of this run's tasks. A call that hangs cannot fence tasks of a later run."""
     await kafka.fence(await kafka.ongoing(delivery.task_ids(batch.run_under(planned.run))))
 
 
 async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]) -> None:
     names = {share.transactional_id for share in shares}
     if len(names) < len(shares):
-        raise DeliveryError(f"{batch} is not decided: two tasks have written under one transactional id")
+        raise DeliveryError(
+            f"{batch} is not decided: two tasks have written under one transactional id; start the query again"
+        )
     known = await kafka.describe(names)
     now_ms = kafka.now_ms()
     for share in shares:
@@ -321,13 +324,13 @@ async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]
             or (found.producer_id, found.epoch) != (share.producer_id, share.epoch)
         ):
             raise DeliveryError(
-                f"{batch} is not decided, nothing of it is to be seen: the transaction of"
-                f" {share.transactional_id!r} is not open any more; its time ran out, or somebody has the id now"
+                f"{batch} is not decided, and none of its rows are visible: the transaction of"
+                f" {share.transactional_id!r} is no longer open; it timed out, or another task has taken the id"
             )
         age_ms = now_ms - min(found.began_at_ms, share.began_at_ms)
         if share.timeout_ms >= 0 and age_ms > share.timeout_ms / 2:
             raise DeliveryError(
-                f"{batch} is not decided, nothing of it is to be seen: {share.transactional_id!r} began"
+                f"{batch} is not decided, and none of its rows are visible: {share.transactional_id!r} began"
                 f" {age_ms / 1000:.0f} s ago, more than half of kafka.transaction.timeout.ms ({share.timeout_ms});"
                 " raise this timeout (and the brokers' transaction.max.timeout.ms) or maxBytesPerSecond, if set, or write"
                 " smaller batches"
@@ -336,13 +339,13 @@ async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]
 
 def _listed(shares: Iterable[Share]) -> str:
     return ", ".join(
-        f"{share.transactional_id} (among it {share.topic}-{share.partition} up to offset {share.last_offset})"
+        f"{share.transactional_id} (including {share.topic}-{share.partition} up to offset {share.last_offset})"
         for share in shares
     )
 
 
 def _replaced(delivery: ExactlyOnce) -> DeliveryError:
     return DeliveryError(
-        f"another driver has come into office under transactionalIdPrefix {delivery.prefix!r} since this was planned, or"
+        f"another driver has taken over under transactionalIdPrefix {delivery.prefix!r} since the batch was planned, or"
         " the batch is over"
     )

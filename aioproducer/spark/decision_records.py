@@ -1,8 +1,7 @@
-"""The log of decisions: which batches are to be seen. Its records, and what a reader makes of them. Pure.
+"""The log of decisions, a compacted topic of one partition: its records, and the state that a reader derives. Pure.
 
-A compacted topic of one partition. A decision is valid once the transaction that it was written in is committed, which a
-control batch in the same partition says. So a reader goes to the end, also beyond transactions of others that are open,
-and looks for the control batch of each producer id itself.
+A decision makes a batch visible. It is valid once its transaction is committed, which a control batch in the partition
+marks. A reader reads to the end of the log, past open transactions, and matches control batches by producer id.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PARTITION: Final = 0
 TOPIC_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
-    "segment.ms": "3600000",  # what is in the newest segment is not compacted
+    "segment.ms": "3600000",  # the newest segment is never compacted
 }
 
 FORMAT: Final = 1
@@ -38,11 +37,11 @@ COMMIT: Final = 1
 
 
 PIECE: Final = 2_000
-"""So many shares are in a record: some 200 KB."""
+"""Maximum number of shares in a record, about 200 KB."""
 
 
 class Share(NamedTuple):
-    """What one task has written: how to end its transaction, and where to see how that ended."""
+    """The transaction of one task, and a partition whose log shows the outcome of the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -53,11 +52,11 @@ class Share(NamedTuple):
     topic: str
     partition: int
     last_offset: int
-    """One of its partitions, and its last record there: the control batch behind that is about all of them."""
+    """Last record of the task in the partition. The next control batch has the outcome of the transaction."""
 
     @property
     def prepared(self) -> PreparedTransaction:
-        """Its transaction."""
+        """The transaction of the task."""
         return PreparedTransaction(*self[:6])
 
 
@@ -69,7 +68,7 @@ class Decided(NamedTuple):
     run: str
     shares: tuple[Share, ...] = ()
     is_done: bool = False
-    """Whether all of it is known to be ended."""
+    """True if all transactions of the batch are known to have ended."""
 
 
 class Entry(NamedTuple):
@@ -80,7 +79,7 @@ class Entry(NamedTuple):
 
 
 def decision(prefix: str, batch: BatchId, guarantee: Guarantee, shares: Sequence[Share] = ()) -> list[Entry]:
-    """Return the records that say that *batch* is to be seen, and which transactions that is, for one transaction."""
+    """Return the records of the decision on *batch* and its transactions, to be written in one transaction."""
     pieces = [shares[start : start + PIECE] for start in range(0, len(shares), PIECE)]
     value = {
         "v": FORMAT,
@@ -98,7 +97,7 @@ def decision(prefix: str, batch: BatchId, guarantee: Guarantee, shares: Sequence
 
 
 def done(prefix: str, name: str, number: int) -> Entry:
-    """Return the record that says that all of a batch is ended."""
+    """Return the record that all transactions of a batch have ended."""
     return Entry(_text([prefix, name, DONE]), _text({"v": FORMAT, "batch": number}))
 
 
@@ -109,38 +108,38 @@ def begun(prefix: str, first_offset: int) -> list[Entry]:
 
 
 class DecisionView:
-    """What the log says of the queries and jobs under one prefix, as far as it was read."""
+    """State of the queries and jobs under one prefix, from the log as far as it was read."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.offset: int = 0
-        """Where to go on reading."""
+        """Next offset to read."""
         self.first_offset: int = 0
         """First offset of the log at the last read; above 0 if records were removed."""
         self.topic_id: bytes = NO_TOPIC_ID
         """Id of the topic at the last read."""
         self._elsewhere: defaultdict[str, dict[str, Decided]] = defaultdict(dict)
-        """The last decision on each query by other prefixes, without shares."""
+        """The last decision on each query under other prefixes, without shares."""
         self._decided: dict[str, Decided] = {}
         self._pieces: dict[tuple[str, int], tuple[int, list[Share]]] = {}
         """The shares of a batch, by name and piece, with its number."""
         self._open: defaultdict[int, list[tuple[list[Any], Any]]] = defaultdict(list)
-        """Records by producer id, until it is known whether they are committed."""
+        """Records of open transactions by producer id."""
 
     def last(self, name: str) -> Decided | None:
         """Return the last decision on a query or job."""
         return self._decided.get(name)
 
     def all(self) -> dict[str, Decided]:
-        """Return the last decision on each."""
+        """Return the last decision on each query or job."""
         return dict(self._decided)
 
     def elsewhere(self, name: str) -> dict[str, Decided]:
-        """Return the last decision on a query by each other prefix, without shares."""
+        """Return the last decision on a query under each other prefix, without shares."""
         return dict(self._elsewhere.get(name, {}))
 
     def take(self, batch: DecodedBatch) -> None:
-        """Read a batch of the log. Raises: DeliveryError: it was written by a version that this one does not know."""
+        """Read a batch of the log. Raises: DeliveryError: a newer version of aioproducer has written the batch."""
         if batch.last_offset < self.offset:
             return
         self.offset = batch.last_offset + 1
@@ -153,7 +152,7 @@ class DecisionView:
                     else:
                         self._note(key, value)
             return
-        if not batch.transactional:  # nobody of ours
+        if not batch.transactional:  # not written by aioproducer
             return
         for record in batch.records:
             key = _read(record.key)
@@ -163,14 +162,14 @@ class DecisionView:
                 self._open[batch.producer_id].append((key, record.value))
 
     def _note(self, key: list[Any], value: Any) -> None:
-        """Take a committed decision of another prefix, unless a newer version of aioproducer has written it."""
+        """Apply a committed decision of another prefix. Records of newer versions of aioproducer are ignored."""
         with suppress(KeyError, TypeError, ValueError, ProtocolError):
             value = _read(value)
             found = Decided(int(value["batch"]), Guarantee(value["guarantee"]), str(value["run"]))
             self._elsewhere[str(key[1])][str(key[0])] = found
 
     def _apply(self, key: list[Any], value: dict[str, Any]) -> None:
-        """Take a record that is committed. Shares come before the decision that they belong to."""
+        """Apply a committed record. The shares of a decision precede the decision."""
         name = str(key[1])
         try:
             number = int(value["batch"])
@@ -188,31 +187,29 @@ class DecisionView:
             else:
                 self._pieces[name, int(key[2])] = number, [Share(*share) for share in value["shares"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise DeliveryError(
-                f"the log of decisions, {TOPIC}, has a record that is broken: {error}"
-            ) from error
+            raise DeliveryError(f"the log of decisions, {TOPIC}, has an invalid record: {error}") from error
 
     def _shares(self, name: str, number: int, pieces: int) -> Iterator[Share]:
         for piece in range(pieces):
             of_batch, shares = self._pieces.pop((name, piece), (None, []))
-            if of_batch == number:  # else a later decision, further on, has taken its place
+            if of_batch == number:  # otherwise the shares belong to a later decision
                 yield from shares
 
 
 def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, replays: bool) -> bool:
-    """Whether *batch* is written already, as the *last* decision tells.
+    """Return True if the *last* decision shows that *batch* is written already.
 
-    Not *replays*: Spark writes a batch again only in another run of the query; a second time in one run it is another
-    write. Streams replay, or are skipped, whatever the run is.
+    Streams replay or skip a batch in any run (*replays*). Without *replays*, Spark rewrites a batch only in another run of
+    the query, so a repetition in one run is a different write.
 
-    Raises: DeliveryError: it is another write under the same prefix, or the same with another guarantee.
+    Raises: DeliveryError: another write has the same prefix, or the write had another guarantee.
     """
     if last is None:
         return False
     if last.guarantee is not guarantee:
         raise DeliveryError(
-            f"{batch.name} has written with deliveryGuarantee={last.guarantee}, and keeps it: start the query with"
-            f" that, or with another transactionalIdPrefix once everything is committed"
+            f"{batch.name} has decisions with deliveryGuarantee={last.guarantee}; start the query with this"
+            f" guarantee, or with another transactionalIdPrefix once everything is committed"
         )
     if last.number == batch.number and batch.run and last.run == batch.run and not replays:
         raise DeliveryError(
@@ -223,7 +220,7 @@ def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, rep
 
 
 def committed_by(elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
-    """Return the other prefix that has decided on *batch*, which another run of its query has written; None: no prefix."""
+    """Return the other prefix with a decision on *batch* by another run of its query; None if there is none."""
     return next(
         (
             prefix
@@ -240,7 +237,7 @@ def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch
     The last decision on the query is on the batch before, unless batches were empty, or were written without decisions.
     """
     other = committed_by(elsewhere, batch)
-    if other is not None and last is None:  # in foreachBatch it may be the function's other write
+    if other is not None and last is None:  # in foreachBatch the decision may belong to another write
         return f"the batch is committed under {PREFIX} {other!r}"
     numbers = [each.number for each in (last, *elsewhere.values()) if each is not None]
     if batch.number == 0 or max(numbers, default=-1) >= batch.number - 1:
@@ -255,8 +252,8 @@ def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch
 def _known_format(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("v") != FORMAT:
         raise DeliveryError(
-            f"the log of decisions, {TOPIC}, has a record that this version of aioproducer cannot read; a newer one"
-            " has written it"
+            f"the log of decisions, {TOPIC}, has a record that this version of aioproducer cannot read; use the newer"
+            " version that has written it"
         )
     return value
 

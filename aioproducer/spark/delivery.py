@@ -1,4 +1,4 @@
-"""The promise of a write: at least once, or exactly once and under which transactional ids. Pure."""
+"""The delivery guarantee of a write, and the transactional ids of exactly-once writes. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SKIP: Final = "skip"
 FAIL: Final = "fail"
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""Unless `kafka.transaction.timeout.ms` says otherwise: the most that brokers take, as they come."""
+"""Default of `kafka.transaction.timeout.ms`: the brokers' default maximum."""
 
 
 class Guarantee(StrEnum):
@@ -28,32 +28,32 @@ class Guarantee(StrEnum):
 
     AT_LEAST_ONCE = "at-least-once"
     SINGLE = "exactly-once-single"
-    """A batch is one task, and one transaction, with the decision in it."""
+    """A batch has one task and one transaction, which contains the decision."""
     LOG = "exactly-once"
-    """A batch is any number of tasks, each a transaction; a log has which of them are decided."""
+    """A batch has any number of tasks with one transaction each; a log lists the decided transactions."""
 
 
 class DeliveryError(ProducerError):
-    """A batch cannot be written, or committed, exactly once; nothing of it is visible unless the message says so."""
+    """A batch cannot be written or committed exactly once. Its rows are invisible unless the message states otherwise."""
 
 
 class BatchLost(DeliveryError):
-    """A batch was decided, and part of it is lost: nothing goes on before somebody has looked at it."""
+    """Part of a decided batch is lost. An operator must confirm the loss before the query continues."""
 
 
 class ExactlyOnce(NamedTuple):
-    """A write that is exactly once."""
+    """The options of an exactly-once write."""
 
     guarantee: Guarantee
     prefix: str
     job: str | None
-    """What the user calls the job; None: it is a streaming query, which has an id."""
+    """The user's name of the job; None for a streaming query, which has an id."""
     fails_if_committed: bool = False
     """True if a write with this job fails, rather than writing nothing, once the job is committed."""
 
     @property
     def single_id(self) -> str:
-        """The transactional id of the one task there is."""
+        """The transactional id of the only task."""
         return f"{self.prefix}.s"
 
     @property
@@ -63,7 +63,7 @@ class ExactlyOnce(NamedTuple):
 
     @property
     def driver_id(self) -> str:
-        """The transactional id of who decides on any number of tasks."""
+        """The transactional id of the driver, which decides on any number of tasks."""
         return f"{self.prefix}.d"
 
     def lasts_ms(self, timeout_ms: int) -> float:
@@ -76,7 +76,7 @@ class ExactlyOnce(NamedTuple):
         return timeout_ms if self.guarantee is Guarantee.SINGLE else timeout_ms / 2
 
     def task_ids(self, run: str = "") -> str:
-        """Return how the transactional ids of tasks begin, those of all runs or of one."""
+        """Return the prefix of the transactional ids of tasks, of all runs or of one run."""
         return f"{self.prefix}.t.{run}." if run else f"{self.prefix}.t."
 
     def task_id(self, run: str, partition: int, lane: int) -> str:
@@ -85,17 +85,17 @@ class ExactlyOnce(NamedTuple):
 
 
 class BatchId(NamedTuple):
-    """A batch, the same whenever it is written again."""
+    """Identity of a batch, equal in every attempt to write the batch."""
 
     name: str
-    """Of the query or job."""
+    """Name of the query or job."""
     number: int
-    """Of the micro-batch; 0 outside of a query."""
+    """Number of the micro-batch; 0 outside a query."""
     run: str
-    """The run of the query, from its start to its end; empty outside of a query."""
+    """Id of the query's run, from its start to its end; empty outside a query."""
 
     def __str__(self) -> str:
-        """Return how messages call it."""
+        """Return the batch's name in messages."""
         return f"batch {self.number} of {escaped(self.name)}"
 
     def run_under(self, driver: str) -> str:
@@ -104,7 +104,7 @@ class BatchId(NamedTuple):
 
 
 def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
-    """Return what the *options*, by their names, ask for; None: at least once.
+    """Return the exactly-once write that *options* request; None for at least once.
 
     Raises: ConfigError.
     """
@@ -121,10 +121,10 @@ def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
         return None
     if not prefix:
         raise ConfigError(
-            f"{GUARANTEE}={guarantee} needs {PREFIX}: how the transactional ids of this write begin, and of no other"
+            f"{GUARANTEE}={guarantee} needs {PREFIX}: the prefix of this write's transactional ids, unique to this write"
         )
     if job == "":
-        raise ConfigError(f"{JOB} is empty; it names the job, so that what it has written is known again")
+        raise ConfigError(f"{JOB} is empty; give a name by which a repeated job is recognised")
     return ExactlyOnce(guarantee, prefix, job, _fails_if_committed(options))
 
 
@@ -140,9 +140,9 @@ def _fails_if_committed(options: Mapping[str, str]) -> bool:
 def batch_id(
     delivery: ExactlyOnce, query: str | None, number: str | None, run: str | None, *, streams: bool = False
 ) -> BatchId:
-    """Return which batch a task writes, as Spark's local properties tell; *streams*: it is of a stream.
+    """Return the batch of a task, from Spark's local properties; *streams* is True for a stream.
 
-    Raises: ConfigError: nobody has told.
+    Raises: ConfigError: the properties do not identify the batch.
     """
     if streams and number is None:
         raise ConfigError(
@@ -153,6 +153,6 @@ def batch_id(
     if query is None or number is None:
         raise ConfigError(
             f"{GUARANTEE}={delivery.guarantee} needs the option {JOB} here: outside of a streaming query, and in"
-            " foreachBatch under Spark Connect, nothing else tells which batch this is"
+            " foreachBatch under Spark Connect, Spark does not identify the batch"
         )
     return BatchId(f"query {query}", int(number), run or "")

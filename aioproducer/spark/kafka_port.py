@@ -1,4 +1,4 @@
-"""Kafka, as the protocol of decisions asks for it."""
+"""`decision_protocol.Kafka` on real brokers, and the topic of decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioproducer.errors import (
     TransactionOutcomeUnknown,
 )
 from aioproducer.producer import Producer
-from aioproducer.spark.decision_protocol import End, Known
+from aioproducer.spark.decision_protocol import End, TransactionInfo
 from aioproducer.spark.decision_records import (
     COMMIT,
     PARTITION,
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 ONGOING = "Ongoing"
 REPLACED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
-"""What is told who has not the id any more."""
+"""Errors of a producer that no longer owns its transactional id."""
 
 
 class KafkaPort:
-    """What `decision_protocol.Kafka` says; *read* gives what is decided now, *admin* is open."""
+    """Implementation of `decision_protocol.Kafka`; *read* returns the current decisions, *admin* is connected."""
 
     def __init__(
         self, settings: ProducerSettings, admin: TransactionAdmin, read: Callable[[], Awaitable[DecisionView]]
@@ -58,16 +58,16 @@ class KafkaPort:
         self._read = read
         self._removed = 0
         self._driver: Producer | None = None
-        """Who has written the last decision, and may write the next."""
+        """Producer of the last decision, reused for the next decision."""
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Return the port."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close what was opened."""
+        """Close the producer of decisions."""
         await self._leave()
 
     async def take_over(self, name: str) -> PreparedTransaction:
@@ -80,7 +80,7 @@ class KafkaPort:
             await producer.close(timeout_s=0)
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
-        """Take the next epoch if *driver* has the id still; return whether."""
+        """Take the next epoch and return True if *driver* still owns the id."""
         producer = self._producer(driver.transactional_id)
         try:
             await producer._go_on(driver, anew=True)  # noqa: SLF001 - our own
@@ -100,10 +100,10 @@ class KafkaPort:
         return self._removed
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
-        """Write and commit, under the epoch of *driver*; return the epoch to go on under.
+        """Write and commit under the epoch of *driver*; return the epoch for the next write.
 
-        Below `transaction.version` 2 a commit is no new epoch, and the sequences of the old one, of which nobody else
-        knows, would go on. A record that begins them again would be taken for a duplicate: so it needs the next one.
+        Below `transaction.version` 2 a commit keeps the epoch and its sequences, which another producer cannot continue:
+        brokers would treat its first record as a duplicate. So this call takes the next epoch.
         """
         producer = await self._as(driver)
         try:
@@ -128,11 +128,11 @@ class KafkaPort:
         return {share: _end(ended[handle]) for handle, share in by_handle.items()}
 
     async def fate(self, share: Share) -> End:
-        """Return what the log that *share* was written to says of it: the next control batch of its producer id."""
+        """Return the outcome of *share* from the next control batch of its producer id in its partition."""
         where = share.topic, share.partition
         async with Client(self._settings.config()) as client:
             if await client.first_offset(*where) > share.last_offset:
-                return End.UNTOLD  # retention has passed it
+                return End.UNKNOWN  # deleted by retention
             end = await client.end_offset(*where)
             async for batches in client.batches(*where, share.last_offset, end):
                 for batch in batches:
@@ -144,14 +144,14 @@ class KafkaPort:
                     ):
                         key = batch.records[0].key or b""
                         return End.COMMITTED if int.from_bytes(key[2:4]) == COMMIT else End.LOST
-        return End.UNTOLD
+        return End.UNKNOWN
 
-    async def describe(self, names: Collection[str]) -> Mapping[str, Known | None]:
-        """Return what is known of these ids."""
+    async def describe(self, names: Collection[str]) -> Mapping[str, TransactionInfo | None]:
+        """Return the state of each id."""
         found = await self._admin.describe(*names)
         return {
             name: each
-            and Known(
+            and TransactionInfo(
                 each.producer_id,
                 each.epoch,
                 is_open=each.state in OPEN_STATES,
@@ -162,12 +162,12 @@ class KafkaPort:
         }
 
     async def ongoing(self, prefix: str) -> Sequence[str]:
-        """Return the ids that begin so and have an open transaction. All are asked for: older brokers have no pattern."""
+        """Return the ids with *prefix* and an open transaction. Older brokers have no filter by pattern, so all are listed."""
         listed = await self._admin.list(states=[ONGOING])
         return [each.transactional_id for each in listed if each.transactional_id.startswith(prefix)]
 
     async def fence(self, names: Collection[str]) -> None:
-        """Take the next epoch of each."""
+        """Take the next epoch of each id."""
         await self._admin.fence(*names)
 
     def now_ms(self) -> int:
@@ -175,11 +175,11 @@ class KafkaPort:
         return time.time_ns() // 1_000_000
 
     async def _as(self, driver: PreparedTransaction) -> Producer:
-        """Return a producer that goes on as *driver*: the one that has become it, if there is one."""
+        """Return a producer that continues as *driver*: the current producer if it has this epoch."""
         if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - our own
             return self._driver
         await self._leave()
-        self._driver = await going_on(driver, self._settings)
+        self._driver = await resumed(driver, self._settings)
         return self._driver
 
     async def _leave(self) -> None:
@@ -199,9 +199,9 @@ def _end(error: ProducerError | None) -> End:
     if isinstance(error, TransactionOutcomeUnknown) and isinstance(
         error.__cause__, (*REPLACED, InvalidTxnState)
     ):
-        return End.UNTOLD
+        return End.UNKNOWN
     raise DeliveryError(
-        f"what is decided is not committed everywhere yet; start the query again: {type(error).__name__}: {error}"
+        f"the decided batch is not committed everywhere yet; start the query again: {type(error).__name__}: {error}"
     ) from error
 
 
@@ -213,9 +213,9 @@ SETTINGS: Final = (POLICY, *LIMITS)
 
 
 async def read_on(view: DecisionView, client: Client) -> None:
-    """Read the log from where *view* is to its end.
+    """Read the log from the offset of *view* to its end.
 
-    Raises: DeliveryError: the log has lost its end. ProducerError: it cannot be read.
+    Raises: DeliveryError: records were lost. ProducerError: the log cannot be read.
     """
     found_id = await _existing(client)
     topic_id = view.topic_id if found_id == NO_TOPIC_ID else found_id
@@ -270,26 +270,26 @@ def removing(settings: Mapping[str, str]) -> str | None:
 async def commit_with(
     prepared: PreparedTransaction, entries: Iterable[Entry], settings: ProducerSettings
 ) -> PreparedTransaction:
-    """Write *entries* in the transaction that is *prepared*, or may begin, and commit it; return what to go on under.
+    """Write *entries* in the transaction *prepared* (or in a new one), and commit. Return the epoch for the next write.
 
-    Raises: ProducerError, and it is not committed; but TransactionOutcomeUnknown: nobody knows.
+    Raises: ProducerError: the transaction is not committed. TransactionOutcomeUnknown: the outcome is unknown.
     """
-    producer = await going_on(prepared, settings)
+    producer = await resumed(prepared, settings)
     try:
         return await commit_entries(producer, entries)
     finally:
         await producer.close(timeout_s=0)
 
 
-async def going_on(prepared: PreparedTransaction, settings: ProducerSettings) -> Producer:
-    """Return a producer that goes on where *prepared* was left. Raises: as `Producer.start`."""
+async def resumed(prepared: PreparedTransaction, settings: ProducerSettings) -> Producer:
+    """Return a producer that continues the transaction *prepared*. Raises: as `Producer.start`."""
     producer = Producer.from_config(settings.with_transactional_id(prepared.transactional_id).config())
     await producer._go_on(prepared)  # noqa: SLF001 - our own
     return producer
 
 
 async def commit_entries(producer: Producer, entries: Iterable[Entry]) -> PreparedTransaction:
-    """Do as `commit_with`, with a *producer* that has gone on there, or has done this before."""
+    """Write *entries* in a transaction of *producer* and commit. Return the epoch for the next write."""
     await producer.begin_transaction()
     for entry in entries:
         await producer.send(TOPIC, entry.value, entry.key, partition=PARTITION)
@@ -302,6 +302,6 @@ async def _existing(client: Client) -> bytes:
     topic_id = await client.topic_id(TOPIC)
     if topic_id is not None:
         return topic_id
-    with suppress(TopicAlreadyExists):  # another driver has created it a moment ago
+    with suppress(TopicAlreadyExists):  # another driver has just created it
         await client.create_topic(TOPIC, PARTITION + 1, TOPIC_CONFIG)
     return await client.topic_id(TOPIC) or NO_TOPIC_ID

@@ -1,4 +1,4 @@
-"""The limit of a task's address space, `spark.executor.pyspark.memory`, and ways to reduce the address space."""
+"""Memory of Spark's Python processes: the limit `spark.executor.pyspark.memory`, and the garbage collector."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
 """Parameters of `mallopt` in glibc's malloc.h."""
 LARGE_BYTES: Final = 1024 * 1024
-"""Blocks from this size on go back to the operating system at once."""
+"""Minimum size of blocks that are returned to the operating system at once."""
 ARENA_BYTES: Final = 128 * 1024 * 1024
 """Address space that mimalloc, Arrow's allocator, reserves under a limit as soon as this much is free."""
 STATM: Final = Path("/proc/self/statm")
@@ -44,7 +44,7 @@ class TaskOutOfMemory(ProducerError):
 
 def limit_bytes() -> int | None:
     """Return the limit of the address space of this process; None: no limit."""
-    if sys.platform == "win32":  # it has no such limit
+    if sys.platform == "win32":  # has no such limit
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else _lowered.get(soft, soft)
@@ -93,7 +93,7 @@ def sparing_address_space() -> Iterator[None]:
     if limit is None:
         yield
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
@@ -114,7 +114,7 @@ def _keep_from_arena(limit: int) -> None:
     """
     try:
         used = int(STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    except OSError:  # Linux alone
+    except OSError:  # Linux only
         return
     lowered = used + ARENA_BYTES - LARGE_BYTES
     if lowered < limit < used + 2 * ARENA_BYTES:
@@ -123,19 +123,19 @@ def _keep_from_arena(limit: int) -> None:
 
 
 DAEMON: Final = "pyspark.daemon"
-"""The program that forks Spark's Python processes; each of them collects garbage after every request."""
+"""Program that forks Spark's Python processes, which collect garbage after every request."""
 
 TIMES: Final = 2
-"""Behind its first answer a process imports pandas: pyarrow needs pandas to make an array of the report."""
+"""Number of freezes. After its first report a process imports pandas, which pyarrow needs for arrays."""
 
 _settled: Final[Counter[int]] = Counter()
-"""Number of calls by process: this one, or one that it was forked from."""
+"""Number of freezes by process id, including those before a fork."""
 
 
 def settle_heap() -> None:
-    """Collect garbage and freeze the rest, in the first two calls in a Python process of Spark's.
+    """Collect garbage and freeze the remaining objects, in the first two calls in a Python process of Spark.
 
-    Most of the rest is imported modules. A search through them took 25 to 50 ms in three processes after every micro-batch.
+    Most remaining objects belong to imported modules. Their scan took 25 to 50 ms after every micro-batch.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != DAEMON or _settled[os.getpid()] == TIMES:

@@ -42,26 +42,26 @@ class BadRows:
 
     rows: int
     topic: str
-    """Where the letters are."""
+    """Topic of the dead letters."""
     reason: str
-    """Why the first of these rows cannot be sent."""
+    """Reason for the first of these rows."""
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What one attempt of one task has written: every row of it is acknowledged.
+    """Report of one attempt of a task whose rows are all acknowledged.
 
-    The driver holds those of all tasks, and Spark fails a job whose results are too large for it
-    (`spark.driver.maxResultSize`), after the rows are written: so a report lists the offsets of at most `LISTED` partitions.
+    Spark fails a job whose reports exceed `spark.driver.maxResultSize`, after the rows are written. So a report lists the
+    offsets of at most `LISTED` partitions.
     """
 
     query_id: str | None
     """The streaming query, the same over restarts from its checkpoint; None for a batch."""
     rows: int
     bytes: int
-    """Of keys and values."""
+    """Size of keys and values."""
     bad: BadRows | None = field(default=None, kw_only=True)
-    """None: there were none."""
+    """None without such rows."""
     unchecked: tuple[str, ...] = field(default=(), kw_only=True)
     """Topic, and the error of reading its time limits; empty if the limits were read."""
     name: str = field(default="", kw_only=True)
@@ -79,7 +79,7 @@ class TaskReport(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Prepared(TaskReport):
-    """What one attempt of one task has written in a transaction, which is open."""
+    """Report of the only task of a batch, whose transaction is open."""
 
     batch: BatchId
     transaction: PreparedTransaction
@@ -89,19 +89,19 @@ class Prepared(TaskReport):
 
 @dataclass(frozen=True)
 class Shared(TaskReport):
-    """What one attempt of one of any number of tasks has written in a transaction, which is open."""
+    """Report of one of any number of tasks, whose transaction is open."""
 
     batch: BatchId
     share: Share
     planned: Plan
-    """What it was planned by; whoever commits has not planned."""
+    """Plan of the batch; the committing process may be another than the planning process."""
     last: Decided | None = field(default=None, kw_only=True)
     """The decision before this batch, under the same prefix."""
 
 
 @dataclass(frozen=True)
 class Skipped(WriterCommitMessage):
-    """The batch was committed before: nothing is written."""
+    """Report of a task that wrote nothing because the batch is committed."""
 
     batch: BatchId
 
@@ -126,21 +126,21 @@ def origin(context: TaskContext) -> dict[str, Any]:
 
 
 def log_skipped(batch: BatchId) -> None:
-    """Say that Spark has replayed a batch that is committed, and that nothing of it was written again."""
-    _be_heard()
+    """Log that Spark has replayed a committed batch, which was not written again."""
+    _configure()
     log.info("spark.batch.skipped batch=%d of=%s", batch.number, batch.name)
 
 
 def log_not_aborted(error: BaseException) -> None:
-    """Say that the transaction of a batch that failed was not aborted: it could not be now, or is committed."""
-    _be_heard()
+    """Log that the transaction of a failed batch was not aborted."""
+    _configure()
     log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
 
 
 @functools.cache  # once in each process: every micro-batch is planned
 def log_topic_unchecked(topic: str, reason: str) -> None:
     """Log that the settings of the topic of decisions could not be checked."""
-    _be_heard()
+    _configure()
     log.warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)
 
 
@@ -153,7 +153,7 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
     if batch.name in _slow:
         return
     _slow.add(batch.name)
-    _be_heard()
+    _configure()
     log.warning(
         "spark.batch.slow batch=%d of=%s seconds=%.0f fails_after=%.0f",
         batch.number,
@@ -165,7 +165,7 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
 
 def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) -> None:
     """Log that rows of a batch may be in the topic twice, as its query has changed guarantee or prefix."""
-    _be_heard()
+    _configure()
     log.log(
         level,
         "spark.batch.may_be_doubled batch=%d of=%s prefix=%s reason=%s",
@@ -178,16 +178,16 @@ def log_committed(messages: Messages, batch_id: int | None = None, name: str = "
 
     *name* is the option `queryName`, for a batch without a report.
     """
-    _be_heard()
+    _configure()
     reports = _reports(messages)
-    log.info("spark.batch.committed %s", _told(reports, batch_id, name))
+    log.info("spark.batch.committed %s", _summary(reports, batch_id, name))
     for topic, error in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
         _log_unchecked(topic, error)
     if bad := [each.bad for each in reports if each.bad]:
         rows = sum(each.rows for each in bad)
         log.warning(
             "spark.batch.bad_rows %s rows=%d topic=%s reason=%s",
-            Pairs(**_which(reports, batch_id)), rows, bad[0].topic, bad[0].reason,
+            Pairs(**_batch_fields(reports, batch_id)), rows, bad[0].topic, bad[0].reason,
         )  # fmt: skip
 
 
@@ -202,19 +202,19 @@ def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "")
 
     *name* is the option `queryName`, for a batch without a report.
     """
-    _be_heard()
-    log.warning("spark.batch.aborted %s", _told(_reports(messages), batch_id, name))
+    _configure()
+    log.warning("spark.batch.aborted %s", _summary(_reports(messages), batch_id, name))
 
 
 def log_source_option(name: str) -> None:
-    """Say that an option is one of Spark's Kafka source, and does nothing in the sink."""
-    _be_heard()
+    """Log that an option of Spark's Kafka source has no effect in the sink."""
+    _configure()
     log.warning("spark.source_option.without_effect name=%s", name)
 
 
 def log_unchecked(reason: str) -> None:
     """Log that the driver had no answer about the login and the topics of a write; the tasks start unchecked."""
-    _be_heard()
+    _configure()
     log.warning("spark.driver.unchecked reason=%s", reason)
 
 
@@ -222,7 +222,7 @@ def _reports(messages: Messages) -> list[TaskReport]:
     return [each for each in messages if isinstance(each, TaskReport)]  # None stands for a task that failed
 
 
-def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> Pairs:
+def _summary(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> Pairs:
     rows = sum(each.rows for each in reports)
     size = sum(each.bytes for each in reports)
     name = next((each.name for each in reports if each.name), name) or "-"
@@ -232,7 +232,7 @@ def _told(reports: Sequence[TaskReport], batch_id: int | None, name: str) -> Pai
     rate = round(sent_bytes / plain_bytes, 3) if plain_bytes else "-"
     partitions, offsets = _written(reports)
     return Pairs(
-        **_which(reports, batch_id), rows=rows, bytes=size, tasks=len(reports), name=name, execution=execution,
+        **_batch_fields(reports, batch_id), rows=rows, bytes=size, tasks=len(reports), name=name, execution=execution,
         retries=retries, throttle_ms=throttle_ms, compression_rate=rate, partitions=partitions, offsets=offsets,
     )  # fmt: skip
 
@@ -257,18 +257,17 @@ def _written(reports: Sequence[TaskReport]) -> tuple[int, str]:
     return partitions, ",".join(listing)
 
 
-def _which(reports: Sequence[TaskReport], batch_id: int | None) -> dict[str, object]:
+def _batch_fields(reports: Sequence[TaskReport], batch_id: int | None) -> dict[str, object]:
     query = next((each.query_id for each in reports if each.query_id), "-")
     number = next((each.number for each in reports if each.number), "-")
     return {"query": query, "batch": number if batch_id is None else batch_id}
 
 
-def _be_heard() -> None:
-    """Let our lines reach the driver's standard error, or who else listens.
+def _configure() -> None:
+    """Configure the logger, so that log lines reach the driver's standard error or Spark's log.
 
-    A data source runs in a process of Spark's beside the driver, in which nobody has configured logging, nor can:
-    what is below a warning would be lost. If Spark collects the log (spark.sql.pyspark.worker.logging.enabled), it has
-    a handler there, and no level.
+    Spark runs a data source in its own process, where users cannot configure logging, so INFO would be lost. If Spark
+    collects the log (spark.sql.pyspark.worker.logging.enabled), it adds a handler but sets no level.
     """
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Rows on their way: read in Spark's thread, sent on the event loop, some pieces at a time."""
+"""Sending of a task's rows: read in Spark's thread, sent on the event loop in pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioproducer._core.intake.many import Convoy
 from aioproducer._core.metrics import Traffic
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
-from aioproducer.arrow.result import Outcome, RowFailure
+from aioproducer.arrow.result import RowFailure, RowsOutcome
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.producer import Producer
@@ -30,13 +30,13 @@ from aioproducer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was sent and acknowledged, and what could not be sent."""
+    """Acknowledged rows, and rows that could not be sent."""
 
     rows: int
     bytes: int
-    """Of keys and values."""
+    """Size of keys and values."""
     offsets: Mapping[TopicPartition, OffsetRange]
-    """Where records are, dead letters among them."""
+    """Offsets of the records, including dead letters."""
     bad: BadRows | None
     unchecked: tuple[str, ...] = ()
     """Topic, and the reason why its time limits could not be read."""
@@ -66,13 +66,13 @@ class _Piece(NamedTuple):
     rows: pa.RecordBatch
     columns: Columns
     numbers: Sequence[int]
-    sending: Future[Outcome]
+    sending: Future[RowsOutcome]
 
 
 class Sending:
     """One attempt to send the rows of a task.
 
-    Spark's rows come through a socket, which blocks: so the thread that calls reads them, and the event loop is on another.
+    The calling thread reads Spark's rows from a blocking socket. The event loop runs on another thread.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Sending:
         self._piece_bytes = PIECE_BYTES if pace is None else min(PIECE_BYTES, pace.piece_bytes)
         self._unchecked: tuple[str, ...] = ()
         self._in_flight: deque[_Piece] = deque()
-        self._outcome = Outcome()
+        self._outcome = RowsOutcome()
         self._bad: BadRows | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Sent:
         """Send all rows; return once each is acknowledged.
 
-        Raises: SendTableError: one has failed; those behind it may not even have been read. What reading raises.
+        Raises: SendTableError: a row failed; later rows may be unread. The errors of reading.
         """
         row = 0
         for piece in chain.from_iterable(map(self._pieces, batches)):
@@ -115,7 +115,7 @@ class Sending:
             numbers = range(row, row + piece.num_rows)
             if self._dead_letters is None:
                 if late := misdated(piece, self._columns, self._window_of):
-                    self._outcome.add(Outcome.of_failures(self._failures(late, numbers)))
+                    self._outcome.add(RowsOutcome.of_failures(self._failures(late, numbers)))
                     break
                 self._start(piece, self._columns, numbers)
             else:
@@ -128,7 +128,9 @@ class Sending:
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self._pace is not None and self._dead_letters is None:  # else some rows may not be sent
+        if (
+            self._pace is not None and self._dead_letters is None
+        ):  # with dead letters, some rows may not be sent
             self._pace.expect(bytes_of(batch, self._columns))
         return pieces(batch, self._columns, self._piece_bytes)
 
@@ -136,7 +138,7 @@ class Sending:
         if self._pace is not None:
             self._pace.wait(bytes_of(piece, columns))
 
-        async def send() -> Outcome:
+        async def send() -> RowsOutcome:
             outcome = await send_batch(self._producer, piece, columns, convoy=self._convoy, numbers=numbers)
             if columns is not self._columns:
                 outcome.rows = outcome.bytes = 0  # letters are counted in BadRows
@@ -153,7 +155,7 @@ class Sending:
             outcome.failures, outcome.failed, outcome.retriable = [], 0, False
         self._outcome.add(outcome)
 
-    def _start_letters_of(self, piece: _Piece, outcome: Outcome, dead_letters: str) -> None:
+    def _start_letters_of(self, piece: _Piece, outcome: RowsOutcome, dead_letters: str) -> None:
         position_of = {number: position for position, number in enumerate(piece.numbers)}
         errors = {position_of[each.row]: each.error for each in outcome.failures}
         reasons = {position: f"{type(error).__name__}: {error}" for position, error in errors.items()}
@@ -163,7 +165,7 @@ class Sending:
         self._start_letters(letters, numbers, dead_letters, next(iter(reasons.values())))
 
     def _sieve(self, piece: pa.RecordBatch, numbers: range, dead_letters: str) -> None:
-        """Start sending what can be sent of *piece*, and letters for the rest."""
+        """Start sending the valid rows of *piece*, and letters for the other rows."""
         sieved = sieve(
             piece,
             self._columns,

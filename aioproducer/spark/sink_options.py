@@ -23,8 +23,8 @@ PREFIX: Final = "kafka."
 TIMESTAMP_COLUMN: Final = "timestampColumn"
 
 BATCH_BYTES: Final = 256 * 1024
-"""Unless `kafka.batch.size` says otherwise. Rows come by the thousands, and wait for no batch to fill: so it costs nothing
-that batches may be larger than Kafka's default of 16 KiB, and each that is saved saves work, here and on the broker."""
+"""Default of `kafka.batch.size`. Thousands of rows fill a batch at once, so larger batches than Kafka's 16 KiB cost no
+delay and save work here and on the broker."""
 
 BUFFER_NAMES: Final = frozenset(("buffer.memory", "buffer_memory", "queue.buffering.max.kbytes"))
 """Names of the buffer's size. Without them, a limit of the process's memory bounds the buffer."""
@@ -34,7 +34,7 @@ REQUEST_NAMES: Final = ("max.request.size", "max_request_size", "message.max.byt
 """Names of the largest request, in the order in which they count."""
 
 OF_SPARK: Final = ("checkpointLocation", "includeHeaders", "queryName")
-"""What Spark itself takes, and puts among the options of a sink, to which it means nothing."""
+"""Options of Spark itself, which Spark also passes to the sink."""
 
 OF_SOURCE: Final = tuple(
     """
@@ -44,9 +44,9 @@ OF_SOURCE: Final = tuple(
     maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay maxRecordsPerPartition minPartitions
     failOnDataLoss groupIdPrefix
     fetchOffset.numRetries fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs
-    """.split()  # noqa: SIM905 - twenty quoted names would be a page
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
-"""What Spark's Kafka source takes. Many a job has one set of options for the source and for a sink."""
+"""Options of Spark's Kafka source. Some jobs use one set of options for source and sink."""
 
 OF_SOURCE_PREFIXES: Final = ("fetchoffset.", "kafkaconsumer.")
 
@@ -56,15 +56,15 @@ OF_CONSUMERS: Final = frozenset(
     fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
     group.remote.assignor heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms
     max.poll.records partition.assignment.strategy session.timeout.ms
-    """.split()  # noqa: SIM905 - as above
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
-"""What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
+"""Options of the source with the prefix `kafka.` that a producer does not have. From ConsumerConfig of Kafka 4.3."""
 
 SPELT: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in ("topic", ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS, *OF_SPARK, *OF_SOURCE)
 }
-"""What Spark has made lower case, as its documentation has it."""
+"""Documented spelling of option names, which Spark converts to lower case."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "as keys are strings or bytes already",
@@ -72,25 +72,25 @@ REFUSED: Final[Mapping[str, str]] = {
     "interceptor.classes": "as Java classes cannot be loaded here",
     "transactional.id": "as tasks cannot share one; transactionalIdPrefix makes one for each",
 }
-"""What Spark's own sink refuses, or cannot do either."""
+"""Options that Spark's own sink refuses or cannot support."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """A producer's configuration as it travels to the tasks; equal ones share a producer."""
+    """A producer's configuration, sent to the tasks. Tasks with equal settings share a producer."""
 
     items: tuple[tuple[str, str], ...] = field(repr=False)
-    """Kafka's names and values, sorted. They may be secrets: nothing shows them."""
+    """Kafka's names and values, sorted. Values may be secret, so `repr` hides them."""
 
     def with_transactional_id(self, name: str) -> ProducerSettings:
-        """Return the settings of a producer with that transactional id."""
+        """Return these settings with the transactional id *name*."""
         items = dict(self.items)
         if "transaction_timeout_ms" not in items:
             items.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
         return ProducerSettings(tuple(sorted((items | {"transactional.id": name}).items())))
 
     def config(self) -> ProducerConfig:
-        """Return what a producer is made from.
+        """Return the configuration of a producer.
 
         Raises:
             ConfigError: an option is unknown, out of range, or contradicts another.
@@ -103,12 +103,12 @@ class SinkOptions:
     """The options of a write, checked."""
 
     topic: str | None
-    """Where all rows go; None leaves it to the column."""
+    """Topic of all rows; None if a column has the topics."""
     producer: ProducerSettings
     delivery: ExactlyOnce | None = None
-    """None: at least once."""
+    """None for at least once."""
     dead_letters: str | None = None
-    """Where rows go that cannot be sent; None: they fail their task."""
+    """Topic of rows that cannot be sent; None: such rows fail their task."""
     timestamp_column: str | None = None
     """Column with the times of the records; None: the time of sending."""
     limit: RateLimit | None = None
@@ -116,10 +116,10 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Check the options of a write; names may be in any case, and Spark makes all of it lower case.
+    """Check the options of a write; names are case-insensitive, because Spark converts them to lower case.
 
     Raises:
-        ConfigError: an option is missing, unknown, or has a value that will not do.
+        ConfigError: an option is missing, unknown or invalid.
     """
     topic: str | None = None
     kafka: dict[str, str] = {}
@@ -151,10 +151,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     timestamp_column = ours.pop(TIMESTAMP_COLUMN, None)
     delivery = exactly_once(ours)
     limit = rate_limit(ours)
-    # what is wrong with it is to be said on the driver
+    # checked here, so that errors are raised on the driver
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
     sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column, limit)
-    _say_what_does_nothing(tuple(of_source), sink)
+    _warn_without_effect(tuple(of_source), sink)
     return sink
 
 
@@ -179,7 +179,7 @@ def _accepted(name: str) -> str:
 
 
 def _batch_bytes(kafka: Mapping[str, str]) -> str:
-    """Return how large batches may become where nobody has said so: no larger than requests may."""
+    """Return the default batch size: `BATCH_BYTES`, or less if requests are limited further."""
     largest = next((kafka[name] for name in REQUEST_NAMES if name in kafka), "")
     return str(min(BATCH_BYTES, int(largest)) if largest.isdecimal() else BATCH_BYTES)
 
@@ -192,13 +192,13 @@ def _unknown(name: str) -> str:
     return f"unknown option {name!r}{hint}"
 
 
-@lru_cache(maxsize=16)  # Spark asks for each micro-batch twice; what is to be warned about is said once
-def _say_what_does_nothing(names: tuple[str, ...], _sink: SinkOptions) -> None:
+@lru_cache(maxsize=16)  # Spark plans each micro-batch twice; each warning is logged once
+def _warn_without_effect(names: tuple[str, ...], _sink: SinkOptions) -> None:
     for name in names:
         log_source_option(name)
 
 
-@lru_cache(maxsize=16)  # likewise
+@lru_cache(maxsize=16)
 def _config(settings: ProducerSettings) -> ProducerConfig:
     try:
         given = with_named_code(dict(settings.items))
@@ -218,13 +218,13 @@ def _within_limit(config: ProducerConfig, given: Mapping[str, object]) -> Produc
 
 
 NAMED: Final = ("sasl.credentials", "sasl.oauth.token.provider", "ssl.context")
-"""Options that take a callable; each process imports it, and asks it for what is secret there."""
+"""Options with a callable, given by name. Each process imports the callable, so secrets stay in the process."""
 
 
 def with_named_code(options: Mapping[str, str]) -> dict[str, Any]:
     """Return *options* with the callables in place of their names.
 
-    Raises: ConfigError: a name is none, or nothing callable has it.
+    Raises: ConfigError: a name is invalid, or names nothing callable.
     """
     return {
         name: _callable(name, value) if name.replace("_", ".") in NAMED else value
@@ -235,7 +235,7 @@ def with_named_code(options: Mapping[str, str]) -> dict[str, Any]:
 def _callable(option: str, text: str) -> Callable[..., Any]:
     module, colon, path = text.strip().partition(":")
     if not (colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))):
-        # it may be what its function would return: not shown
+        # the text may be the secret itself, so it is hidden
         raise ConfigError(f"{option}: expected the name of a function, such as package.module:function")
     try:
         found = reduce(getattr, path.split("."), import_module(module))

@@ -1,4 +1,4 @@
-"""The format "aioproducer", as Spark's planner meets it on the driver."""
+"""The format "aioproducer" on the driver, and the columns of a DataFrame that form a record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AioProducerSource(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(…)`."""
+        """Return the name of the format."""
         return "aioproducer"
 
     def schema(self) -> StructType:
@@ -80,11 +80,11 @@ class AioProducerSource(datasource.DataSource):
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
-        """Return what writes a DataFrame with *schema*.
+        """Return the writer of a DataFrame with *schema*.
 
         Raises:
             PySparkValueError: an option or a column is wrong, or the save mode is Overwrite.
-            PySparkTypeError: a column has another type than the sink takes.
+            PySparkTypeError: a column has an unsupported type.
         """
         with sparks_errors():
             if overwrite:
@@ -94,10 +94,10 @@ class AioProducerSource(datasource.DataSource):
             task = self._task(schema)
             return BatchWriter(planned(task))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - likewise
-        """Return what writes the micro-batches of a stream with *schema*.
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
+        """Return the writer of the micro-batches of a stream with *schema*.
 
-        *overwrite* is how Spark tells output mode complete, in which every micro-batch appends the whole result.
+        *overwrite* is True in output mode complete, in which every micro-batch appends the whole result.
 
         Raises: as `writer`; PySparkRuntimeError: this is Spark 4.0.
         """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.result import SendTableError
 from aioproducer.errors import ConfigError
@@ -29,29 +31,29 @@ from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker, worker
 
 CONTINUOUS: Final = "__is_continuous_processing"
-"""How Spark tells tasks that their query has no micro-batches; it tells nobody on the driver."""
+"""Local property of tasks whose query has no micro-batches. The driver has no such property."""
 
 
 def no_micro_batch() -> ConfigError:
-    """Return the error of a query that has none."""
+    """Return the error of a query without micro-batches."""
     return ConfigError(
-        "trigger(continuous=…) has no micro-batches, and this sink commits nothing else: take"
-        " trigger(processingTime=…), or none"
+        "trigger(continuous=…) is not supported: this sink commits per micro-batch; use"
+        " trigger(processingTime=…) or no trigger"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the tasks of a write have in common; it travels to them from the driver."""
+    """Common state of the tasks of a write, sent from the driver."""
 
     settings: ProducerSettings
     columns: Columns
     delivery: ExactlyOnce | None = None
-    """None: at least once."""
+    """None for at least once."""
     dead_letters: str | None = None
-    """Where rows go that cannot be sent; None: they fail the task."""
+    """Topic of rows that cannot be sent; None: such rows fail the task."""
     planned: Plan | None = None
-    """Exactly once for any number of tasks: what planning has found."""
+    """Result of planning, for exactly once with any number of tasks."""
     limit: RateLimit | None = None
     """Rate limit of the job; None: no limit."""
 
@@ -63,53 +65,100 @@ class Task:
     def run(self, batches: Iterable[pa.RecordBatch], *, replays: bool = True) -> WriterCommitMessage:
         """Send all rows and report once each of them is acknowledged; exactly once, in a transaction that stays open.
 
-        Not *replays*: within one run of a query the same batch is not written again.
+        If *replays* is False, the same batch is not written twice within one run of a query.
 
         Raises:
-            SendTableError: a row failed; what is in Kafka of the others stays there.
-            ConnectionFailed: no broker could be reached.
-            ConfigError, DeliveryError: it cannot be written exactly once, or is no micro-batch.
+            SendTableError: a row failed; records of other rows stay in Kafka.
+            ConnectionFailed: no broker is reachable.
+            ConfigError, DeliveryError: the rows cannot be written exactly once, or are no micro-batch.
         """
-        context = TaskContext.get()
-        assert context is not None, "Spark calls this in a task"
+        context = _context()
         if context.getLocalProperty(CONTINUOUS) == "true":
             raise no_micro_batch()
         check_options(self.settings)
-        if self.delivery is not None:
-            return self._exactly_once(iter(batches), self.delivery, replays=replays)
         host = worker()
-        with host.producer(self.settings) as producer:
-            sent = self._sent(batches, producer, host)
-        return TaskReport(**origin(context), **sent.fields())
-
-    def _exactly_once(
-        self, batches: Iterator[pa.RecordBatch], delivery: ExactlyOnce, *, replays: bool
-    ) -> WriterCommitMessage:
-        host = worker()
-
-        def send(rows: Iterable[pa.RecordBatch], producer: Producer) -> Sent:
-            return self._sent(rows, producer, host)
-
+        if self.delivery is None:
+            with host.producer(self.settings) as producer:
+                return TaskReport(**origin(context), **self._sent(batches, producer, host).fields())
+        batch = _batch_id(context, self.delivery, streams=replays)
         if self.planned is None:
-            return write_single(
-                batches,
-                send,
-                host=host,
-                settings=self.settings,
-                delivery=delivery,
-                replays=replays,
-                passes_refusals=self.dead_letters is not None,
+            return self._write_single(iter(batches), host, self.delivery, batch, replays=replays)
+        return self._write_share(iter(batches), host, self.delivery, self.planned, batch, replays=replays)
+
+    def _write_single(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        host: Worker,
+        delivery: ExactlyOnce,
+        batch: BatchId,
+        *,
+        replays: bool,
+    ) -> WriterCommitMessage:
+        """Write the rows of the only task of *batch*, unless the batch is committed.
+
+        The order matters: taking the transactional id ends all earlier transactions under it, so the log that is read
+        afterwards has every decision.
+        """
+        context = _context()
+        if context.partitionId() > 0:
+            raise ConfigError(
+                f"{GUARANTEE}={delivery.guarantee} needs batches of one task, and this batch has several; use coalesce(1)"
             )
-        return write_share(
-            batches,
-            send,
-            host=host,
-            settings=self.settings,
-            delivery=delivery,
-            planned=self.planned,
-            replays=replays,
-            passes_refusals=self.dead_letters is not None,
+        rows = _without_empty(batches)
+        if rows is None:  # no rows, so no decision
+            return TaskReport(**origin(context), rows=0, bytes=0)
+        with self._transactional(host, delivery.single_id) as producer:
+            last = host.submit(host.decisions(self.settings, delivery.prefix)).result().last(batch.name)
+            if must_skip(last, batch, delivery.guarantee, replays=replays):
+                return _skipped(rows, batch)
+            sent, prepared = self._prepared(rows, producer, host)
+        return Prepared(**origin(context), **sent.fields(), batch=batch, transaction=prepared, last=last)
+
+    def _write_share(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        host: Worker,
+        delivery: ExactlyOnce,
+        planned: Plan,
+        batch: BatchId,
+        *,
+        replays: bool,
+    ) -> WriterCommitMessage:
+        """Write the rows of one of any number of tasks, unless *batch* is decided."""
+        context = _context()
+        last = planned.decided.get(batch.name)
+        if must_skip(last, batch, delivery.guarantee, replays=replays):
+            return _skipped(batches, batch)
+        rows = _without_empty(batches)
+        if rows is None:
+            return TaskReport(**origin(context), rows=0, bytes=0)
+        attempt = partial(choose_id, partition=context.partitionId(), attempt=context.attemptNumber())
+        name = host.ask(
+            self.settings, delivery.prefix, lambda kafka: attempt(kafka, delivery, planned, batch)
         )
+        with self._transactional(host, name) as producer:
+            sent, prepared = self._prepared(rows, producer, host)
+        (topic, partition), offsets = next(iter(sent.offsets.items()))
+        share = Share(*prepared, topic, partition, offsets.last)
+        return Shared(
+            **origin(context),
+            **sent.fields(),
+            batch=batch,
+            share=share,
+            planned=planned._replace(decided={}),
+            last=last,
+        )
+
+    def _transactional(self, host: Worker, name: str) -> AbstractContextManager[Producer]:
+        return host.transactional(self.settings, name, passes_refusals=self.dead_letters is not None)
+
+    def _prepared(
+        self, rows: Iterable[pa.RecordBatch], producer: Producer, host: Worker
+    ) -> tuple[Sent, PreparedTransaction]:
+        """Send *rows* in a transaction, and leave it open."""
+        transaction = host.submit(producer.begin_transaction()).result()
+        sent = self._sent(rows, producer, host)
+        return sent, host.submit(transaction.prepare()).result()
 
     def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
         window_of = partial(host.time_window, self.settings)
@@ -122,109 +171,23 @@ class Task:
         try:
             return sending.run(batches)
         except SendTableError as error:
-            context = TaskContext.get()
-            assert context is not None, "Spark calls this in a task"
-            error.add_note(f"rows are counted from 0 in partition {context.partitionId()} of the DataFrame")
+            error.add_note(
+                f"rows are counted from 0 in partition {_context().partitionId()} of the DataFrame"
+            )
             raise
 
 
-Send = Callable[[Iterable[pa.RecordBatch], Producer], Sent]
-"""Sends all rows; raises if one fails."""
-
-
-def write_single(
-    batches: Iterator[pa.RecordBatch],
-    send: Send,
-    *,
-    host: Worker,
-    settings: ProducerSettings,
-    delivery: ExactlyOnce,
-    replays: bool,
-    passes_refusals: bool = False,
-) -> WriterCommitMessage:
-    """Write the rows of the one task of a batch, unless that is committed already.
-
-    The order counts: first the transactional id is taken, which ends whatever others have begun under it. Only then is
-    the log read: another decision is either in it, or cannot be made any more.
-
-    Raises: ConfigError, DeliveryError; as *send*.
-    """
-    context = _context()
-    if context.partitionId() > 0:
-        raise ConfigError(
-            f"{GUARANTEE}={delivery.guarantee} takes batches of one task, and this one has more: write coalesce(1)"
-        )
-    batch = _batch_id(context, delivery, streams=replays)
+def _without_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
+    """Return *batches* from the first with rows on; None if all are empty."""
     first = next((each for each in batches if each.num_rows), None)
-    if first is None:  # nothing to decide
-        return TaskReport(**origin(context), rows=0, bytes=0)
-    rows = chain([first], batches)
-    del first  # a batch is up to gigabytes: it must be free once its rows are sent
-    with host.transactional(settings, delivery.single_id, passes_refusals=passes_refusals) as producer:
-        last = host.submit(host.decisions(settings, delivery.prefix)).result().last(batch.name)
-        if must_skip(last, batch, delivery.guarantee, replays=replays):
-            for _ in batches:  # Spark wants its rows read
-                pass
-            return Skipped(batch)
-        transaction = host.submit(producer.begin_transaction()).result()
-        sent = send(rows, producer)
-        prepared = host.submit(transaction.prepare()).result()
-    return Prepared(**origin(context), **sent.fields(), batch=batch, transaction=prepared, last=last)
+    # the chain frees a batch, up to gigabytes, once its rows are sent
+    return None if first is None else chain([first], batches)
 
 
-def write_share(
-    batches: Iterator[pa.RecordBatch],
-    send: Send,
-    *,
-    host: Worker,
-    settings: ProducerSettings,
-    delivery: ExactlyOnce,
-    planned: Plan,
-    replays: bool,
-    passes_refusals: bool = False,
-) -> WriterCommitMessage:
-    """Write the rows of one of any number of tasks, unless the batch is decided, as it was *planned*.
-
-    Raises: ConfigError, DeliveryError; as *send*.
-    """
-    context = _context()
-    batch = _batch_id(context, delivery, streams=replays)
-    last = planned.decided.get(batch.name)
-    if must_skip(last, batch, delivery.guarantee, replays=replays):
-        for _ in batches:  # Spark wants its rows read
-            pass
-        return Skipped(batch)
-    first = next((each for each in batches if each.num_rows), None)
-    if first is None:
-        return TaskReport(**origin(context), rows=0, bytes=0)
-    name = host.ask(
-        settings,
-        delivery.prefix,
-        lambda kafka: choose_id(
-            kafka,
-            delivery,
-            planned,
-            batch,
-            partition=context.partitionId(),
-            attempt=context.attemptNumber(),
-        ),
-    )
-    rows = chain([first], batches)
-    del first  # a batch is up to gigabytes: it must be free once its rows are sent
-    with host.transactional(settings, name, passes_refusals=passes_refusals) as producer:
-        transaction = host.submit(producer.begin_transaction()).result()
-        sent = send(rows, producer)
-        prepared = host.submit(transaction.prepare()).result()
-    (topic, partition), offsets = next(iter(sent.offsets.items()))
-    share = Share(*prepared, topic, partition, offsets.last)
-    return Shared(
-        **origin(context),
-        **sent.fields(),
-        batch=batch,
-        share=share,
-        planned=planned._replace(decided={}),
-        last=last,
-    )
+def _skipped(batches: Iterable[pa.RecordBatch], batch: BatchId) -> Skipped:
+    for _ in batches:  # Spark requires that the rows are read
+        pass
+    return Skipped(batch)
 
 
 def _context() -> TaskContext:

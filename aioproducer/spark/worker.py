@@ -1,4 +1,4 @@
-"""A worker: what a Python process of Spark's keeps from task to task. An event loop on a thread, and producers."""
+"""A worker: the event loop and the producers that a Python process of Spark keeps between tasks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
 from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4
-"""So many are kept for a next task; more configurations than that do not take turns in one process."""
+"""Maximum number of idle producers, one per configuration."""
 KEPT_S: Final = 60.0
-"""How long connections that ask are kept unused: what lies between may forget idle ones after some minutes, silently."""
+"""Time that idle connections for requests are kept, in seconds. Firewalls silently drop idle connections after minutes."""
 CLOSE_S: Final = 10.0
-"""How long the abort of what has failed may take; else the next one who has the transactional id does it."""
+"""Time limit of the abort after a failure, in seconds. Later, the next owner of the transactional id aborts."""
 
 WINDOWS: Final = 1_000
 """Maximum number of topics whose windows are kept."""
@@ -53,14 +53,14 @@ T = TypeVar("T")
 
 
 class Clients(NamedTuple):
-    """Two that ask Kafka: about transactions, and about topics and what is in them."""
+    """Connected clients: for transactions, and for topics and their records."""
 
     admin: TransactionAdmin
     topics: Client
 
     @classmethod
     async def opened(cls, settings: ProducerSettings) -> Self:
-        """Return two that are connected. Raises: ConnectionFailed."""
+        """Return connected clients. Raises: ConnectionFailed."""
         admin, topics = TransactionAdmin.from_config(settings.config()), Client(settings.config())
         await admin.__aenter__()
         return cls(admin, topics)
@@ -83,35 +83,35 @@ class Worker:
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
         self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}
-        """Those that nobody uses, and since when, in loop time."""
+        """Idle clients, and the time of their last use (loop clock)."""
         self._handovers: dict[ProducerSettings, Handover] = {}
         self._windows: dict[tuple[ProducerSettings, str], tuple[TimeWindow, float]] = {}
         """Windows of topics, and the time of the answer (loop clock)."""
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start *coroutine* on the event loop; those submitted first start first."""
+        """Start *coroutine* on the event loop; coroutines start in the order of submission."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def decisions(self, settings: ProducerSettings, prefix: str) -> DecisionView:
-        """Return what is decided under *prefix* now; what was read before is not read again.
+        """Return the decisions under *prefix*; reads only new records of the log.
 
         Raises: DeliveryError, ProducerError.
         """
         where = settings, prefix
-        async with self._lent(settings) as clients:
+        async with self._borrowed(settings) as clients:
             return await self._read(clients, where)
 
     async def check_kept(self, settings: ProducerSettings) -> None:
-        """Check that the topic of decisions keeps them. Raises: DeliveryError, ProducerError."""
+        """Check that the topic of decisions keeps its records. Raises: DeliveryError, ProducerError."""
         servers = ",".join(map(str, settings.config().metadata_settings().bootstrap))
-        async with self._lent(settings) as clients:
+        async with self._borrowed(settings) as clients:
             await check_kept(clients.topics, servers)
 
     async def _read(self, clients: Clients, where: tuple[ProducerSettings, str]) -> DecisionView:
         view = self._views.pop(where, None) or DecisionView(where[1])
         await read_on(view, clients.topics)
-        self._views[where] = view  # not after a failure: it may have read half
+        self._views[where] = view  # after a failure the view may be incomplete
         return view
 
     def ask(
@@ -120,15 +120,15 @@ class Worker:
         prefix: str,
         what: Callable[[KafkaPort], Coroutine[Any, Any, T]],
     ) -> T:
-        """Do *what* the protocol of decisions has to be done, and wait for it."""
+        """Run *what* with a `KafkaPort` on the event loop, and return its result."""
 
-        async def asked() -> T:
-            async with self._lent(settings) as clients:
+        async def run() -> T:
+            async with self._borrowed(settings) as clients:
                 read = partial(self._read, clients, (settings, prefix))
                 async with KafkaPort(settings, clients.admin, read) as kafka:
                     return await what(kafka)
 
-        return self.submit(asked()).result()
+        return self.submit(run()).result()
 
     def ask_topics(
         self,
@@ -137,20 +137,20 @@ class Worker:
         *,
         within_s: float,
     ) -> T:
-        """Return the answer to *what* about topics. Raises: TimeoutError after *within_s*; ConnectionFailed."""
+        """Run *what* with a client for topics, and return its result. Raises: TimeoutError after *within_s*; ConnectionFailed."""
 
-        async def asked() -> T:
-            async with asyncio.timeout(within_s), self._lent(settings) as clients:
+        async def run() -> T:
+            async with asyncio.timeout(within_s), self._borrowed(settings) as clients:
                 return await what(clients.topics)
 
-        return self.submit(asked()).result()
+        return self.submit(run()).result()
 
     @contextmanager
     def producer(self, settings: ProducerSettings) -> Iterator[Producer]:
         """Lend a started producer.
 
-        It is kept for the next task with equal *settings*. After an exception it is not: what is left in it fails
-        at once, and whoever writes the rows again does so with a new one.
+        The producer is kept for the next task with equal *settings*. After an exception it is closed at once, its
+        remaining records fail, and the next task gets a new producer.
 
         Raises:
             ConfigError, ConnectionFailed: as making and starting a producer do.
@@ -187,7 +187,7 @@ class Worker:
         return window
 
     async def _time_window(self, settings: ProducerSettings, topic: str) -> TimeWindow:
-        async with self._lent(settings) as clients:
+        async with self._borrowed(settings) as clients:
             try:
                 return time_window(await clients.topics.topic_settings(topic, SETTINGS))
             except UNCHECKED as error:
@@ -197,12 +197,12 @@ class Worker:
     def transactional(
         self, settings: ProducerSettings, name: str, *, passes_refusals: bool = False
     ) -> Iterator[Producer]:
-        """Lend a started producer with the transactional id *name*, which is closed in the end.
+        """Lend a started producer with the transactional id *name*, and close it at the end.
 
-        With *passes_refusals* its transaction goes on without the records that a broker refuses for their content.
+        With *passes_refusals* the transaction continues without records that a broker refuses for their content.
 
-        Its connections are those of the one before it with equal *settings*, if there are any. After an exception they are
-        closed as well: what has failed may have to do with them.
+        The producer reuses connections of an earlier producer with equal *settings*. After an exception the connections
+        are closed, because they may have caused the failure.
 
         Raises: as making and starting a producer do.
         """
@@ -221,7 +221,7 @@ class Worker:
         self.submit(self._keep(settings, handover)).result()
 
     def close(self) -> None:
-        """Close the producers and end the thread. A forked child has neither, and touches them no more."""
+        """Close the producers and end the thread. Has no effect in a forked child."""
         atexit.unregister(self.close)
         if os.getpid() != self._pid or self._loop.is_closed():
             return
@@ -232,14 +232,14 @@ class Worker:
             self.submit(self._handovers.popitem()[1].close()).result()
         while self._idle:
             _, producer = self._idle.pop()
-            self.submit(producer.close(timeout_s=0)).result()  # idle: everything was acknowledged
+            self.submit(producer.close(timeout_s=0)).result()  # idle producers have no unacknowledged records
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     @asynccontextmanager
-    async def _lent(self, settings: ProducerSettings) -> AsyncIterator[Clients]:
-        """Lend what asks Kafka, connected; it is kept for the next one with equal *settings*, but after an exception.
+    async def _borrowed(self, settings: ProducerSettings) -> AsyncIterator[Clients]:
+        """Lend connected clients. They are kept for the next call with equal *settings*, except after an exception.
 
         Raises: ConnectionFailed.
         """
@@ -254,7 +254,7 @@ class Worker:
         except BaseException:
             await clients.close()
             raise
-        if settings in self._clients:  # somebody else asked meanwhile, and was sooner
+        if settings in self._clients:  # a concurrent call has returned its clients
             await clients.close()
             return
         self._clients[settings] = clients, self._loop.time()
@@ -262,8 +262,8 @@ class Worker:
             await self._clients.pop(next(iter(self._clients)))[0].close()
 
     async def _keep(self, settings: ProducerSettings, handover: Handover) -> None:
-        """Keep *handover* for the next one with equal *settings*."""
-        if settings in self._handovers:  # somebody else had one meanwhile, and was sooner
+        """Keep *handover* for the next producer with equal *settings*."""
+        if settings in self._handovers:  # a concurrent task has returned its connections
             await handover.close()
             return
         self._handovers[settings] = handover
@@ -271,12 +271,12 @@ class Worker:
             await self._handovers.pop(next(iter(self._handovers))).close()
 
     def _take(self, settings: ProducerSettings) -> Producer | None:
-        """Return a producer that can be used, off those that are idle."""
+        """Return a usable idle producer, or None."""
         for entry in tuple(self._idle):
             if entry[0] == settings:
                 try:
                     self._idle.remove(entry)
-                except (IndexError, ValueError):  # another thread was sooner, or is at them just now
+                except (IndexError, ValueError):  # another thread has taken the producer
                     continue
                 if entry[1].state in (State.READY, State.DEGRADED):
                     return entry[1]
@@ -288,10 +288,10 @@ _workers: Final[dict[int, Worker]] = {}
 
 
 def worker() -> Worker:
-    """Return the worker of this process, whichever thread asks first; a forked child gets its own."""
+    """Return the worker of this process. A forked child gets its own."""
     pid = os.getpid()
     if pid not in _workers:
         made = Worker()
-        if _workers.setdefault(pid, made) is not made:  # another thread was sooner
+        if _workers.setdefault(pid, made) is not made:  # another thread has created the worker
             made.close()
     return _workers[pid]

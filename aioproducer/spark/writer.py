@@ -41,11 +41,9 @@ class PlanningError(PySparkRuntimeError, PicklingError):
 
 @contextmanager
 def sparks_errors(*, pickling: bool = False) -> Iterator[None]:
-    """Raise each error of this package as PySpark's, in one line that begins with the error's class.
+    """Convert errors of this package to PySpark's, in one line that begins with the class (except ConfigError).
 
-    The line of a ConfigError has no class.
-
-    Other exceptions are faults of this package: these exceptions pass, with their traceback.
+    Other exceptions are bugs of this package and keep their traceback.
     """
     try:
         yield
@@ -74,8 +72,8 @@ def hide_traceback() -> None:
         os.environ[HIDE_TRACEBACK] = "1"
 
 
-class Planned:
-    """A writer that plans when Spark first pickles it for the tasks: on the driver, and for each batch once."""
+class PlannedWriter:
+    """Base of writers. Plans once per batch, when Spark first pickles the writer for the tasks on the driver."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -83,7 +81,7 @@ class Planned:
         settle_heap()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what travels. Spark pickles twice; where it commits a micro-batch it makes a writer, and pickles none."""
+        """Return the state for the tasks. Spark pickles a writer twice; a writer that only commits is never pickled."""
         with sparks_errors(pickling=True):
             if not self._is_planned:
                 self._task = planned(self._task)
@@ -91,7 +89,7 @@ class Planned:
         return {"_task": self._task}
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, bytes]]:
-        """Return what an executor unpickles, with a check of its aioproducer."""
+        """Return the pickled form, which checks the executor's aioproducer."""
         return reduced(type(self), self.__getstate__())
 
     def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
@@ -107,7 +105,7 @@ class Planned:
         return report
 
 
-class BatchWriter(Planned, DataSourceArrowWriter):
+class BatchWriter(PlannedWriter, DataSourceArrowWriter):
     """Writes a DataFrame."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -115,18 +113,18 @@ class BatchWriter(Planned, DataSourceArrowWriter):
         return self.run(iterator, replays=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take notice that all is written, or decide that it is to be seen (on the driver)."""
+        """Commit the batch if its delivery is exactly once, and log it (on the driver)."""
         with sparks_errors():
             commit(self._task, messages)
         log_committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take notice that a task failed for good (on the driver); what others wrote stays, unless in transactions."""
+        """Abort and log a failed batch (on the driver). Rows of other tasks stay in Kafka, except in transactions."""
         abort(self._task, messages)
         log_aborted(messages)
 
 
-class StreamWriter(Planned, DataSourceStreamArrowWriter):
+class StreamWriter(PlannedWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream; on the driver there is a new one for each."""
 
     def __init__(self, task: Task, name: str = "") -> None:
@@ -139,9 +137,9 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
         return self.run(iterator, replays=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver).
+        """Commit the micro-batch if its delivery is exactly once, and log it (on the driver).
 
-        Without micro-batches Spark commits, every second, what its tasks may not even have been given: no task has reported.
+        With trigger(continuous=…) Spark commits every second without reports of its tasks, which is refused.
         """
         with sparks_errors():
             if None in messages:
@@ -149,8 +147,8 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
             commit(self._task, messages, streams=True)
         log_committed(messages, batchId, self._name)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise
-        """Take notice that a micro-batch failed or was stopped (on the driver); what is written stays, as above."""
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Abort and log a failed or stopped micro-batch (on the driver). Rows outside transactions stay in Kafka."""
         abort(self._task, messages)
         log_aborted(messages, batchId, self._name)
 

@@ -1,9 +1,9 @@
-"""A door for services that were written for aiokafka: change the import, and nothing else.
+"""Compatibility layer for services that use aiokafka: only the import changes.
 
     from aioproducer.compat.aiokafka import AIOKafkaProducer
     from aioproducer.compat.aiokafka.errors import KafkaError, KafkaTimeoutError
 
-aiokafka itself is not needed. What differs all the same is listed in docs/from-aiokafka.md.
+aiokafka itself is not needed. docs/from-aiokafka.md lists the differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A provider of OAuth tokens, as aiokafka's users write one."""
+"""`aiokafka.abc`: the base class of providers of OAuth tokens."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 
 class AbstractTokenProvider(ABC):
-    """Gives tokens for OAUTHBEARER. It is asked at each login, so it had better remember its token while that is good."""
+    """Provider of tokens for OAUTHBEARER. Each authentication calls it, so providers should cache valid tokens."""
 
     @abstractmethod
     async def token(self) -> str:
-        """Return a token that is valid."""
+        """Return a valid token."""
 
     def extensions(self) -> Mapping[str, str]:
-        """Return what goes with it, if anything does (KIP-342)."""
+        """Return the SASL extensions of the token (KIP-342)."""
         return {}

@@ -1,4 +1,4 @@
-"""The parts of an aiokafka producer that programs read besides its methods: `client`, `client.cluster`, `_sender`."""
+"""Attributes of an aiokafka producer that programs read: `client`, `client.cluster`, `_sender`."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from aioproducer.producer import Producer
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
-LOOK_AGAIN_S = 0.02
-"""`ready()` looks this often whether there is a connection: whoever asks is a health check, and in no hurry."""
+POLL_S = 0.02
+"""Interval of the connection check in `ready()`, which health checks call, in seconds."""
 
 
 class ClusterMetadata:
-    """The cluster as last heard of, in aiokafka's words. Reads only."""
+    """Read-only view of the latest metadata, with aiokafka's methods."""
 
     def __init__(self, snapshot: Callable[[], MetadataSnapshot]) -> None:
         self._snapshot = snapshot
 
     def brokers(self) -> set[BrokerMetadata]:
-        """Return the brokers; none before the start."""
+        """Return the brokers; empty before the start."""
         return {BrokerMetadata(*each) for each in self._snapshot().brokers.values()}
 
     def broker_metadata(self, broker_id: int) -> BrokerMetadata | None:
-        """Return a broker, or None if there is none of this id."""
+        """Return the broker with this id, or None."""
         broker = self._snapshot().brokers.get(broker_id)
         return None if broker is None else BrokerMetadata(*broker)
 
     def topics(self, exclude_internal_topics: bool = True) -> set[str]:  # noqa: FBT001, FBT002 - aiokafka's
-        """Return the topics that are in use, and exist."""
+        """Return the existing topics among the topics in use."""
         names = {name for name, info in self._snapshot().topics.items() if info.partitions}
         return names - INTERNAL_TOPICS if exclude_internal_topics else names
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the partitions of *topic*; None if they are not known."""
+        """Return the partitions of *topic*; None if unknown."""
         info = self._info(topic)
         return None if info is None else set(range(len(info.partitions)))
 
     def available_partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return those of them that have a leader."""
+        """Return the partitions of *topic* with a leader; None if unknown."""
         info = self._info(topic)
         if info is None:
             return None
         return {partition for partition, leader in enumerate(info.leaders) if leader != NO_LEADER}
 
     def leader_for_partition(self, partition: TopicPartition) -> int | None:
-        """Return the id of the broker that leads *partition*; -1: nobody; None: it is not known."""
+        """Return the id of the leader of *partition*; -1 without a leader; None if the partition is unknown."""
         info = self._info(partition.topic)
         if info is None or not 0 <= partition.partition < len(info.leaders):
             return None
@@ -74,7 +74,7 @@ class ClusterMetadata:
 
 
 class AIOKafkaClient:
-    """The `client` of a producer: who the brokers are, and whether they can be reached."""
+    """The `client` of a producer: the brokers and their reachability."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AIOKafkaClient:
         bootstrap_servers: str | Sequence[str],
         connecting: dict[str, Any],
     ) -> None:
-        """*connecting* is what aiokafka's own client needs, if somebody has requests for one."""
+        """*connecting* are the options of an aiokafka client, for requests that aioproducer does not have."""
         self._producer = producer
         self._bootstrap_servers = bootstrap_servers
         self._client_id = producer.config.client_id
@@ -99,7 +99,7 @@ class AIOKafkaClient:
         """Do nothing: the start of the producer has done it."""
 
     async def ready(self, node_id: int, **_: object) -> bool:
-        """Return whether there is a connection to a broker, after an attempt to make one."""
+        """Return True if a broker is connected, after a connection attempt if necessary."""
         engine = self._engine()
         broker = engine.updater.snapshot.brokers.get(node_id)
         if broker is None:
@@ -111,11 +111,11 @@ class AIOKafkaClient:
             if engine.intake.loop.time() >= deadline or (failed is not None and failed is not failed_before):
                 return False
             engine.pool.connect_soon(node_id, broker.address)
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_S)
         return True
 
     async def force_metadata_update(self) -> bool:
-        """Ask a broker for what the producer knows of its topics; return whether one has answered."""
+        """Refresh the metadata of the producer's topics. Return True if a broker responded."""
         engine = self._engine()
         deadline = engine.intake.loop.time() + self._producer.config.max_block_s
         topics = [name for name, info in engine.updater.snapshot.topics.items() if info.partitions]
@@ -160,7 +160,7 @@ class AIOKafkaClient:
     async def send(self, node_id: int, request: Any, **more: Any) -> Any:
         """Send a request of aiokafka's to a broker, by a client of aiokafka's that is made for it.
 
-        Some programs create their topics so. Whoever has such a request has aiokafka, too.
+        Some programs create topics this way. Such a request exists only if aiokafka is installed.
         """
         if self._theirs is None:
             self._theirs = asyncio.ensure_future(self._make_theirs())
@@ -203,7 +203,7 @@ class AIOKafkaClient:
 
 
 class Sender:
-    """The task that sends: whether it lives is what health checks ask."""
+    """The sender task, whose state health checks read."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""aiokafka's options in ours."""
+"""Conversion of aiokafka's options, TLS and SASL included, to a `ProducerConfig`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from aioproducer._core.settings import BatchingSettings
 from aioproducer.config import ProducerConfig
 
 DEFAULT_PORT: Final = 9092
-"""The port of a server that is given without one."""
+"""Port of a server without a port."""
 
 NEVER_MS: Final = 2**31 - 1
-"""24 days: an idempotent producer of aiokafka's waits for ever for the end of a transaction."""
+"""24 days. aiokafka's idempotent producer waits without limit for the end of a transaction."""
 
 BUFFER_MEMORY: Final = 33_554_432
-"""Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
+"""Kafka's default. aiokafka has no such limit, so large requests raise the value."""
 
 
 class _KeepsTrying(ProducerConfig):
-    """Of an idempotent producer, which keeps trying; but as long as the delivery may take where a partition has no leader."""
+    """Configuration of an idempotent producer: batches outlive the delivery timeout while their partition has a leader."""
 
     __slots__ = ()
 
@@ -45,9 +45,9 @@ def our_config(
     transaction_timeout_ms: int = 60_000,
     **passed_through: Any,
 ) -> ProducerConfig:
-    """Return the configuration that does what aiokafka's options say; *passed_through* mean the same here.
+    """Return the configuration with the effect of aiokafka's options; *passed_through* need no conversion.
 
-    There, `request_timeout_ms` bounds three things: the wait before the append, the delivery, and a request.
+    aiokafka's `request_timeout_ms` limits the wait before the append, the delivery, and a request.
 
     Raises: ConfigError (a ValueError).
     """
@@ -57,7 +57,7 @@ def our_config(
             "transactional_id": transactional_id,
             "transaction_timeout_ms": transaction_timeout_ms,
         }
-    if acks is None or type(acks) is object:  # aiokafka's own default, which programs hand on
+    if acks is None or type(acks) is object:  # aiokafka's default object, which programs pass on
         acks = "all" if enable_idempotence else 1
     return (_KeepsTrying if enable_idempotence else ProducerConfig)(
         bootstrap_servers=with_ports(bootstrap_servers),
@@ -76,7 +76,7 @@ def our_config(
 
 
 def with_ports(servers: str | Sequence[str]) -> list[str]:
-    """Return *servers*, `host[:port]`, each with a port. What is empty, say after a last comma, is left out."""
+    """Return *servers* (`host[:port]`), each with a port. Empty entries are dropped."""
     each = servers.split(",") if isinstance(servers, str) else servers
     stripped = (server.strip() for server in each)
     return [server if _has_port(server) else f"{server}:{DEFAULT_PORT}" for server in stripped if server]
@@ -102,9 +102,9 @@ def our_security(
     sasl_kerberos_domain_name: str | None,
     sasl_oauth_token_provider: Any,
 ) -> dict[str, Any]:
-    """Return our options. What *security_protocol* has no use for is left out: there, nobody mentions it either.
+    """Return the security options of aioproducer. Options without effect on *security_protocol* are dropped silently.
 
-    Raises: ValueError, as aiokafka does.
+    Raises: ValueError, as in aiokafka.
     """
     if security_protocol not in PROTOCOLS:
         raise ValueError("`security_protocol` should be SSL or PLAINTEXT, SASL_SSL or SASL_PLAINTEXT")
@@ -123,7 +123,7 @@ def our_security(
             raise ValueError(f"sasl_plain_username and sasl_plain_password are required for {sasl_mechanism}")
         ours |= {"sasl_username": sasl_plain_username, "sasl_password": sasl_plain_password}
     elif sasl_mechanism == "OAUTHBEARER":
-        ours["sasl_oauth_token_provider"] = _asking(sasl_oauth_token_provider)
+        ours["sasl_oauth_token_provider"] = _token_provider(sasl_oauth_token_provider)
     else:
         ours["sasl_kerberos_service_name"] = sasl_kerberos_service_name
         if sasl_kerberos_domain_name is not None:
@@ -137,25 +137,25 @@ class _Provided(NamedTuple):
     value: str
     extensions: Mapping[str, str]
     expires_at: None = None
-    """Nobody knows: it is asked for at each login, as there."""
+    """Unknown, so each authentication calls the provider, as in aiokafka."""
 
 
-def _asking(provider: Any) -> Callable[[], Awaitable[_Provided]]:
-    """Return what asks an AbstractTokenProvider, ours or aiokafka's."""
+def _token_provider(provider: Any) -> Callable[[], Awaitable[_Provided]]:
+    """Return a token provider that calls an AbstractTokenProvider of this package or of aiokafka."""
     if not callable(getattr(provider, "token", None)):
         raise ValueError(  # noqa: TRY004 - as in aiokafka
             "sasl_oauth_token_provider has to be an AbstractTokenProvider, with a method token()"
         )
 
-    async def ask() -> _Provided:
+    async def provide() -> _Provided:
         extensions = getattr(provider, "extensions", None)
         return _Provided(await provider.token(), extensions() if callable(extensions) else {})
 
-    return ask
+    return provide
 
 
 class _InDomain(Gssapi):
-    """Kerberos where the service is known by another name than the broker's."""
+    """Kerberos with another host name than the broker's."""
 
     def __init__(self, settings: KerberosSettings, domain: str) -> None:
         super().__init__(settings)

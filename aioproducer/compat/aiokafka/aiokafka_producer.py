@@ -1,4 +1,4 @@
-"""aiokafka's producer, as its users know it, on top of ours."""
+"""`AIOKafkaProducer` on top of `Producer`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aioproducer.errors.send_many import SendManyResult
 from aioproducer.producer import Producer
 
 NOTHING: Final = cast("RecordMetadata", None)
-"""What is known of a record without acknowledgement. aiokafka's users do not look, so the type says nothing of it."""
+"""Result of a record without acknowledgement: None, typed as in aiokafka."""
 
 
 class AIOKafkaProducer(AIOKafkaTransactions):
@@ -41,42 +41,42 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         finally:
             await producer.stop()
 
-    Durations are in milliseconds, sizes in bytes. What is different from aiokafka: docs/from-aiokafka.md.
+    Durations are in milliseconds, sizes in bytes. docs/from-aiokafka.md lists the differences from aiokafka.
 
     Args:
-        loop: has no effect; it runs where it is started. Deprecated, as in aiokafka.
+        loop: has no effect; the producer runs in the loop that starts it. Deprecated, as in aiokafka.
         bootstrap_servers: `host[:port]`, several as a list or separated by commas; the usual port is 9092.
-        client_id: its name in the brokers' logs; by default `aioproducer-N`.
-        metadata_max_age_ms: ask for the cluster's state again after this long.
-        request_timeout_ms: bounds the wait before a record is appended, its delivery, and a single request.
-        api_version: has no effect; versions are agreed upon. Deprecated, as in aiokafka.
+        client_id: name in the brokers' logs; default `aioproducer-N`.
+        metadata_max_age_ms: maximum age of metadata.
+        request_timeout_ms: time limit of the wait before an append, of the delivery, and of a request.
+        api_version: has no effect; versions are negotiated. Deprecated, as in aiokafka.
         acks: 0, 1 or "all" (-1). By default 1, and "all" with *enable_idempotence*.
         key_serializer: called with each key; returns bytes.
-        value_serializer: likewise.
+        value_serializer: called with each value; returns bytes.
         compression_type: gzip, snappy, lz4, zstd or None.
-        max_batch_size: a batch is full at this size.
+        max_batch_size: size of a full batch.
         partitioner: `(key_bytes, all_partitions, available_partitions) -> partition`.
-        max_request_size: the largest request, and the largest record.
-        linger_ms: how long a batch that is not full waits for more.
-        retry_backoff_ms: wait before a failed request is sent again; doubles with each failure, up to a second.
+        max_request_size: maximum size of a request and of a record.
+        linger_ms: time that a partial batch waits for more records.
+        retry_backoff_ms: initial delay before a retry; doubles with each failure, up to one second.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        ssl_context: what TLS is made by, such as `helpers.create_ssl_context()`; mandatory with it.
-        connections_max_idle_ms: close a connection that was not used for so long; None: never.
-        enable_idempotence: no duplicates by resending; then `request_timeout_ms` does not bound the delivery.
-        transactional_id: the name of its transactions, which one producer has at a time; it is idempotent then.
-        transaction_timeout_ms: the coordinator aborts a transaction that is open for longer.
+        ssl_context: the TLS context, such as `helpers.create_ssl_context()`; required with TLS.
+        connections_max_idle_ms: closes a connection after this time without use; None: never.
+        enable_idempotence: prevents duplicates by retries; `request_timeout_ms` then does not limit the delivery.
+        transactional_id: enables transactions and idempotence; only one running producer may use an id.
+        transaction_timeout_ms: time limit of a transaction.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.
-        sasl_plain_password: for PLAIN and SCRAM.
-        sasl_plain_username: likewise.
-        sasl_kerberos_service_name: of the brokers.
-        sasl_kerberos_domain_name: by which Kerberos knows them, if not by their host names.
+        sasl_plain_password: password for PLAIN and SCRAM.
+        sasl_plain_username: user name for PLAIN and SCRAM.
+        sasl_kerberos_service_name: Kerberos service name of the brokers.
+        sasl_kerberos_domain_name: Kerberos name of the brokers, if it is not their host name.
         sasl_oauth_token_provider: an `abc.AbstractTokenProvider`, of this package or of aiokafka.
 
     Raises:
         ValueError: an option is out of range, contradicts another, or is missing.
     """
 
-    _closed: bool | None = None  # until the options are known to be good
+    _closed: bool | None = None  # until the options are checked
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(
@@ -148,13 +148,13 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             sasl_plain_password = None  # this frame goes into the traceback
             raise
         self._producer = Producer.from_config(config)
-        self._key_serializer = key_serializer  # not handed on: a batch serializes before it is sent
+        self._key_serializer = key_serializer  # not passed on: a batch serializes before it is sent
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
         self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._batches: set[asyncio.Task[SendManyResult]] = set()
         self._convoy = Convoy()
-        # What programs look at although it is nobody's business: health checks, instrumentation, frameworks.
+        # Read by health checks, instrumentation and frameworks.
         self.client: AIOKafkaClient = AIOKafkaClient(
             self._producer, bootstrap_servers, {"request_timeout_ms": request_timeout_ms, **security}
         )
@@ -163,7 +163,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         self._closed = False
 
     def __del__(self, _warnings: Any = warnings) -> None:
-        """Warn of a producer that nobody has stopped, as aiokafka does."""
+        """Warn if the producer was not stopped, as in aiokafka."""
         if self._closed is not False:
             return
         _warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self, stacklevel=2)
@@ -184,7 +184,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
     async def start(self) -> None:
         """Connect, unless connected.
 
-        Raises: KafkaConnectionError if there is no broker, or it does not let us in; it may be tried again.
+        Raises: KafkaConnectionError if no broker is reachable, or authentication fails. The call may be repeated.
         """
         if self._producer.state in {State.READY, State.DEGRADED}:
             return
@@ -192,24 +192,24 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         with translating():
             try:
                 await self._producer.start()
-            except AuthenticationFailed as error:  # theirs has one error for all that keeps it from starting
+            except AuthenticationFailed as error:  # aiokafka has one error for all failed starts
                 raise also_theirs(errors.KafkaConnectionError)(str(error)) from error
 
     async def stop(self) -> None:
-        """Send everything that was appended, then end. Stopping twice is fine; before the start, nothing is done."""
+        """Send all appended records and close. Has no effect before the start and after the first call."""
         self._closed = True
         if self._producer.state is not State.NEW:
             await self.client.close()
             await self._producer.close()
 
     async def flush(self) -> None:
-        """Wait until everything sent so far has its outcome; at once before the start and after the end."""
+        """Wait for the outcome of all records so far. Return at once before the start and after the end."""
         try:
             await self._producer.flush()
         except ProducerClosed:
             return
         if self._batches:
-            await asyncio.wait(self._batches)  # they learn a turn later what has become of their records
+            await asyncio.wait(self._batches)  # the tasks finish one loop iteration later
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of *topic*. Raises: UnknownTopicOrPartitionError, or another KafkaError."""
@@ -227,13 +227,14 @@ class AIOKafkaProducer(AIOKafkaTransactions):
     ) -> asyncio.Future[RecordMetadata]:
         """Append one record and return the Future of its acknowledgement, which is None with `acks=0`.
 
-        Cancelled before the record is appended, it is not sent. Cancelling the Future only detaches it.
+        If the call is cancelled before the append, the record is not sent. Cancelling the Future has no effect on the
+        record.
 
         Raises:
-            KafkaTimeoutError: no memory for it within `request_timeout_ms`.
+            KafkaTimeoutError: no memory was free within `request_timeout_ms`.
             UnknownTopicOrPartitionError: no metadata of the topic, or no such partition, within `request_timeout_ms`.
-            MessageSizeTooLargeError: it is larger than `max_request_size`.
-            TypeError, ValueError: an argument is not what it should be. Whatever a serializer raises.
+            MessageSizeTooLargeError: the record is larger than `max_request_size`.
+            TypeError, ValueError: an argument is invalid. The errors of a serializer.
         """
         record = self._record(value, key, partition, timestamp_ms, headers)
         with translating():
@@ -248,15 +249,15 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         timestamp_ms: float | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> RecordMetadata:
-        """Send one record and return where it is; None with `acks=0`. Raises: as `send`; any KafkaError."""
-        if type(self).send is not _SEND:  # a subclass's, or wrapped by who traces: there, this calls it, too
+        """Send one record and return its position; None with `acks=0`. Raises: as `send`; any KafkaError."""
+        if type(self).send is not _SEND:  # overridden or instrumented: aiokafka calls `send` here
             return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
         record = self._record(value, key, partition, timestamp_ms, headers)
         with translating():
             return self._outcome(await self._producer.send(topic, **record))
 
     def create_batch(self) -> BatchBuilder:
-        """Return an empty batch of up to `max_batch_size`, to be filled and given to `send_batch`."""
+        """Return an empty batch of up to `max_batch_size` for `send_batch`."""
         return BatchBuilder(
             self._max_batch_size,
             key_serializer=self._key_serializer,
@@ -266,16 +267,16 @@ class AIOKafkaProducer(AIOKafkaTransactions):
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata]:
-        """Send what is in *batch*, which is closed; return the Future of where its first record is.
+        """Close *batch* and send its records. Return the Future of the first record's position.
 
-        *partition* None: the partitioner chooses one, as for a record without a key. The Future's result is None
-        with `acks=0`, and of a batch without records.
+        If *partition* is None, the partitioner chooses one, as for a record without a key. The Future's result is None
+        with `acks=0` and for an empty batch.
 
-        Waits for the batch before it, if there is one under way to this partition, and for memory. Cancelled while
-        it waits for the former, the batch is not sent.
+        Waits for an earlier batch to the same partition, and for memory. A call that is cancelled during the first wait
+        sends nothing.
 
         Raises:
-            KafkaTimeoutError: the one before was under way for `request_timeout_ms`.
+            KafkaTimeoutError: the earlier batch had no outcome within `request_timeout_ms`.
             ValueError: the topic has no such partition. IllegalOperation: no transaction is open. Else as
                 `partitions_for`.
         """
@@ -290,7 +291,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
                 await turn.acquire()
         except TimeoutError as error:
             raise also_theirs(errors.KafkaTimeoutError)(
-                f"{where}: the batch before is still under way"
+                f"{where}: the previous batch has no outcome yet"
             ) from error
         batch.close()
         sending = asyncio.create_task(
@@ -309,7 +310,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         sending.add_done_callback(lambda _: turn.release())
         future = relayed(sending, self._first)
         await asyncio.sleep(0)
-        await self._convoy.passed(topic)  # it has its place before what is sent after this
+        await self._convoy.passed(topic)  # later calls are behind the batch
         return future
 
     def _record(
@@ -339,10 +340,10 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         serialized_key: Any,
         serialized_value: Any,
     ) -> int:
-        """Return where a record would go, as far as that is known before it is sent. Frameworks call this."""
+        """Return the partition of a record, as far as it is known before the send. Frameworks call this."""
         every = self._metadata.partitions_for_topic(topic)
         if every is None:
-            raise also_theirs(errors.UnknownTopicOrPartitionError)(f"topic {topic!r} is not known yet")
+            raise also_theirs(errors.UnknownTopicOrPartitionError)(f"topic {topic!r}: no metadata yet")
         if partition is not None:
             if partition not in every:
                 raise ValueError(f"topic {topic!r} has no partition {partition!r}")
@@ -358,7 +359,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
 
     def _first(self, result: SendManyResult) -> RecordMetadata:
         for sent in result:
-            if isinstance(sent, types.RecordMetadata):  # they all are: a failure would be a SendManyError
+            if isinstance(sent, types.RecordMetadata):  # always true: a failure raises SendManyError
                 return self._outcome(sent)
         return NOTHING
 

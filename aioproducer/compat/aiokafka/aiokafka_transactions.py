@@ -1,4 +1,4 @@
-"""The transactional half of aiokafka's producer, on top of ours."""
+"""Transactions of aiokafka's producer, and the group membership of its consumer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 NEVER_S: Final = NEVER_MS / 1000
-"""aiokafka waits for the end of a transaction as long as it takes."""
+"""Time limit of ends of transactions, in seconds. aiokafka has none."""
 
 
 class PatientTransaction(Transaction):
-    """A transaction whose commit waits for as long as it takes."""
+    """A transaction whose commit waits without a time limit."""
 
     commit_timeout_s: float | None = NEVER_S
 
@@ -47,9 +47,9 @@ class TransactionContext:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit, and abort if that fails; or abort, and let out what the body raised.
+        """Commit, and abort if the commit fails. If the body raised, abort and re-raise its error.
 
-        Raises, instead of that: ProducerFenced, if it turns out then, as aiokafka does.
+        Raises: ProducerFenced in place of the body's error, as in aiokafka.
         """
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -59,34 +59,34 @@ class TransactionContext:
 
 
 class AIOKafkaTransactions:
-    """What needs a `transactional_id`; without one, each call raises IllegalOperation."""
+    """Calls that need a `transactional_id`. Without it, each call raises IllegalOperation."""
 
     _producer: Producer
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction, once the one before is over."""
+        """Begin a transaction after the end of the previous transaction."""
         ours = self._transactional()
         with translating():
             _ = await ours.begin_transaction()
 
     async def commit_transaction(self) -> None:
-        """Send what was taken, and commit, however long it takes. Cancelling only ends the waiting.
+        """Send all records of the transaction, and commit without a time limit. Cancelling only ends the waiting.
 
-        Raises: why a record or offsets of it have failed: then nothing is committed, and it has to be aborted.
-            ProducerFenced: another producer has the same transactional id. IllegalOperation: none is open.
+        Raises: the error of a failed record or offset; the transaction must then be aborted. ProducerFenced: another
+            producer has the same transactional id. IllegalOperation: no transaction is open.
         """
         ours = self._transactional()
         with translating():
             await ours.commit_transaction(NEVER_S)
 
     async def abort_transaction(self) -> None:
-        """Abort: what was not sent fails. Cancelling only ends the waiting. Raises: as `commit_transaction`."""
+        """Abort; unsent records fail. Cancelling only ends the waiting. Raises: as `commit_transaction`."""
         ours = self._transactional()
         with translating():
             await ours.abort_transaction(NEVER_S)
 
     def transaction(self) -> TransactionContext:
-        """Return what begins a transaction when it is entered, and commits or aborts it when it is left."""
+        """Return a context manager that begins a transaction, and commits or aborts it at its exit."""
         return TransactionContext(self)
 
     async def send_offsets_to_transaction(
@@ -94,11 +94,11 @@ class AIOKafkaTransactions:
     ) -> None:
         """Commit *offsets*, the next to be read, with the transaction.
 
-        aiokafka takes the group's name alone, and then nobody checks whether the consumer is still a member;
-        `group_metadata_of(consumer)` says who it is.
+        With the group's name alone, as in aiokafka, the coordinator does not check the consumer's membership. With
+        `group_metadata_of(consumer)` the coordinator checks it.
 
-        Raises: ValueError, TypeError: an argument. IllegalOperation: none is open. IllegalGenerationError and the like:
-            the group has gone on without the consumer.
+        Raises: ValueError, TypeError: an argument is invalid. IllegalOperation: no transaction is open.
+            IllegalGenerationError, UnknownMemberIdError: the group has rebalanced without the consumer.
         """
         ours = self._transactional()
         if not group_id or not offsets:
@@ -119,48 +119,46 @@ class AIOKafkaTransactions:
 log: Final = Log(__name__)
 
 KNOWN: Final = ("0.11.", "0.12.", "0.13.", "0.14.")
-"""The releases of aiokafka whose coordinator was looked at; `tests/kafka` has the newest."""
+"""Releases of aiokafka whose private attributes are known; `tests/kafka` has the newest."""
 
 
 def group_metadata_of(consumer: Any) -> GroupMetadata:
-    """Return who *consumer*, an AIOKafkaConsumer with a `group_id`, is in its group now.
+    """Return the current group membership of *consumer*, an AIOKafkaConsumer with a `group_id` (KIP-447).
 
         group = group_metadata_of(consumer)          # before the records are fetched
         records = await consumer.getmany(timeout_ms=1000)
         ...
         await producer.send_offsets_to_transaction(offsets, group)
 
-    Take it before the records: aiokafka rebalances in the background, and who asks afterwards may be told of a
-    generation in which the records are another's. With one of before, the group refuses the offsets.
+    Call it before fetching the records. aiokafka rebalances in the background, so a later call may return a newer
+    generation, in which another consumer owns the partitions. The group refuses offsets with the earlier generation.
 
-    While the consumer is not a member, since the group is just being rebalanced, what is returned is refused by the
-    group, too. A consumer that was assigned its partitions by hand is no member, and nobody is checked.
+    During a rebalance the consumer is no member, and the group refuses the offsets. For a consumer with manually
+    assigned partitions, the group checks no membership.
 
-    It reads what aiokafka does not publish. Of a release that is not known it reads nothing: then this is the group's
-    name alone, a warning is logged, and nobody checks whether the consumer still is a member.
+    The function reads private attributes of aiokafka. For an unknown release it logs a warning and returns the group's
+    name alone, and the group checks no membership.
 
     Raises: ValueError: the consumer has no group, or is not started.
     """
     group_id = getattr(consumer, "_group_id", None)
     if group_id is None:
-        raise ValueError(
-            "the consumer has no group_id, so there is no group whose offsets could be committed"
-        )
+        raise ValueError("the consumer has no group_id, so offsets cannot be committed; give it a group_id")
     version = _version()
     if not version.startswith(KNOWN):
         log.warning("compat.group_unchecked group=%s aiokafka=%s", group_id, version)
         return GroupMetadata(group_id)
-    coordinator = consumer._coordinator  # noqa: SLF001 - what this is here for
+    coordinator = consumer._coordinator  # noqa: SLF001 - has no public counterpart
     if coordinator is None:
-        raise ValueError("the consumer is not started, so that nobody knows who it is in its group")
+        raise ValueError("the consumer is not started, so it is no member of its group; start it")
     if not consumer._subscription.partitions_auto_assigned():  # noqa: SLF001
         return GroupMetadata(group_id)
     instance_id = consumer._group_instance_id  # noqa: SLF001
-    # Below 0 the group would check nothing.
+    # With a negative generation the group would check nothing.
     return GroupMetadata(group_id, max(coordinator.generation, 0), coordinator.member_id, instance_id)
 
 
 def _version() -> str:
-    import aiokafka  # noqa: PLC0415 - who has its consumer has it
+    import aiokafka  # noqa: PLC0415 - installed if the consumer exists
 
     return str(aiokafka.__version__)

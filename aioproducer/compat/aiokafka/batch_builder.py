@@ -1,4 +1,4 @@
-"""A batch that its user fills."""
+"""A batch that the user fills record by record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serialized(argument: str, serializer: Serializer | None, data: Any) -> bytes
 
 
 def whole_ms(timestamp: float | None) -> int | None:
-    """Return *timestamp* without its fraction: `time.time() * 1000` is taken for one there."""
+    """Return *timestamp* without its fraction; aiokafka accepts `time.time() * 1000`."""
     return int(timestamp) if isinstance(timestamp, float) else timestamp
 
 
@@ -31,19 +31,19 @@ class AppendedRecord(NamedTuple):
     """A record in a batch that was not sent yet."""
 
     offset: int
-    """Its place in the batch, from 0."""
+    """Index in the batch, from 0."""
     size: int
-    """Its size in bytes, or a few more."""
+    """Upper bound of the size, in bytes."""
     timestamp: int
     """Milliseconds since the epoch."""
     crc: None = None
-    """Records have had none of their own since Kafka 0.11."""
+    """Always None: records have no CRC since Kafka 0.11."""
 
 
 class BatchBuilder:
-    """Records for one partition, up to a size; made by `AIOKafkaProducer.create_batch`.
+    """Records for one partition, up to a size; created by `AIOKafkaProducer.create_batch`.
 
-    Sizes are the upper bounds that the producer fills its own batches by, so what fits in here goes as one batch.
+    Sizes are the producer's own upper bounds, so the records are sent as one batch.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class BatchBuilder:
         value: Any,
         headers: Iterable[tuple[str, bytes | None]] | None = (),
     ) -> AppendedRecord | None:
-        """Add a record; or return None if it does not fit, which closes the batch, or the batch is closed.
+        """Add a record. Return None if the batch is closed, or is closed now because the record does not fit.
 
-        The first one always fits. *timestamp* is in milliseconds since the epoch; None stands for now.
+        The first record always fits. *timestamp* is in milliseconds since the epoch; None stands for now.
 
         Raises: TypeError, ValueError for an argument; whatever a serializer raises.
         """
@@ -81,7 +81,7 @@ class BatchBuilder:
         timestamp_ms = wall_ms() if timestamp is None else check_timestamp("timestamp", whole_ms(timestamp))
         size = record_size_bound(value, key, pairs)
         if self.values and self._size + size > self._max_size:
-            self.close()  # a smaller one that still fits would overtake this one
+            self.close()  # a later, smaller record would overtake this record
             return None
         self._size += size
         self.keys.append(key)
@@ -91,17 +91,17 @@ class BatchBuilder:
         return AppendedRecord(len(self.values) - 1, size, timestamp_ms)
 
     def close(self) -> None:
-        """Take no more records."""
+        """Refuse further records."""
         self._closed = True
 
     def closed(self) -> bool:
-        """Whether it takes no more records: it was closed, or sent, or is full."""
+        """Return True if the batch accepts no more records: it is closed, sent or full."""
         return self._closed
 
     def record_count(self) -> int:
-        """Return how many records are in it."""
+        """Return the number of records."""
         return len(self.values)
 
     def size(self) -> int:
-        """Return its size in bytes before compression, or a few more."""
+        """Return an upper bound of the size before compression, in bytes."""
         return self._size

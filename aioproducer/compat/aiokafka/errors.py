@@ -1,7 +1,7 @@
-"""aiokafka's errors that a producer meets: the same names, the same bases, so that `except` clauses keep working.
+"""`aiokafka.errors`: the errors of a producer, with aiokafka's names and bases for existing `except` clauses.
 
-They are classes of our own, so they are not subclasses of those of an aiokafka that is installed as well. Each error
-that is raised has ours as its `__cause__`, and its `possibly_persisted`.
+These classes do not subclass an installed aiokafka's classes. A raised error has the error of aioproducer as its
+`__cause__`, and the `possibly_persisted` of that error.
 """
 
 from __future__ import annotations
@@ -13,69 +13,69 @@ from aioproducer.errors import broker_error
 
 
 class IllegalOperation(Exception):
-    """The state does not allow this: to send outside a transaction, say, or transactions without a transactional id."""
+    """The state does not allow the call, for example a send outside a transaction."""
 
 
 class KafkaError(RuntimeError):
-    """Base of what can go wrong between us and the brokers."""
+    """Base of errors in the communication with brokers."""
 
     retriable: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
     possibly_persisted: bool = False
-    """May the record be in the log all the same? False is a promise. (Not in aiokafka.)"""
+    """False if the record is certainly not in the log. aiokafka has no such attribute."""
 
     def __str__(self) -> str:
         return ": ".join([type(self).__name__, *map(str, self.args)])
 
 
 class KafkaTimeoutError(KafkaError):
-    """`request_timeout_ms` ran out before the record could be sent."""
+    """The record was not sent within `request_timeout_ms`."""
 
 
 class KafkaConnectionError(KafkaError):
-    """No broker could be reached, or a connection was lost."""
+    """No broker is reachable, or a connection was lost."""
 
     retriable = True
     invalid_metadata = True
 
 
 class NodeNotReadyError(KafkaError):
-    """A record's broker could not be connected to, for as long as the record may take."""
+    """The record's broker was unreachable until the record's deadline."""
 
     retriable = True
 
 
 class NoBrokersAvailable(KafkaError):
-    """Never raised, and not by aiokafka either: no broker at the start is a KafkaConnectionError. Many import it."""
+    """Never raised, as in aiokafka: a start without brokers raises KafkaConnectionError."""
 
     retriable = True
     invalid_metadata = True
 
 
 class KafkaProtocolError(KafkaError):
-    """A broker sent bytes that make no sense."""
+    """A broker sent an invalid response."""
 
     retriable = True
 
 
 class AuthenticationFailedError(KafkaError):
-    """A broker refused our credentials."""
+    """A broker refused the credentials."""
 
 
 class ProducerClosed(KafkaError):
-    """The producer is not started yet, or stopped."""
+    """The producer is not started, or is stopped."""
 
 
 class ProducerFenced(KafkaError):
-    """A newer producer has the same transactional id. This one has to be stopped."""
+    """A newer producer with the same transactional id has fenced this producer, which must be stopped."""
 
 
 class BrokerResponseError(KafkaError):
-    """A broker answered an error code, or would have."""
+    """An error code of a broker."""
 
     errno: ClassVar[int]
     message: ClassVar[str]
-    """Kafka's constant."""
+    """Kafka's name of the error."""
     description: ClassVar[str]
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ _BY_CODE: Final[dict[int, type[BrokerResponseError]]] = {}
 
 
 def _numbered(name: str, code: int) -> type[BrokerResponseError]:
-    """Make the class that aiokafka calls *name*. What it says is what our own table has for *code*."""
+    """Return aiokafka's class *name* of an error *code*, with the text of `broker_error`."""
     ours = broker_error(code)
     meaning = ours.__doc__ or ""
     body = {
@@ -162,5 +162,5 @@ NotCoordinatorError: Final = NotCoordinatorForGroupError
 
 
 def for_code(error_code: int) -> type[BrokerResponseError]:
-    """Return the class of *error_code*: `UnknownError` where aiokafka has no name for it, either."""
+    """Return the class of *error_code*; `UnknownError` for codes without a class in aiokafka."""
     return _BY_CODE.get(error_code, UnknownError)

@@ -1,4 +1,4 @@
-"""A helper of aiokafka's: an `ssl.SSLContext` from the usual files."""
+"""`aiokafka.helpers`: an `ssl.SSLContext` from certificate files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def create_ssl_context(
     keyfile: Path | None = None,
     password: Callable[[], Password] | Password | None = None,
 ) -> ssl.SSLContext:
-    """Return a context that trusts *cafile*, *capath* and *cadata*, or whom the system trusts, and checks host names.
+    """Return a context that checks host names and trusts *cafile*, *capath* and *cadata*, or the system's trust store.
 
     Args:
-        cafile: authorities to trust, PEM.
-        capath: a folder of those.
-        cadata: the same as PEM text, or DER bytes.
-        certfile: our certificate, and the authorities up to a root, PEM; its key, too, without *keyfile*.
-        keyfile: our key, PEM.
-        password: decrypts the key.
+        cafile: file with trusted CA certificates, PEM.
+        capath: folder with trusted CA certificates.
+        cadata: trusted CA certificates as PEM text or DER bytes.
+        certfile: client certificate with its chain, PEM; also with the key if *keyfile* is None.
+        keyfile: private key, PEM.
+        password: password of the key.
 
     Raises:
-        OSError: a file cannot be read. ssl.SSLError: it is not what it should be.
-        ValueError: the key is encrypted, and there is no password. Unlike aiokafka's, this asks nobody.
+        OSError: a file cannot be read. ssl.SSLError: a file is invalid.
+        ValueError: the key is encrypted and *password* is None. aiokafka prompts for the password.
     """
     context = ssl.create_default_context(cafile=cafile, capath=capath, cadata=cadata)
     if certfile is not None:

@@ -1,4 +1,4 @@
-"""`aiokafka.partitioner`: its default partitioner and its hash of keys."""
+"""`aiokafka.partitioner`: the default partitioner and the hash of keys."""
 
 from __future__ import annotations
 

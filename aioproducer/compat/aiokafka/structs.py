@@ -1,4 +1,4 @@
-"""The values that aiokafka's producer hands out, with the same fields."""
+"""`aiokafka.structs`: the result types of a producer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BrokerMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. `offset` is -1 if it is not known: always with `acks=0`."""
+    """Position of an acknowledged record. `offset` is -1 if unknown, as with `acks=0`."""
 
     topic: str
     partition: int
@@ -32,13 +32,13 @@ class RecordMetadata(NamedTuple):
     timestamp: int
     """Milliseconds since the epoch."""
     timestamp_type: int
-    """0: the record's own, 1: the broker's."""
+    """0: create time of the record, 1: log append time of the broker."""
     log_start_offset: int | None
-    """Always None: we do not keep it."""
+    """Always None: aioproducer does not keep the value."""
 
 
 def record_metadata(sent: types.RecordMetadata) -> RecordMetadata:
-    """Return *sent* with aiokafka's fields; where aiokafka is imported, too, as an instance of its class and of ours."""
+    """Return *sent* with aiokafka's fields. If aiokafka is imported, the result is also an instance of its class."""
     where = TopicPartition(sent.topic, sent.partition)
     module = sys.modules.get("aiokafka.structs")
     kind = RecordMetadata if module is None else _also(module)
@@ -48,7 +48,7 @@ def record_metadata(sent: types.RecordMetadata) -> RecordMetadata:
 @cache
 def _also(module: ModuleType) -> type[RecordMetadata]:
     def reduced(metadata: RecordMetadata) -> tuple[object, ...]:
-        return RecordMetadata, tuple(metadata)  # another process may have no aiokafka
+        return RecordMetadata, tuple(metadata)  # aiokafka may be missing in another process
 
     body = {"__slots__": (), "__doc__": RecordMetadata.__doc__, "__reduce__": reduced}
     return type("RecordMetadata", (RecordMetadata, module.RecordMetadata), body)

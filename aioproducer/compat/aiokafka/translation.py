@@ -1,4 +1,4 @@
-"""A translation of our errors and Futures into aiokafka's."""
+"""Translation of errors and Futures to aiokafka's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = TypeVar("E", bound=Exception)
 
 _KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
     (ours.RecordTooLarge, theirs.MessageSizeTooLargeError),
-    (ours.MetadataTimeout, theirs.UnknownTopicOrPartitionError),  # theirs says so whatever the reason
+    (ours.MetadataTimeout, theirs.UnknownTopicOrPartitionError),  # aiokafka raises it for any reason
     (ours.BufferTimeout, theirs.KafkaTimeoutError),
     (ours.TransactionTimeout, theirs.KafkaTimeoutError),
     (ours.TransactionOutcomeUnknown, theirs.KafkaTimeoutError),
@@ -31,13 +31,13 @@ _KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
 
 
 def translated(error: BaseException) -> BaseException:
-    """Return what aiokafka raises where we raise *error*, which is its `__cause__` then.
+    """Return aiokafka's error for *error*, which becomes its `__cause__`.
 
-    What is no ProducerError is returned as it is.
+    Other errors than ProducerError are returned unchanged.
     """
     match error:
         case ours.SendManyError(__cause__=ours.ProducerError() as first):
-            # a large batch goes as several, and some of them may be in the log
+            # a large batch is split, and some parts may be in the log
             return _translation(
                 first, possibly_persisted=error.possibly_persisted or error.result.delivered > 0
             )
@@ -64,15 +64,15 @@ def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:  # noqa: PLR091
         case ours.ProducerFenced() | ours.InvalidProducerEpoch(fatal=True):
             return theirs.ProducerFenced
         case ours.CommitFailed(__cause__=ours.ProducerError() as first):
-            return _kind(first)  # theirs raises why it cannot be committed
+            return _kind(first)  # aiokafka raises the reason
         case ours.BrokerError():
             return theirs.for_code(error.code)
         case ours.DeliveryTimeout(__cause__=ours.ConnectionFailed(written=False)):
             return theirs.NodeNotReadyError
         case ours.DeliveryTimeout(__cause__=ours.UnknownTopicId()):
-            return theirs.NotLeaderForPartitionError  # what theirs says of a topic that is gone
+            return theirs.NotLeaderForPartitionError  # aiokafka's error for a deleted topic
         case ours.DeliveryTimeout(__cause__=ours.ProducerError() as last):
-            return _kind(last)  # it was tried, and theirs raises what the last attempt has failed of
+            return _kind(last)  # aiokafka raises the error of the last attempt
         case ours.DeliveryTimeout(possibly_persisted=True):
             return theirs.RequestTimedOutError
         case ours.DeliveryTimeout():
@@ -83,9 +83,9 @@ def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:  # noqa: PLR091
 
 
 def also_theirs(kind: type[E]) -> type[E]:
-    """Return *kind* as a subclass of what aiokafka calls so, too, where that is imported in the same program.
+    """Return a subclass of *kind* and of aiokafka's class of this name, if aiokafka is imported; else *kind*.
 
-    So whoever has only put our class in aiokafka's place catches what they always did.
+    Existing `except` clauses with aiokafka's classes keep working.
     """
     module = sys.modules.get("aiokafka.errors")
     if module is None:
@@ -108,7 +108,7 @@ def _also(kind: Any, module: ModuleType) -> Any:
 
 
 def _again(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
-    """Unpickle what `also_theirs` has made: another process may have no aiokafka."""
+    """Unpickle an error of `also_theirs`; aiokafka may be missing in another process."""
     error = also_theirs(kind)(*args)
     vars(error).update(fields)
     return error
@@ -116,7 +116,7 @@ def _again(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -
 
 @contextmanager
 def translating() -> Generator[None]:
-    """Raise aiokafka's errors where ours are raised."""
+    """Convert errors of aioproducer to aiokafka's."""
     try:
         yield
     except ours.ProducerError as error:
@@ -124,9 +124,9 @@ def translating() -> Generator[None]:
 
 
 def relayed(inner: asyncio.Future[T], convert: Callable[[T], U]) -> asyncio.Future[U]:
-    """Return a Future of what *convert* makes of the result of *inner*; its failure is translated.
+    """Return a Future with the converted result, or the translated error, of *inner*.
 
-    Cancelling it leaves *inner* alone. Nobody needs to look at its failure, which the producer logs.
+    Its cancellation does not cancel *inner*. An unretrieved error causes no warning, because the producer logs it.
     """
     outer: asyncio.Future[U] = inner.get_loop().create_future()
     inner.add_done_callback(partial(_settle, outer, convert))
@@ -144,4 +144,4 @@ def _settle(outer: asyncio.Future[U], convert: Callable[[T], U], inner: asyncio.
         outer.set_result(convert(inner.result()))
     else:
         outer.set_exception(translated(error))
-        outer.exception()  # counts as looked at
+        outer.exception()  # marks the error as retrieved

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.arrow.result import Outcome, RowFailure, SendTableError, TableResult
+from aioproducer.arrow.result import RowFailure, RowsOutcome, SendTableError, TableResult
 from aioproducer.errors import DeliveryTimeout, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.types import TopicPartition
@@ -15,17 +15,19 @@ def failure(row: int, error: Exception | None = None, partition: int | None = No
 
 
 def test_outcomes_add_up() -> None:
-    total = Outcome()
-    total.add(Outcome(rows=2, bytes=7, offsets={FIRST: OffsetRange(4, 5, 2)}))
-    total.add(Outcome(rows=3, bytes=1, offsets={FIRST: OffsetRange(1, 2, 2), SECOND: OffsetRange(9, 9, 1)}))
+    total = RowsOutcome()
+    total.add(RowsOutcome(rows=2, bytes=7, offsets={FIRST: OffsetRange(4, 5, 2)}))
+    total.add(
+        RowsOutcome(rows=3, bytes=1, offsets={FIRST: OffsetRange(1, 2, 2), SECOND: OffsetRange(9, 9, 1)})
+    )
     offsets = {FIRST: OffsetRange(1, 5, 4), SECOND: OffsetRange(9, 9, 1)}
     assert total.result() == TableResult(5, 8, offsets)
 
 
 def test_the_first_row_that_failed_is_the_error_whatever_came_first() -> None:
-    total = Outcome(rows=4, bytes=4)
-    total.add(Outcome.of_failures([failure(1_200, partition=3), failure(1_100, partition=2)]))
-    total.add(Outcome.of_failures([failure(2_000)]))
+    total = RowsOutcome(rows=4, bytes=4)
+    total.add(RowsOutcome.of_failures([failure(1_200, partition=3), failure(1_100, partition=2)]))
+    total.add(RowsOutcome.of_failures([failure(2_000)]))
     with pytest.raises(SendTableError) as raised:
         total.result()
     error = raised.value
@@ -38,9 +40,9 @@ def test_the_first_row_that_failed_is_the_error_whatever_came_first() -> None:
 
 
 def test_the_first_hundred_failures_are_kept_and_all_are_counted() -> None:
-    total = Outcome()
+    total = RowsOutcome()
     for start in (300, 0, 150):
-        total.add(Outcome.of_failures([failure(row) for row in range(start, start + 150)]))
+        total.add(RowsOutcome.of_failures([failure(row) for row in range(start, start + 150)]))
     with pytest.raises(SendTableError) as raised:
         total.result()
     assert list(raised.value.failures) == list(range(100))
@@ -48,9 +50,9 @@ def test_the_first_hundred_failures_are_kept_and_all_are_counted() -> None:
 
 
 def test_that_any_row_may_be_in_the_log_or_help_when_sent_again_is_not_forgotten() -> None:
-    surely_not = Outcome.of_failures([failure(0), failure(1, ValueError("no partition"))])
+    surely_not = RowsOutcome.of_failures([failure(0), failure(1, ValueError("no partition"))])
     assert (surely_not.possibly_persisted, surely_not.retriable) == (False, False)
-    surely_not.add(Outcome.of_failures([failure(500, DeliveryTimeout("late", possibly_persisted=True))]))
+    surely_not.add(RowsOutcome.of_failures([failure(500, DeliveryTimeout("late", possibly_persisted=True))]))
     with pytest.raises(SendTableError) as raised:
         surely_not.result()
     assert raised.value.possibly_persisted
@@ -59,4 +61,4 @@ def test_that_any_row_may_be_in_the_log_or_help_when_sent_again_is_not_forgotten
 
 def test_a_row_without_a_topic_is_named_alone() -> None:
     with pytest.raises(SendTableError, match=r"^row 7: ValueError: null; 0 were acknowledged$"):
-        Outcome.of_failures([RowFailure(7, None, None, ValueError("null"))]).result()
+        RowsOutcome.of_failures([RowFailure(7, None, None, ValueError("null"))]).result()

@@ -300,7 +300,7 @@ def test_it_says_in_a_line_what_is_wrong() -> None:
         == "1,999 records, 2,000 expected: 3 lost, 3 duplicated, 4 out of order"
     )
     nothing = replace(FINE, run=None, expected=0, expected_was_told=False, partitions=())
-    assert str(nothing) == "0 records, 0 expected: nothing was found"
+    assert str(nothing) == "0 records, 0 expected: no record found"
 
 
 def test_a_dict_of_it_has_everything_and_fits_into_json() -> None:

@@ -332,7 +332,7 @@ class TestSecrets:
 
     def test_a_configuration_with_secrets_cannot_be_pickled_and_says_what_to_pass(self) -> None:
         with pytest.raises(
-            TypeError, match=r"with sasl_password cannot be pickled: pass what it is made from"
+            TypeError, match=r"with sasl_password cannot be pickled: pass its source instead"
         ) as raised:
             pickle.dumps(self.secret())
         assert "hunter2" not in str(raised.value)

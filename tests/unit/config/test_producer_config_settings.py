@@ -80,7 +80,7 @@ class TestSettings:
     @pytest.mark.parametrize("name", ["buffer_memory", "max_request_size"])
     def test_sizes_that_no_record_fits_into_are_refused(self, name: str) -> None:
         with pytest.raises(
-            ConfigError, match=f"^{name} = 70: no record would fit, .* some 71 bytes; .* Kafka's default of"
+            ConfigError, match=f"^{name} = 70: no record would fit, .* needs 71 bytes; .* Kafka's default of"
         ):
             configure(**{name: 70})
         _ = configure(**{name: 71})
@@ -89,7 +89,9 @@ class TestSettings:
         _ = configure(request_timeout_ms=100)
         assert not caplog.records
         _ = configure(request_timeout_ms=30)
-        assert 'config.doubtful name=request_timeout_ms value=30 reason="it is in milliseconds' in caplog.text
+        assert (
+            'config.doubtful name=request_timeout_ms value=30 reason="the unit is milliseconds' in caplog.text
+        )
 
     @pytest.mark.parametrize(("acks", "number"), [("all", -1), (0, 0), (1, 1)])
     def test_sending(self, acks: str | int, number: int) -> None:

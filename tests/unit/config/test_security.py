@@ -88,7 +88,7 @@ class TestTls:
         context = ssl.create_default_context()
         assert settings(security_protocol="SSL", ssl_context=context).tls == TlsSettings(context=context)
         assert refusal(security_protocol="SSL", ssl_context=context, ssl_key_password="hunter2") == (
-            "ssl_context and ssl_key_password are both given; the context has all of that itself"
+            "ssl_context and ssl_key_password are both given; configure the context instead"
         )
 
     @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
         (
             PathKind("ssl_keystore_key"),
             "-----BEGIN PRIVATE KEY-----",
-            "is PEM, and no path; give it as ssl_keystore_key",
+            "is PEM text, not a path; give it as ssl_keystore_key",
         ),
         (SslContext(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "is made for servers"),
         (
@@ -117,7 +117,7 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
             "is not known; expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER",
         ),
         (MechanismKind(), Plain(credentials()), "give a factory"),
-        (Url(), "https://u:hunter2@a/", "has a user or password in it"),
+        (Url(), "https://u:hunter2@a/", "contains a user name or password"),
         (Jaas(), "hunter2", "is no login module"),
     ],
 )
@@ -146,5 +146,5 @@ def test_what_may_be_a_secret_is_not_shown(kind: Kind, value: object, shown: str
 
 @pytest.mark.parametrize("kind", [CallableKind("it"), SslContext()])
 def test_text_names_no_code(kind: Kind) -> None:
-    with pytest.raises(ValueError, match="text cannot name code that is to run"):
+    with pytest.raises(ValueError, match="text cannot name code"):
         kind.check("package.module:function")

@@ -132,7 +132,7 @@ def test_a_serializer_can_be_called(serializer: object) -> None:
 
 @pytest.mark.parametrize("code", [encode_later, EncodingLater(), ChoosingLater()])
 def test_partitioner_is_refused_when_async(code: object) -> None:
-    with pytest.raises(ValueError, match=r"is a coroutine function.* await what has to be awaited before"):
+    with pytest.raises(ValueError, match=r"is a coroutine function.* await its result before the send"):
         PartitionerKind().check(code)
 
 

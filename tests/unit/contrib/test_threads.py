@@ -257,7 +257,7 @@ class Calls(Interceptor):
         self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
     ) -> None:
         if self.call is not None:
-            with pytest.raises(WrongLoop, match="wait for itself") as raised:
+            with pytest.raises(WrongLoop, match="call from another thread") as raised:
                 self.call()
             self.raised = raised.value
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ProducerError, ProducerFenced
-from aioproducer.spark.decision_protocol import End, Known, Plan, choose_id, decide, give_up, plan
+from aioproducer.spark.decision_protocol import End, Plan, TransactionInfo, choose_id, decide, give_up, plan
 from aioproducer.spark.decision_records import Decided, Entry, Share
 from aioproducer.spark.delivery import BatchId, BatchLost, ExactlyOnce, Guarantee
 from tests.unit.spark.decision_log_rig import Log, read
@@ -122,7 +122,7 @@ class Cluster:
             return known.ends[prepared.epoch]
         if self.version == 1 and known.epoch == prepared.epoch and prepared.epoch in known.ends:
             return known.ends[prepared.epoch]
-        return End.UNTOLD
+        return End.UNKNOWN
 
     def time_out(self) -> None:
         for known in self.ids.values():
@@ -196,15 +196,17 @@ class ModelKafka:
 
     async def fate(self, share: Share) -> End:
         await Step()
-        return self._cluster.ids[share.transactional_id].ends.get(share.epoch, End.UNTOLD)
+        return self._cluster.ids[share.transactional_id].ends.get(share.epoch, End.UNKNOWN)
 
-    async def describe(self, names: Collection[str]) -> Mapping[str, Known | None]:
+    async def describe(self, names: Collection[str]) -> Mapping[str, TransactionInfo | None]:
         await Step()
         found = {name: self._cluster.ids.get(name) for name in names}
         if DELIVERY.driver_id not in names:
             self._cluster.found |= {(name, each.epoch) for name, each in found.items() if each is not None}
         return {
-            name: None if each is None else Known(each.producer_id, each.epoch, each.is_open, each.is_open, 0)
+            name: None
+            if each is None
+            else TransactionInfo(each.producer_id, each.epoch, each.is_open, each.is_open, 0)
             for name, each in found.items()
         }
 

@@ -128,9 +128,9 @@ def test_what_is_not_decided_is_aborted_by_the_next_driver(here: Here, version: 
     first = [here.write(task, 1), here.write(task, 2, partition=1)]
     here.run = "run2"
     again = here.task()
-    with pytest.raises(DeliveryError, match="is not decided, nothing of it is to be seen"):
+    with pytest.raises(DeliveryError, match="is not decided, and none of its rows are visible"):
         commit(task, first)
-    with pytest.raises(DeliveryError, match="another driver has come into office"):
+    with pytest.raises(DeliveryError, match="another driver has taken over"):
         here.write(task, 3, partition=2)
     commit(again, [here.write(again, 1, 2)])
     assert here.seen() == [1, 2]

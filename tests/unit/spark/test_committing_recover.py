@@ -53,7 +53,7 @@ def test_a_loss_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluster) -
         assert f"p.t.r.0.0: lost: orders-0 up to offset {share.last_offset}," in told
     told, ok = call(kafka_cluster, confirm=True)
     assert ok
-    assert told.endswith("confirmed: the query goes on behind it")
+    assert told.endswith("confirmed: the query continues after the batch")
     assert call(kafka_cluster) == ("nothing is lost", True)
 
 
@@ -63,17 +63,17 @@ def test_what_nobody_can_tell_any_more_is_shown_and_may_be_confirmed(
     """Else a query whose records retention has deleted could never go on."""
 
     async def untold(self: KafkaPort, share: Share) -> End:
-        return End.UNTOLD
+        return End.UNKNOWN
 
     async def all_untold(self: KafkaPort, shares: tuple[Share, ...]) -> dict[Share, End]:
-        return dict.fromkeys(shares, End.UNTOLD)
+        return dict.fromkeys(shares, End.UNKNOWN)
 
     asyncio.run(decide(kafka_cluster, lose=True))
     monkeypatch.setattr(KafkaPort, "fate", untold)
     monkeypatch.setattr(KafkaPort, "commit", all_untold)
     told, ok = call(kafka_cluster)
     assert not ok
-    assert "p.t.r.0.0: perhaps lost, nobody can tell any more: orders-0" in told
+    assert "p.t.r.0.0: possibly lost, outcome unknown: orders-0" in told
     assert call(kafka_cluster, confirm=True)[1]
     assert call(kafka_cluster) == ("nothing is lost", True)
 
@@ -87,7 +87,7 @@ def test_lost_decisions_are_shown_until_they_are_confirmed(kafka_cluster: Thread
         assert "so it was deleted or recreated" in told
     told, ok = call(kafka_cluster, confirm=True)
     assert ok
-    assert told.endswith("confirmed: the query goes on behind it")
+    assert told.endswith("confirmed: the query continues after the batch")
     assert call(kafka_cluster) == ("nothing is lost", True)
 
 

@@ -81,11 +81,14 @@ def test_what_is_in_no_transaction_nobody_of_ours_has_written(log: Log) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (b'{"v":2}', "a newer one"),
-        (b"[]", "a newer one"),
-        (b'{"v":1}', "broken: 'batch'"),
-        (b'{"v":1,"batch":1,"guarantee":"x","run":""}', "broken: 'x'"),
-        (b'{"v":1,"batch":"x","guarantee":"exactly-once-single","run":""}', "broken: invalid literal"),
+        (b'{"v":2}', "use the newer version"),
+        (b"[]", "use the newer version"),
+        (b'{"v":1}', "invalid record: 'batch'"),
+        (b'{"v":1,"batch":1,"guarantee":"x","run":""}', "invalid record: 'x'"),
+        (
+            b'{"v":1,"batch":"x","guarantee":"exactly-once-single","run":""}',
+            "invalid record: invalid literal",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_an_error(log: Log, value: bytes, message: str) -> None:
@@ -118,7 +121,7 @@ def test_a_second_write_in_one_run_is_no_replay() -> None:
 
 
 def test_a_query_keeps_its_guarantee() -> None:
-    with pytest.raises(DeliveryError, match="deliveryGuarantee=at-least-once, and keeps it"):
+    with pytest.raises(DeliveryError, match="has decisions with deliveryGuarantee=at-least-once"):
         must_skip(Decided(7, Guarantee.AT_LEAST_ONCE, ""), batch(), SINGLE, replays=True)
 
 

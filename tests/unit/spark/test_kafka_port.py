@@ -34,7 +34,7 @@ from aioproducer.spark.decision_records import (
     decision,
 )
 from aioproducer.spark.delivery import BatchId, DeliveryError, ExactlyOnce, Guarantee
-from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end, check_kept, commit_with, going_on, read_on
+from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end, check_kept, commit_with, read_on, resumed
 from aioproducer.spark.messages import log_topic_unchecked
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
@@ -136,7 +136,7 @@ async def test_replaced_driver_leaves_an_open_decision_alone(kafka_cluster: Clus
     async with port(kafka_cluster) as kafka:
         first = await kafka.take_over("p.d")
         second = await kafka.take_over("p.d")
-        successor = await going_on(second, settings(kafka_cluster))
+        successor = await resumed(second, settings(kafka_cluster))
         await successor.begin_transaction()
         await successor.send("orders", b"decision")
         assert not await kafka.succeed(first)
@@ -154,7 +154,7 @@ async def test_driver_whose_answer_was_lost_is_still_in_office(
 ) -> None:
     async with port(kafka_cluster) as kafka:
         driver = await kafka.take_over("p.d")
-        producer = await going_on(driver, settings(kafka_cluster))
+        producer = await resumed(driver, settings(kafka_cluster))
         await producer.begin_transaction()
         await producer.send("orders", b"decision")
         await (producer.commit_transaction() if commit else producer.abort_transaction())
@@ -178,9 +178,9 @@ async def test_the_log_tells_how_a_transaction_ended(
 ) -> None:
     share, other = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
     async with port(kafka_cluster) as kafka, TransactionAdmin(kafka_cluster.bootstrap_servers) as admin:
-        assert await kafka.fate(share) is End.UNTOLD
+        assert await kafka.fate(share) is End.UNKNOWN
         await admin.end(other.prepared, commit=not commit)
-        assert await kafka.fate(share) is End.UNTOLD
+        assert await kafka.fate(share) is End.UNKNOWN
         await admin.end(share.prepared, commit=commit)
         again = await prepared(kafka_cluster)
         await admin.end(again.prepared, commit=not commit)
@@ -229,7 +229,7 @@ async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, ver
         for _ in range(2):
             ends = await kafka.commit([first, second])
             assert ends[first] is End.COMMITTED
-            assert ends[second] in {End.LOST, End.UNTOLD}
+            assert ends[second] in {End.LOST, End.UNKNOWN}
             assert await kafka.fate(second) is End.LOST
 
 
@@ -238,7 +238,7 @@ def test_what_is_not_known_to_be_over_is_an_error() -> None:
     assert _end(TransactionLost("gone")) is End.LOST
     untold = TransactionOutcomeUnknown("fenced")
     untold.__cause__ = ProducerFenced("fenced")
-    assert _end(untold) is End.UNTOLD
+    assert _end(untold) is End.UNKNOWN
     with pytest.raises(DeliveryError, match="not committed everywhere yet"):
         _end(TransactionOutcomeUnknown("no answer"))
 
@@ -347,7 +347,7 @@ async def test_a_producer_is_closed_at_once_whatever_came_of_it(
 
         return call
 
-    async def going_on(prepared: PreparedTransaction, settings: object) -> Any:
+    async def resumed(prepared: PreparedTransaction, settings: object) -> Any:
         assert prepared is PREPARED
         return SimpleNamespace(
             begin_transaction=noted("begin"),
@@ -357,7 +357,7 @@ async def test_a_producer_is_closed_at_once_whatever_came_of_it(
             _identity=lambda: PREPARED,
         )
 
-    monkeypatch.setattr(kafka_port, "going_on", going_on)
+    monkeypatch.setattr(kafka_port, "resumed", resumed)
     expected = [
         ("begin",),
         *(("send", TOPIC, each.value, each.key, PARTITION) for each in ENTRIES),

@@ -25,7 +25,7 @@ from aioproducer.spark.task import Task, check_options
 from aioproducer.spark.writer import (
     HIDE_TRACEBACK,
     BatchWriter,
-    Planned,
+    PlannedWriter,
     PlanningError,
     StreamWriter,
     dumps,
@@ -53,7 +53,7 @@ def test_option_names_query_of_batch_without_report(caplog: pytest.LogCaptureFix
 
 def test_what_no_task_has_reported_is_not_committed() -> None:
     """It would be lost: a continuous query notes it as done with."""
-    with pytest.raises(PySparkValueError, match=r"trigger\(continuous=…\) has no micro-batches"):
+    with pytest.raises(PySparkValueError, match=r"trigger\(continuous=…\) is not supported"):
         WRITER.commit([None, None], 0)
     WRITER.abort([None, None], 0)
 
@@ -165,7 +165,7 @@ def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [BatchWriter, StreamWriter])
-def test_writer_arrives_with_its_task(kind: type[Planned]) -> None:
+def test_writer_arrives_with_its_task(kind: type[PlannedWriter]) -> None:
     arrived = cloudpickle.loads(dumps(kind(TASK)))
     assert type(arrived) is kind
     assert vars(arrived) == {"_task": TASK}

@@ -220,7 +220,7 @@ class TestSendBatch:
             refusals = broker.on("produce", times=None).answer(NotEnoughReplicas)
             first = await producer.send_batch(filled(producer, b"1"), TOPIC, partition=0)
             late = filled(producer, b"late")
-            with pytest.raises(KafkaTimeoutError, match="orders-0: the batch before is still under way"):
+            with pytest.raises(KafkaTimeoutError, match="orders-0: the previous batch has no outcome yet"):
                 _ = await producer.send_batch(late, TOPIC, partition=0)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
