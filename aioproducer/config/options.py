@@ -34,6 +34,7 @@ from aioproducer.serializers import AnySerializer
 if TYPE_CHECKING:
     from aioproducer.interceptors import AnyInterceptor
 
+CompressionType: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 PartitionerName: TypeAlias = Literal[
     "random",
     "consistent",
@@ -64,7 +65,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     batch_max_size: int
     linger_ms: float
     max_request_size: int
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
+    compression_type: CompressionType | None
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
@@ -186,7 +187,7 @@ class Options(SecurityOptions):
     max_request_size: int = option(
         1_048_576, Integer(1, unit="bytes"), "Maximum size of a request, and of a record before compression."
     )
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = option(
+    compression_type: CompressionType = option(
         "none",
         Choice(tuple(map(str, Codec)), absent="none"),
         "Compression codec of batches.",

@@ -47,9 +47,7 @@ class Word(Kind):
 class Text(Kind):
     """Any text; empty text counts as None."""
 
-    @property
-    def expected(self) -> str:
-        return "a string, or None"
+    expected = "a string, or None"
 
     def check(self, value: object) -> str | None:
         if value is None or value == "":
@@ -62,9 +60,7 @@ class Text(Kind):
 class PathKind(Kind):
     """The path of a file. PEM text in its place may be a key, so messages hide such text."""
 
-    @property
-    def expected(self) -> str:
-        return "the path of a file, or None"
+    expected = "the path of a file, or None"
 
     def __init__(self, instead: str = "") -> None:
         """*instead* is the option for the content of the file."""
@@ -89,9 +85,7 @@ class PathKind(Kind):
 class SecretKind(Kind):
     """Secret text; messages and `repr` hide it."""
 
-    @property
-    def expected(self) -> str:
-        return "a string, or None"
+    expected = "a string, or None"
 
     def check(self, value: object) -> Secret | None:
         if value is None or value == "":
@@ -109,9 +103,7 @@ class SecretKind(Kind):
 class Jaas(SecretKind):
     """A Java login module, as in `sasl.jaas.config`."""
 
-    @property
-    def expected(self) -> str:
-        return "a login module as in .properties files, or None"
+    expected = "a login module as in .properties files, or None"
 
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
@@ -168,9 +160,7 @@ class TlsVersions(Words):
 class Allowed(Words):
     """Paths or URLs in a list or separated by commas; an empty list allows none."""
 
-    @property
-    def expected(self) -> str:
-        return "a list of strings, or separated by commas; or None"
+    expected = "a list of strings, or separated by commas; or None"
 
     def check(self, value: object) -> tuple[str, ...] | None:  # type: ignore[override]
         return None if value is None else super().check(value)
@@ -182,9 +172,7 @@ class Allowed(Words):
 class HostnameCheck(Kind):
     """The check of host names in certificates: `https`, or none."""
 
-    @property
-    def expected(self) -> str:
-        return "'https', or '' for no check of host names"
+    expected = "'https', or '' for no check of host names"
 
     def check(self, value: object) -> str:
         if not isinstance(value, str) or value.lower() not in {"https", ""}:
@@ -198,9 +186,7 @@ class HostnameCheck(Kind):
 class SslContext(Kind):
     """An `ssl.SSLContext`, or a callable that returns a context."""
 
-    @property
-    def expected(self) -> str:
-        return "an ssl.SSLContext, a callable that returns one, or None"
+    expected = "an ssl.SSLContext, a callable that returns one, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
@@ -267,9 +253,7 @@ class EndpointUrl(str):
 class Url(Kind):
     """The URL of a token endpoint."""
 
-    @property
-    def expected(self) -> str:
-        return "an http, https or file URL, or None"
+    expected = "an http, https or file URL, or None"
 
     schemes: ClassVar[tuple[str, ...]] = ("http", "https", "file")
 

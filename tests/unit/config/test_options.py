@@ -3,20 +3,20 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import get_args
 
-import pytest
-
+from aioproducer._core.records.compression import Codec
 from aioproducer._core.security.security_settings import VERSIONS
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.config.names import KAFKA_NAMES, REFUSED, REFUSED_OF_OTHERS, WITHOUT_EFFECT
-from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS, Options
+from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS, CompressionType, Options
 from aioproducer.config.security_kinds import TLS_VERSIONS, SecretKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 
 OURS = {"key_serializer", "value_serializer", "partitioner", "interceptors"}
 
 
-def test_the_keyword_arguments_are_the_options_in_the_same_order() -> None:
+def test_keyword_arguments_are_the_options_in_order() -> None:
     security = [*SecurityOptionsGiven.__annotations__]
     others = [name for name in ProducerOptions.__annotations__ if name not in security]
     assert [*KINDS] == ["bootstrap_servers", *others, *security]
@@ -24,50 +24,54 @@ def test_the_keyword_arguments_are_the_options_in_the_same_order() -> None:
     assert not ProducerOptions.__required_keys__
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "bootstrap_servers"])
-def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
-    KINDS[name].check(DEFAULTS[name])
+def test_options_accept_their_default() -> None:
+    for name in KINDS.keys() - {"bootstrap_servers"}:
+        KINDS[name].check(DEFAULTS[name])
 
 
-def test_every_option_has_a_meaning_that_fits_on_a_line() -> None:
+def test_compression_type_lists_all_codecs() -> None:
+    assert get_args(CompressionType) == tuple(map(str, Codec))
+
+
+def test_options_have_a_meaning_of_one_line() -> None:
     for each in fields(Options):
         assert each.metadata["meaning"].endswith((".", "…")), each.name
         assert "\n" not in each.metadata["meaning"]
 
 
-def test_numbers_say_what_they_count_as_their_name_does() -> None:
+def test_numbers_have_the_unit_of_their_name() -> None:
     for name, kind in KINDS.items():
         assert (kind.unit == "ms") == name.endswith("_ms"), name
         if name.endswith("_bytes"):
             assert kind.unit == "bytes", name
 
 
-def test_an_option_that_is_applied_is_of_no_other_kind() -> None:
+def test_options_are_not_listed_as_without_effect() -> None:
     dotted = {name.replace("_", ".") for name in KINDS}
     assert not dotted & (WITHOUT_EFFECT | REFUSED.keys() | KAFKA_NAMES.keys())
 
 
-def test_other_clients_names_lead_to_options_that_exist() -> None:
+def test_names_of_other_clients_lead_to_options() -> None:
     for names in KAFKA_NAMES.values():
         for name in names.replace(" or ", ", ").split(", "):
             assert name.replace(".", "_") in KINDS
 
 
-def test_what_can_be_given_is_what_is_kept_in_the_same_order() -> None:
+def test_security_arguments_are_the_options_in_order() -> None:
     assert [each.name for each in fields(SecurityOptions)] == [*SecurityOptionsGiven.__annotations__]
 
 
-def test_what_is_called_a_secret_is_kept_as_one() -> None:
+def test_secret_options_are_stored_as_secrets() -> None:
     named = {
         each.name
         for each in fields(SecurityOptions)
         if each.name.endswith(("password", "passphrase", "secret", "keystore_key", "jaas_config"))
     }
     secret = {each.name for each in fields(SecurityOptions) if isinstance(each.metadata["kind"], SecretKind)}
-    assert secret == named | {"ssl_keystore_certificate_chain"}  # in which the key may stand, too
+    assert secret == named | {"ssl_keystore_certificate_chain"}  # may contain the key
 
 
-def test_the_versions_that_may_be_spoken_are_those_that_are_known() -> None:
+def test_tls_versions_are_those_of_the_security_layer() -> None:
     assert tuple(VERSIONS) == TLS_VERSIONS
 
 
