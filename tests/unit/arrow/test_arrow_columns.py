@@ -77,7 +77,7 @@ def test_a_null_in_a_dictionary_is_a_null(each_way: None) -> None:
     assert as_texts(array) == (["a"], [0, None, None])
 
 
-def test_what_lies_under_a_null_is_not_looked_at(each_way: None) -> None:
+def test_values_under_nulls_are_ignored(each_way: None) -> None:
     buffers = pa.array([b"ab", b"secret", b"cd"]).buffers()
     validity = pa.array([True, False, True]).buffers()[1]
     array = pa.Array.from_buffers(pa.binary(), 3, [validity, *buffers[1:]])
@@ -106,7 +106,7 @@ def test_a_column_without_a_number_is_none(array: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**31, 2**64 - 1])
-def test_what_is_no_partition_is_told_with_its_position(wrong: int) -> None:
+def test_invalid_partition_is_refused_with_its_position(wrong: int) -> None:
     kind = pa.int64() if wrong < 2**63 else pa.uint64()
     with pytest.raises(
         BadValue, match=rf"column 'p': a partition is 0 to 2\*\*31 - 1, not {wrong}"
@@ -139,7 +139,7 @@ def test_integers_are_milliseconds() -> None:
 @pytest.mark.parametrize(
     ("unit", "wrong"), [("ms", -1), ("us", -1), ("ns", -(2**63)), ("s", MAX_INT64 // 1000 + 1)]
 )
-def test_what_is_no_timestamp_is_told_with_its_position(unit: str, wrong: int) -> None:
+def test_invalid_timestamp_is_refused_with_its_position(unit: str, wrong: int) -> None:
     array = pa.array([0, None, wrong], pa.int64()).cast(pa.timestamp(unit))
     with pytest.raises(BadValue, match=f"column 't': Kafka's timestamps are .*, not {wrong}") as raised:
         as_timestamps_ms("t", array)
@@ -284,7 +284,7 @@ def test_a_column_may_be_of_any_type_that_can_be_sent(role: str, kind: pa.DataTy
 @pytest.mark.parametrize(
     ("role", "kind"), [(role, kind) for role, kinds in WRONG.items() for kind in kinds], ids=str
 )
-def test_another_type_is_refused_with_what_was_expected(role: str, kind: pa.DataType) -> None:
+def test_column_of_another_type_is_refused(role: str, kind: pa.DataType) -> None:
     with pytest.raises(TypeError) as raised:
         checked(role, kind)
     assert str(raised.value).startswith(f"{role}='c': the column is {kind}, expected ")

@@ -24,7 +24,7 @@ def test_outcomes_add_up() -> None:
     assert total.result() == TableResult(5, 8, offsets)
 
 
-def test_the_first_row_that_failed_is_the_error_whatever_came_first() -> None:
+def test_error_describes_the_first_failed_row() -> None:
     total = RowsOutcome(rows=4, bytes=4)
     total.add(RowsOutcome.of_failures([failure(1_200, partition=3), failure(1_100, partition=2)]))
     total.add(RowsOutcome.of_failures([failure(2_000)]))
@@ -49,7 +49,7 @@ def test_the_first_hundred_failures_are_kept_and_all_are_counted() -> None:
     assert total.failed == 450
 
 
-def test_that_any_row_may_be_in_the_log_or_help_when_sent_again_is_not_forgotten() -> None:
+def test_error_facts_are_true_if_true_for_any_row() -> None:
     surely_not = RowsOutcome.of_failures([failure(0), failure(1, ValueError("no partition"))])
     assert (surely_not.possibly_persisted, surely_not.retriable) == (False, False)
     surely_not.add(RowsOutcome.of_failures([failure(500, DeliveryTimeout("late", possibly_persisted=True))]))

@@ -45,7 +45,7 @@ async def pieces(data: Any) -> list[dict[str, list[Any]]]:
         (reader, True),
     ],
 )
-async def test_what_may_block_is_asked_in_a_thread_and_nothing_else(
+async def test_blocking_sources_are_read_in_a_thread(
     form: Callable[[pa.RecordBatch], Any],
     blocks: bool,
     monkeypatch: pytest.MonkeyPatch,

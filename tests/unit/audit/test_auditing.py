@@ -50,7 +50,7 @@ def test_records_that_are_there_once_and_in_order_are_fine() -> None:
     )
 
 
-def test_what_is_in_no_partition_is_lost() -> None:
+def test_missing_sequences_are_lost() -> None:
     report = audited([0, 4], [1, 3], expect=7)
     assert not report.ok
     assert (report.lost, report.first_lost) == (3, (2, 5, 6))
@@ -67,7 +67,7 @@ def test_without_a_number_to_expect_the_highest_sequence_says() -> None:
     assert (report.lost, report.first_lost) == (3, (2, 3, 4))
 
 
-def test_a_copy_is_a_duplicate_where_it_comes_later_and_no_disorder() -> None:
+def test_later_copy_is_a_duplicate_and_not_out_of_order() -> None:
     report = audited([0, 1, 2, 0, 1, 3], [4, 2, 5], expect=6)
     first, second = report.partitions
     assert (first.duplicated, first.duplicated_at, first.out_of_order) == (2, 103, 0)
@@ -106,14 +106,14 @@ def test_partitions_have_nothing_to_do_with_each_others_order() -> None:
     assert audited([3, 4, 5], [0, 1, 2], expect=6).ok
 
 
-def test_a_copy_of_a_higher_partition_does_not_hide_what_is_behind_it() -> None:
+def test_copy_does_not_hide_records_behind_it() -> None:
     """The copy of 9 is no record of its own, so 5 is behind nothing higher."""
     report = audited([0, 1, 2, 3, 4, 9], [9, 5, 6, 7, 8], expect=10)
     assert (report.duplicated, report.out_of_order) == (1, 0)
 
 
 @pytest.mark.parametrize("sequence", [None, -1, 3, 10**17])
-def test_a_sequence_that_cannot_be_is_unexpected_and_nothing_else(sequence: int | None) -> None:
+def test_impossible_sequence_counts_as_unexpected_only(sequence: int | None) -> None:
     report = audited([0, sequence, 1, sequence, 2], expect=3)
     (part,) = report.partitions
     assert (part.unexpected, part.unexpected_at, part.records) == (2, 101, 5)
@@ -137,7 +137,7 @@ def test_a_report_can_be_had_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("earlier", [(2, 5), (2, 4), (1, 9)])
-def test_records_that_are_not_in_order_of_partition_and_offset_are_refused(earlier: tuple[int, int]) -> None:
+def test_audit_refuses_records_in_another_order(earlier: tuple[int, int]) -> None:
     audit = Audit()
     audit.add(2, 5, 0)
     with pytest.raises(ValueError, match="behind partition 2, offset 5: an audit takes records in order"):
@@ -184,7 +184,7 @@ def test_lane_is_a_third_header() -> None:
     assert LANE_HEADER == "aioproducer-lane"
 
 
-def test_what_is_stamped_is_read_among_other_headers() -> None:
+def test_stamp_is_read_among_other_headers() -> None:
     headers = (("trace", b"1f"), *stamp("nächtlich", 17), ("trace", None))
     assert belongs_to("nächtlich", headers)
     assert sequence_of(headers) == 17
@@ -232,13 +232,13 @@ def test_of_headers_of_one_name_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(("run", "sequence"), [("", 0), ("r", -1), ("r", 10**18)])
-def test_what_no_audit_could_use_is_refused(run: str, sequence: int) -> None:
+def test_stamp_refuses_invalid_values(run: str, sequence: int) -> None:
     with pytest.raises(ValueError, match="a run has a name and sequences from 0 up to 18 digits"):
         stamp(run, sequence)
 
 
 @pytest.mark.parametrize(("run", "sequence"), [(1, 1), ("r", "1"), ("r", 1.0), (b"r", 1)])
-def test_another_type_is_a_type_error(run: Any, sequence: Any) -> None:
+def test_stamp_refuses_other_types(run: Any, sequence: Any) -> None:
     with pytest.raises(TypeError, match="run must be str and sequence int, not "):
         stamp(run, sequence)
 
@@ -293,7 +293,7 @@ def test_any_flaw_is_enough(flaw: dict[str, object]) -> None:
     assert not replace(FINE, order_required=True, **flaw).ok  # type: ignore[arg-type]
 
 
-def test_it_says_in_a_line_what_is_wrong() -> None:
+def test_report_text_lists_the_flaws() -> None:
     assert str(FINE) == "2,000 records of run nightly-7, 2,000 expected: each once, in order"
     assert (
         str(replace(FLAWED, run=None))
@@ -348,14 +348,14 @@ def test_a_sequence_is_new_once() -> None:
     assert len(sequences) == 4
 
 
-def test_what_is_missing_is_told_in_order_up_to_an_end() -> None:
+def test_missing_sequences_are_yielded_in_order() -> None:
     sequences = of(3, 0, 5)
     assert list(sequences.missing(8)) == [1, 2, 4, 6, 7]
     assert list(sequences.missing(4)) == [1, 2]
     assert list(sequences.missing(0)) == []
 
 
-def test_gaps_are_found_on_both_sides_of_a_boundary_between_pieces() -> None:
+def test_gaps_are_found_at_piece_boundaries() -> None:
     there = set(range(3 * PIECE_BITS)) - {PIECE_BITS - 1, PIECE_BITS, 3 * PIECE_BITS - 1}
     assert list(of(*there).missing(3 * PIECE_BITS)) == [PIECE_BITS - 1, PIECE_BITS, 3 * PIECE_BITS - 1]
     assert list(of(*range(2 * PIECE_BITS)).missing(2 * PIECE_BITS)) == []
@@ -372,7 +372,7 @@ def test_a_sequence_far_off_costs_neither_memory_nor_time() -> None:
     assert list(islice(sequences.missing(10**17), 2)) == [1, 2]
 
 
-def test_it_takes_a_bit_per_member() -> None:
+def test_sequences_need_one_bit_per_member() -> None:
     tracemalloc.start()
     try:
         sequences = of(*range(100 * PIECE_BITS))
@@ -383,7 +383,7 @@ def test_it_takes_a_bit_per_member() -> None:
     assert taken < 2 * 100 * PIECE_BITS / 8
 
 
-def test_what_is_in_it_can_be_asked() -> None:
+def test_sequences_support_in() -> None:
     sequences = Sequences()
     _ = sequences.add(5_000)
     assert 5_000 in sequences

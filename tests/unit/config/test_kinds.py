@@ -114,7 +114,7 @@ def test_client_ids_that_are_left_out_are_numbered() -> None:
     assert second == f"aioproducer-{int(number) + 1}"
 
 
-def test_what_was_expected_names_the_bounds_and_the_exception_to_them() -> None:
+def test_integer_expectation_names_bounds_and_exception() -> None:
     assert Integer(0).expected == "an integer from 0 to 2^31 - 1"
     assert LEVEL.expected == "an integer from 1 to 9, or -1"
     assert Number(0).expected == "a number from 0 to 2^63 - 1"
@@ -136,7 +136,7 @@ def test_an_option_knows_its_kind_and_its_meaning() -> None:
     assert one.metadata == {"kind": FLAG, "meaning": "What it is for."}
 
 
-def test_what_is_very_long_is_shown_by_its_beginning() -> None:
+def test_long_value_is_shown_shortened() -> None:
     assert FLAG.shown("x" * 198) == repr("x" * 198)
     assert FLAG.shown("x" * 40_000) == "'" + "x" * 79 + "… (40,002 characters)"
 
@@ -189,7 +189,7 @@ def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
         ("kafka..example.org:9092", "between dots there are 1 to 63 characters, and not 0"),
     ],
 )
-def test_what_is_no_server_is_told_what_it_lacks(text: str, message: str) -> None:
+def test_invalid_server_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_server(text)
 
@@ -215,7 +215,7 @@ def test_somebody_has_to_be_asked_first(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 9092, b"a:9092", ["a:9092", None], {"a:9092"}])
-def test_other_types_are_no_servers(value: object) -> None:
+def test_servers_of_another_type_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"^expected host:port"):
         Servers().check(value)
 
@@ -241,7 +241,7 @@ def test_names_as_long_as_they_may_be(host: str) -> None:
     assert parse_server(f"{host}:9092") == Address(host, 9092)
 
 
-def test_a_mapping_of_options_says_what_to_write_and_shows_no_password() -> None:
+def test_servers_as_mapping_are_refused_without_its_values() -> None:
     options = {"bootstrap.servers": "localhost:9092", "sasl.password": "hunter2"}
     with pytest.raises(ConfigError, match=r"Producer\.from_config\(ProducerConfig\.from_mapping") as caught:
         Producer(options)  # type: ignore[arg-type]

@@ -27,11 +27,11 @@ from aioproducer.errors import ConfigError
 KNOWN = {"acks", "batch_size", "linger_ms", "max_request_size", "partitioner", "request_timeout_ms"}
 
 
-def test_both_spellings_are_understood() -> None:
+def test_names_may_have_dots_or_underscores() -> None:
     assert applied_options({"linger.ms": "5", "batch_size": 1}, KNOWN) == {"linger_ms": "5", "batch_size": 1}
 
 
-def test_one_option_in_both_spellings_is_refused() -> None:
+def test_option_given_in_both_spellings_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"^'linger_ms' is given twice: as 'linger\.ms' and as 'linger_ms'$"
     ):
@@ -45,9 +45,7 @@ def test_kafkas_name_for_the_partitioner_is_ours_too() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
-def test_what_only_kafka_knows_is_left_out_with_one_warning(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_kafkas_names_without_effect_are_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert applied_options({name: "x", "acks": 1}, KNOWN) == {"acks": 1}
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
@@ -61,7 +59,7 @@ def test_a_warning_never_shows_the_value(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_would_change_the_promises_is_refused(name: str) -> None:
+def test_names_of_missing_features_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name.replace('.', '_')} = 'true': "):
         applied_options({name.replace(".", "_"): "true"}, KNOWN)
 
@@ -92,7 +90,7 @@ def test_switching_nothing_on_is_no_reason_to_refuse(
         ("partioner", "partitioner"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest_in_the_same_spelling(name: str, nearest: str) -> None:
+def test_unknown_name_suggests_the_nearest_name(name: str, nearest: str) -> None:
     with pytest.raises(ConfigError) as raised:
         applied_options({name: 1}, KINDS)
     assert str(raised.value) == f"unknown option {name!r}; did you mean {nearest!r}?"
@@ -118,7 +116,7 @@ def test_dial_replaces_proxies_and_sockets_of_other_clients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
-def test_what_only_other_clients_have_can_be_left_out(name: str) -> None:
+def test_names_of_other_clients_can_be_removed(name: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^unknown option '\w+'; it has no counterpart here; leave it out$"
     ):
@@ -126,7 +124,7 @@ def test_what_only_other_clients_have_can_be_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KAFKA_NAMES))
-def test_other_clients_names_are_answered_with_kafkas(name: str) -> None:
+def test_names_of_other_clients_suggest_kafkas_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"Kafka's name for it is {KAFKA_NAMES[name]}$"):
         applied_options({name: 1}, KNOWN)
 

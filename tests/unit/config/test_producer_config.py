@@ -83,7 +83,7 @@ class TestConstruction:
         configure()
         assert not caplog.records
 
-    def test_a_bad_value_is_named_with_its_option_and_what_was_expected(self) -> None:
+    def test_invalid_value_is_reported_with_option_and_expectation(self) -> None:
         assert refusal(linger_ms="5") == "linger_ms = '5': expected a number from 0 to 2^63 - 1"
         assert refusal(batch_size=-1) == "batch_size = -1: expected an integer from 0 to 2^31 - 1"
         assert refusal(bootstrap_servers=["a"]).startswith("bootstrap_servers = ['a']: 'a' has no port")
@@ -162,9 +162,7 @@ class TestIdempotence:
             ({"acks": 1, "max_in_flight_requests_per_connection": 6}, False),
         ],
     )
-    def test_it_is_on_unless_something_else_was_asked_for(
-        self, options: dict[str, object], *, idempotent: bool
-    ) -> None:
+    def test_idempotence_is_on_by_default(self, options: dict[str, object], *, idempotent: bool) -> None:
         config = configure(**options)
         assert config.idempotent is idempotent
         assert config.sender_settings().idempotent is config.batching_settings().idempotent is idempotent
@@ -196,13 +194,13 @@ class TestIdempotence:
     ) -> None:
         assert message in refusal(enable_idempotence=True, **options)
 
-    def test_more_in_flight_than_brokers_remember_is_refused_unasked_as_in_the_jvm(self) -> None:
+    def test_default_idempotence_refuses_more_than_5_in_flight(self) -> None:
         message = refusal(max_in_flight_requests_per_connection=6)
         assert message.endswith("lower it, or set enable_idempotence = False")
 
 
 class TestTimes:
-    def test_a_delivery_timeout_without_time_for_one_attempt_is_refused(self) -> None:
+    def test_delivery_timeout_below_one_attempt_is_refused(self) -> None:
         assert refusal(delivery_timeout_ms=30_004) == (
             "delivery_timeout_ms = 30004: expected at least linger_ms + request_timeout_ms = 5 + 30000; "
             "raise it, or lower one of them"
@@ -300,7 +298,7 @@ class TestPartitioner:
         assert config.effective_partitioner() is partitioner
         assert caplog.messages == ["config.ignored name=partitioner_ignore_keys by=partitioner"]
 
-    def test_one_of_the_two_alone_is_no_reason_to_warn(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_partitioner_option_alone_logs_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         configure(partitioner=RoundRobinPartitioner())
         configure(partitioner_ignore_keys=True)
         assert not caplog.records
@@ -330,7 +328,7 @@ class TestSecrets:
         assert dataclasses.replace(self.secret(), linger_ms=7) == self.secret(linger_ms=7)
         assert copy.copy(self.secret()) == copy.deepcopy(self.secret()) == self.secret()
 
-    def test_a_configuration_with_secrets_cannot_be_pickled_and_says_what_to_pass(self) -> None:
+    def test_config_with_secrets_cannot_be_pickled(self) -> None:
         with pytest.raises(
             TypeError, match=r"with sasl_password cannot be pickled: pass its source instead"
         ) as raised:

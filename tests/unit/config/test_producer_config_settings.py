@@ -124,7 +124,7 @@ class TestSettings:
             .linger_is_adaptive
         )
 
-    def test_one_that_is_not_given_reads_as_kafkas_default_and_adapts(self) -> None:
+    def test_unset_option_equals_kafkas_default_and_adapts(self) -> None:
         config = configure()
         assert (config.linger_ms, repr(config.linger_ms)) == (5, "5")
         for each in (
@@ -159,7 +159,7 @@ class TestSettings:
             settings = each.batching_settings()
             assert (settings.batch_bytes, settings.batch_max_bytes) == (ready, full)
 
-    def test_partitions_are_chosen_adaptively_unless_it_is_turned_off(self) -> None:
+    def test_adaptive_partitioning_is_on_by_default(self) -> None:
         settings = configure().batching_settings()
         assert (settings.partitioning_is_adaptive, settings.availability_timeout_s) == (True, 0)
         settings = configure(
@@ -179,7 +179,7 @@ class TestSettings:
             ("SASL_SSL", True, True),
         ],
     )
-    def test_what_is_to_be_secured_is_secured(self, protocol: str, tls: bool, sasl: bool) -> None:
+    def test_security_settings_follow_the_options(self, protocol: str, tls: bool, sasl: bool) -> None:
         config = configure(
             security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
         )

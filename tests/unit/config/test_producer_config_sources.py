@@ -58,7 +58,7 @@ class TestFromMapping:
             ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "linger.ms": " soon "})
 
     @pytest.mark.parametrize("name", ["key.serializer", "key_serializer", "partitioner.class"])
-    def test_a_class_of_java_is_refused_under_the_name_that_was_written(self, name: str) -> None:
+    def test_java_class_is_refused_under_the_written_name(self, name: str) -> None:
         with pytest.raises(ConfigError) as raised:
             ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", name: "com.example.Mine"})
         assert str(raised.value).startswith(f"{name} = 'com.example.Mine': of Java's classes only ")

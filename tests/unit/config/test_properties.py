@@ -83,7 +83,7 @@ def test_a_file_is_utf8_or_else_latin1(tmp_path: Path, encoding: str) -> None:
     assert read_properties(path) == read_properties(str(path)) == {"client.id": "grün"}
 
 
-def test_a_string_without_a_line_break_or_an_equals_sign_is_a_path(tmp_path: Path) -> None:
+def test_text_without_line_break_or_equals_is_a_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_properties(str(tmp_path / "missing.properties"))
 

@@ -38,13 +38,13 @@ class TestProtocol:
         ("protocol", "tls", "login"),
         [("SSL", True, False), ("SASL_PLAINTEXT", False, True), ("SASL_SSL", True, True)],
     )
-    def test_each_has_its_parts(self, protocol: str, tls: bool, login: bool) -> None:
+    def test_security_protocol_selects_tls_and_sasl(self, protocol: str, tls: bool, login: bool) -> None:
         found = settings(
             security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
         )
         assert (found.tls is not None, found.sasl is not None) == (tls, login)
 
-    def test_what_has_no_use_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_options_without_effect_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         options: dict[str, Any] = {"sasl_password": "hunter2", "ssl_truststore_location": "missing"}
         assert settings(**options) == SecuritySettings()
         assert caplog.messages == [
@@ -119,7 +119,7 @@ class TestTls:
             ),
         ],
     )
-    def test_what_does_not_go_is_told_at_construction(self, options: dict[str, Any], why: str) -> None:
+    def test_contradictions_are_refused_at_construction(self, options: dict[str, Any], why: str) -> None:
         assert why in refusal(security_protocol="SSL", **options)
 
     def test_jks_is_answered_with_how_to_convert_it(self, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ class TestKerberos:
             ),
         ],
     )
-    def test_it_comes_from_options_or_from_java(
+    def test_login_comes_from_options_or_jaas_config(
         self, options: dict[str, Any], kerberos: KerberosSettings
     ) -> None:
         assert sasl("GSSAPI", **options).kerberos == kerberos
@@ -258,7 +258,7 @@ class TestKerberos:
         kerberos = sasl("GSSAPI", sasl_jaas_config=jaas).kerberos
         assert kerberos == KerberosSettings("kafka", "alice@LAB", str(keytab))
 
-    def test_what_java_alone_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_options_of_java_alone_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         ProducerConfig(
             bootstrap_servers="a:1",
             security_protocol="SASL_SSL",

@@ -121,7 +121,7 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
         (Jaas(), "hunter2", "is no login module"),
     ],
 )
-def test_some_are_told_more(kind: Kind, value: Any, why: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(kind: Kind, value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         kind.check(value)
 
@@ -140,7 +140,7 @@ def test_some_are_told_more(kind: Kind, value: Any, why: str) -> None:
         (SecretKind(), None, "None"),
     ],
 )
-def test_what_may_be_a_secret_is_not_shown(kind: Kind, value: object, shown: str) -> None:
+def test_possible_secrets_are_hidden(kind: Kind, value: object, shown: str) -> None:
     assert kind.shown(value) == shown
 
 

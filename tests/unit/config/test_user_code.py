@@ -99,7 +99,7 @@ def in_context(value: str, context: object) -> bytes:
 
 
 @pytest.mark.parametrize("serializer", [in_context, lambda: b""])
-def test_one_that_wants_more_or_less_than_the_value_would_fail_for_every_record(serializer: object) -> None:
+def test_serializer_with_another_signature_is_refused(serializer: object) -> None:
     with pytest.raises(ValueError, match=r"with the value alone.*\(aioproducer\.contrib\.schema_registry\)"):
         SerializerKind().check(serializer)
 
@@ -136,7 +136,7 @@ def test_partitioner_is_refused_when_async(code: object) -> None:
         PartitionerKind().check(code)
 
 
-def test_javas_string_and_byte_array_serializers_are_known_by_name() -> None:
+def test_java_serializers_have_counterparts_by_class_name() -> None:
     package = "org.apache.kafka.common.serialization"
     assert SerializerKind().parse(f"{package}.StringSerializer") is string_serializer
     assert SerializerKind().parse(f"{package}.ByteArraySerializer") is bytes_serializer
@@ -145,7 +145,7 @@ def test_javas_string_and_byte_array_serializers_are_known_by_name() -> None:
 @pytest.mark.parametrize(
     "name", ["org.apache.kafka.common.serialization.LongSerializer", "com.example.Mine", ""]
 )
-def test_other_java_serializers_are_refused_with_those_that_are_known(name: str) -> None:
+def test_other_java_serializers_are_refused(name: str) -> None:
     kind = SerializerKind()
     with pytest.raises(
         ValueError, match=r"only .*\.StringSerializer and .*\.ByteArraySerializer can be named"
@@ -183,7 +183,7 @@ def test_a_partitioner_is_kept_and_a_callable_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize("value", [5, object()])
-def test_what_cannot_choose_a_partition_is_refused(value: object) -> None:
+def test_invalid_partitioner_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="expected a Partitioner"):
         PartitionerKind().check(value)
 
@@ -226,14 +226,14 @@ def test_an_interceptor_may_not_wait() -> None:
         InterceptorsKind().check([Waiting()])
 
 
-def test_type_checkers_take_interceptors_with_some_of_the_methods() -> None:
+def test_interceptor_types_accept_some_of_the_methods() -> None:
     """These calls are checked by mypy: no `type: ignore` may become necessary."""
     config = ProducerConfig(bootstrap_servers="a:9092", interceptors=[Passing(), Hearing(), Closing()])
     assert [type(each) for each in config.interceptors] == [Passing, Hearing, Closing]
     assert len(ProducerConfig(bootstrap_servers="a:9092", interceptors=[Passing()]).interceptors) == 1
 
 
-def test_type_checkers_take_partitioners_however_they_say_that_they_are_sticky() -> None:
+def test_partitioner_types_accept_all_forms_of_sticky() -> None:
     """These calls are checked by mypy, too."""
     first, own, of_all = First(), OfItsOwn(keyless_is_sticky=True), OfAll()
     assert ProducerConfig(bootstrap_servers="a:9092", partitioner=first).partitioner is first
@@ -242,6 +242,6 @@ def test_type_checkers_take_partitioners_however_they_say_that_they_are_sticky()
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
-def test_any_partition_leaves_the_choice_open_with_a_key_and_without(key: bytes | None) -> None:
+def test_any_partition_returns_none_with_and_without_a_key(key: bytes | None) -> None:
     assert AnyPartition().partition("orders", key, 3, [0, 2]) is None
     assert AnyPartition.keyless_is_sticky

@@ -12,7 +12,7 @@ from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import Cluster, ThreadedCluster
 
 
-async def test_it_lists_what_a_producer_tells_no_less_and_no_more() -> None:
+async def test_metrics_table_lists_all_metrics_of_a_producer() -> None:
     async with Cluster(topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.send("orders", b"v")
         told = producer.metrics()
@@ -47,7 +47,7 @@ def test_only_a_producer_is_exposed(wrong: Any) -> None:
         Exposed().add(wrong)
 
 
-async def test_another_with_the_same_client_id_has_to_wait_for_the_end_of_the_first() -> None:
+async def test_open_producer_blocks_its_client_id() -> None:
     exposed = Exposed()
     first, second = (Producer("localhost:1", client_id="shop") for _ in range(2))
     exposed.add(first)
@@ -60,7 +60,7 @@ async def test_another_with_the_same_client_id_has_to_wait_for_the_end_of_the_fi
     assert clients(exposed) == ["shop"]
 
 
-def test_those_that_name_themselves_are_told_apart() -> None:
+def test_producers_with_default_client_ids_are_distinct() -> None:
     exposed = Exposed()
     producers = [Producer("localhost:1") for _ in range(2)]
     for each in producers:
@@ -68,7 +68,7 @@ def test_those_that_name_themselves_are_told_apart() -> None:
     assert len(set(clients(exposed))) == 2
 
 
-async def test_what_is_closed_is_forgotten() -> None:
+async def test_closed_producer_is_dropped() -> None:
     exposed = Exposed()
     producer = Producer("localhost:1")
     exposed.add(producer)
@@ -78,7 +78,7 @@ async def test_what_is_closed_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("kind", [Producer, ThreadedProducer])
-def test_what_nobody_holds_is_forgotten(kind: type[Producer | ThreadedProducer]) -> None:
+def test_unreferenced_producer_is_dropped(kind: type[Producer | ThreadedProducer]) -> None:
     exposed = Exposed()
     exposed.add(kind("localhost:1", client_id="shop"))
     gc.collect()
@@ -89,7 +89,7 @@ def test_what_nobody_holds_is_forgotten(kind: type[Producer | ThreadedProducer])
     assert clients(exposed) == ["shop"]
 
 
-def test_one_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_producer_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     exposed = Exposed()
     producers = Broken("localhost:1", client_id="broken"), Producer("localhost:1", client_id="good")
     for producer in producers:

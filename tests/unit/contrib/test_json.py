@@ -48,16 +48,16 @@ except ValueError:
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", {1: "a number as a key"}])
-def test_what_json_cannot_say_is_a_type_error(value: Any) -> None:
+def test_serializer_raises_for_values_without_json_form(value: Any) -> None:
     with pytest.raises(TypeError):
         json_serializer(value)
 
 
-def test_what_is_written_is_never_nan() -> None:
+def test_serializer_never_writes_nan() -> None:
     assert json_serializer(math.nan) == b"null"  # with orjson; without, it is refused
 
 
-def test_what_is_told_of_the_differences_is_so() -> None:
+def test_orjson_and_json_differ_as_documented() -> None:
     program = """
 import sys
 if sys.argv[1:]: sys.modules["orjson"] = None
@@ -85,7 +85,7 @@ def test_a_model_is_written_as_pydantic_does() -> None:
 
 
 @pytest.mark.parametrize(("value", "told"), [({"number": 7}, "dict"), (Order, "the class Order")])
-def test_what_is_no_model_is_told(value: Any, told: str) -> None:
+def test_pydantic_serializer_refuses_other_types(value: Any, told: str) -> None:
     with pytest.raises(TypeError, match=f"^pydantic_serializer takes a pydantic model or None, not {told}$"):
         pydantic_serializer(value)
 

@@ -63,7 +63,7 @@ async def test_a_producer_at_work_is_observed() -> None:
     assert counter.is_monotonic
 
 
-async def test_what_is_closed_is_observed_no_more() -> None:
+async def test_closed_producer_is_not_observed() -> None:
     observed = Observed()
     async with Cluster() as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -108,7 +108,7 @@ async def test_any_thread_may_expose() -> None:
                 assert told.keys() == {("a",), ("b",), ("c",), ("d",)}
 
 
-def test_the_global_provider_may_be_set_when_some_are_exposed_already() -> None:
+def test_global_provider_may_be_set_later() -> None:
     # In a program of its own: it is set once.
     subprocess.run([sys.executable, "-c", SET_LATE], check=True)
 
@@ -157,7 +157,7 @@ async def test_the_global_provider_is_the_default(monkeypatch: pytest.MonkeyPatc
         assert observed.metrics()
 
 
-def test_what_cannot_be_observed_is_refused_at_once() -> None:
+def test_expose_refuses_other_types() -> None:
     provider = Observed().provider
     producer = Producer("localhost:1", client_id="shop")
     expose(producer, provider)

@@ -66,7 +66,7 @@ def facts(span: ReadableSpan) -> dict[str, Any]:
 
 
 @story
-async def test_a_record_has_a_span_below_the_callers_and_takes_its_context_along() -> None:
+async def test_record_has_a_child_span_and_carries_its_context() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
         with traced.tracer.start_as_current_span("request") as request:
@@ -90,7 +90,7 @@ async def test_a_record_has_a_span_below_the_callers_and_takes_its_context_along
 
 
 @story
-async def test_each_record_of_a_send_many_has_its_own() -> None:
+async def test_send_many_has_a_span_per_record() -> None:
     traced = Traced()
     async with producing(partitions=2, interceptors=[traced.interceptor], acquainted=False) as (
         producer,
@@ -150,7 +150,7 @@ async def test_the_span_lasts_until_the_acknowledgement() -> None:
 
 
 @story
-async def test_what_is_not_sampled_costs_no_span_but_says_so_to_the_consumer() -> None:
+async def test_unsampled_record_carries_the_decision() -> None:
     traced = Traced(sampler=ALWAYS_OFF)
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
         await producer.send(TOPIC, b"v")
@@ -223,7 +223,7 @@ async def test_a_header_that_all_records_share_mixes_up_no_spans(
 
 
 @story
-async def test_with_a_propagator_that_adds_nothing_the_span_is_of_the_call_only(
+async def test_span_ends_with_the_call_without_a_propagator(
     propagator: Callable[[TextMapPropagator], None],
 ) -> None:
     propagator(CompositePropagator([]))
@@ -235,7 +235,7 @@ async def test_with_a_propagator_that_adds_nothing_the_span_is_of_the_call_only(
 
 
 @story
-async def test_what_is_not_recognised_ends_with_the_producer() -> None:
+async def test_unmatched_span_ends_with_the_producer() -> None:
     class DropsHeaders:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             record.headers = ()
@@ -318,7 +318,7 @@ async def test_carried_context_is_kept(carried: str) -> None:
         assert dict(records[3].headers)["traceparent"] == traceparent(fresh)
 
 
-def test_other_use_of_a_carried_context_is_refused() -> None:
+def test_interceptor_refuses_other_carried_context() -> None:
     with pytest.raises(ValueError, match="expected 'replace', 'parent' or 'link'"):
         TracingInterceptor(carried_context="keep")  # type: ignore[arg-type]
 

@@ -196,9 +196,7 @@ async def test_only_the_invalid_row_is_set_aside(
 
 
 @in_each_mode
-async def test_only_the_refused_row_is_set_aside_when_a_broker_refuses_the_batch(
-    cluster: Cluster, mode: str | None
-) -> None:
+async def test_refused_row_is_set_aside_when_its_batch_is_refused(cluster: Cluster, mode: str | None) -> None:
     table = Table(*rows(3))
     cluster.on("produce", times=2).answer(InvalidRecord)
     await run(cluster, table, mode)

@@ -107,13 +107,13 @@ async def test_the_average_of_nothing_is_no_sample(registry: CollectorRegistry, 
     assert samples["kafka_producer_record_send_rate"] == {("a",): 0}
 
 
-def test_one_that_was_not_started_has_nothing_to_tell_yet(registry: CollectorRegistry) -> None:
+def test_unstarted_producer_has_no_samples(registry: CollectorRegistry) -> None:
     producer = Producer("localhost:1")
     expose(producer, registry)
     assert [sample for family in registry.collect() for sample in family.samples] == []
 
 
-def test_what_cannot_be_scraped_is_refused_at_once(registry: CollectorRegistry) -> None:
+def test_expose_refuses_other_types(registry: CollectorRegistry) -> None:
     producer = Producer("localhost:1", client_id="shop")
     expose(producer, registry)
     with pytest.raises(ValueError, match="'shop'"):

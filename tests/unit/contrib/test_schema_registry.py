@@ -90,7 +90,7 @@ def protobuf(client: SchemaRegistryClient) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("kind", [avro, json_schema, protobuf])
-async def test_what_is_sent_can_be_read_back(
+async def test_sent_records_can_be_deserialized(
     kind: Callable[[SchemaRegistryClient], tuple[Any, Any, Any]],
     client: SchemaRegistryClient,
     fake: RegistryFake,
@@ -159,15 +159,13 @@ async def test_a_registry_that_is_away_may_be_back_later(kafka_cluster: Threaded
 
 @pytest.mark.parametrize("wrap", [key_serializer, value_serializer])
 @pytest.mark.parametrize("serializer", [5, None, AvroSerializer])
-def test_what_is_no_serializer_is_refused_at_once(wrap: Any, serializer: Any) -> None:
+def test_invalid_serializer_is_refused(wrap: Any, serializer: Any) -> None:
     with pytest.raises(TypeError, match=r"^expected a serializer of confluent-kafka"):
         wrap(serializer)
 
 
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
-def test_one_that_was_not_wrapped_is_refused_by_the_producer(
-    option: str, client: SchemaRegistryClient
-) -> None:
+def test_unwrapped_serializer_is_refused_by_the_producer(option: str, client: SchemaRegistryClient) -> None:
     options: Any = {option: AvroSerializer(client, AVRO)}
     with pytest.raises(ConfigError, match=rf"{option} .*aioproducer\.contrib\.schema_registry"):
         Producer("localhost:9092", **options)
@@ -178,7 +176,7 @@ def test_confluents_own_mock_of_a_registry_will_do() -> None:
     assert value_serializer(AvroSerializer(mock, AVRO)).serialize("orders", [], ORDER)
 
 
-async def test_what_does_not_fit_the_schema_is_told_with_its_place(
+async def test_value_against_the_schema_is_refused_with_its_place(
     client: SchemaRegistryClient, kafka_cluster: ThreadedCluster
 ) -> None:
     orders = value_serializer(AvroSerializer(client, AVRO))

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 class TestCalls:
-    def test_they_return_what_the_producers_own_do(self, cluster: ThreadedCluster) -> None:
+    def test_calls_return_the_producers_results(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers) as producer:
             sent = producer.send(TOPIC, b"0", key=b"k", headers={"h": b"1"})
             assert isinstance(sent, RecordMetadata)
@@ -72,7 +72,7 @@ class TestCalls:
             with pytest.raises(DeliveryTimeout):
                 producer.send(TOPIC, b"v", timeout_s=0.05)
 
-    def test_what_is_enqueued_cannot_be_taken_back(self, cluster: ThreadedCluster) -> None:
+    def test_future_of_enqueue_cannot_be_cancelled(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers, linger_ms=100) as producer:
             future = producer.enqueue(TOPIC, b"v")
             assert not future.cancel()
@@ -142,7 +142,7 @@ class TestLife:
             assert producer.close(timeout_s=0) == 1
             assert isinstance(future.exception(0), ProducerClosed)
 
-    def test_closed_under_load_it_loses_nothing_that_was_acknowledged(self, cluster: ThreadedCluster) -> None:
+    def test_close_under_load_loses_no_acknowledged_record(self, cluster: ThreadedCluster) -> None:
         acknowledged: list[RecordMetadata] = []
         busy = threading.Barrier(9)
 
@@ -163,9 +163,7 @@ class TestLife:
                 sender.result(10)
         assert sorted(each.offset for each in acknowledged) == list(range(len(values(cluster))))
 
-    def test_calls_that_take_their_time_to_return_do_so_before_the_thread_ends(
-        self, cluster: ThreadedCluster
-    ) -> None:
+    def test_slow_calls_return_before_the_thread_ends(self, cluster: ThreadedCluster) -> None:
         waits = threading.Event()
 
         async def slow() -> str:
@@ -182,7 +180,7 @@ class TestLife:
                 assert waits.wait(10)
             assert calling.result(10) == "outcome"
 
-    def test_a_program_that_ends_without_closing_it_sends_what_it_has(self, cluster: ThreadedCluster) -> None:
+    def test_end_of_the_program_sends_all_records(self, cluster: ThreadedCluster) -> None:
         program = (
             "import sys\n"
             "from aioproducer.contrib.threads import ThreadedProducer\n"
@@ -203,7 +201,7 @@ class TestLife:
             ("threading.Thread.start", RuntimeError("can't start new thread")),
         ],
     )
-    def test_a_start_for_which_the_system_lacks_something_may_be_tried_again(
+    def test_failed_thread_start_can_be_repeated(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch, where: str, lacking: Exception
     ) -> None:
         def refuse(*_: object) -> None:
@@ -263,7 +261,7 @@ class Calls(Interceptor):
 
 
 class TestWrongLoop:
-    def test_what_the_producer_calls_may_not_call_it(self, cluster: ThreadedCluster) -> None:
+    def test_user_code_on_the_thread_cannot_call_the_producer(self, cluster: ThreadedCluster) -> None:
         calls = Calls()
         with ThreadedProducer(cluster.bootstrap_servers, interceptors=[calls]) as producer:
             calls.call = producer.flush

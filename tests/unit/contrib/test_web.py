@@ -27,7 +27,7 @@ from aioproducer.errors.send_many import DeliveredRun
     "kind",
     [BufferFull, BufferTimeout, MetadataUnavailable, DeliveryTimeout, NotEnoughReplicas, ProducerClosed],
 )
-def test_what_is_not_stored_and_may_succeed_later_is_to_be_sent_again(kind: type[ProducerError]) -> None:
+def test_retriable_error_gives_503(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no"), retry_after_s=7) == (
         503,
         {"Retry-After": "7"},
@@ -36,7 +36,7 @@ def test_what_is_not_stored_and_may_succeed_later_is_to_be_sent_again(kind: type
 
 
 @pytest.mark.parametrize("kind", [DeliveryTimeout, ProducerClosed, MessageTooLarge, TopicAuthorizationFailed])
-def test_what_may_be_stored_is_not_said_to_be_worth_sending_again(kind: type[ProducerError]) -> None:
+def test_possibly_persisted_error_gives_504(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no", possibly_persisted=True)) == (
         504,
         {},
@@ -45,12 +45,12 @@ def test_what_may_be_stored_is_not_said_to_be_worth_sending_again(kind: type[Pro
 
 
 @pytest.mark.parametrize("kind", [RecordTooLarge, MessageTooLarge])
-def test_what_is_too_large_is_the_clients_fault(kind: type[ProducerError]) -> None:
+def test_too_large_record_gives_413(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no")) == (413, {}, {"error": kind.__name__, "possibly_persisted": False})
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), ProducerError, None])
-def test_what_is_no_error_of_the_producer_is_not_answered(error: Any) -> None:
+def test_other_errors_are_refused(error: Any) -> None:
     with pytest.raises(TypeError, match="only a ProducerError"):
         answer_to(error)
 
@@ -74,9 +74,7 @@ def test_the_rest_is_ours(kind: type[ProducerError]) -> None:
         ([], (503, {"Retry-After": "1"}, {"error": "SendManyError", "possibly_persisted": False})),
     ],
 )
-def test_of_many_records_none_may_be_stored_for_all_to_be_sent_again(
-    delivered: list[int], answer: object
-) -> None:
+def test_send_many_gives_503_if_no_record_is_stored(delivered: list[int], answer: object) -> None:
     result = SendManyResult("orders", 2)
     result.add_delivered(DeliveredRun(delivered, 0, 5, delivered, log_append_time=False))
     result.add_failed(1, BufferTimeout("no"))

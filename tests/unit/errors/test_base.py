@@ -77,6 +77,6 @@ def test_send_many_error_carries_the_result() -> None:
     assert SendManyError("one failed", result=result).result is result
 
 
-def test_transaction_errors_are_abortable_before_the_end_is_requested() -> None:
+def test_transaction_errors_are_abortable_before_the_end() -> None:
     abortable = {each for each in CLASSES if each.abortable}
     assert abortable == {errors.CommitFailed, errors.TransactionTimeout}

@@ -35,7 +35,7 @@ def test_broker_errors_subclass_the_error_of_the_same_meaning() -> None:
     assert issubclass(SaslAuthenticationFailed, AuthenticationFailed)
 
 
-def test_coordinator_errors_are_retriable_while_it_moves_or_loads() -> None:
+def test_coordinator_errors_are_retriable_while_it_loads() -> None:
     retriable = {code for code in OF_COORDINATORS if BrokerError.by_code[code].retriable}
     assert retriable == RETRIABLE_OF_COORDINATORS
 

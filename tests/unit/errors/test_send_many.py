@@ -35,7 +35,7 @@ def test_asking_for_a_failed_record_raises_its_error() -> None:
 
 
 @pytest.mark.parametrize("position", [4, -5])
-def test_there_are_no_positions_beyond_the_call(position: int) -> None:
+def test_result_refuses_positions_beyond_the_call(position: int) -> None:
     with pytest.raises(IndexError, match="outside the 4 records"):
         result_of_four().offset(position)
 
@@ -55,7 +55,7 @@ def test_an_unknown_offset_stays_unknown_for_the_whole_run() -> None:
     assert [result.offset(position) for position in range(2)] == [-1, -1]
 
 
-def test_what_is_added_after_a_look_is_seen() -> None:
+def test_result_includes_outcomes_added_after_a_read() -> None:
     result = SendManyResult("orders", 2)
     result.add_delivered(DeliveredRun([0], 0, 1, [1], log_append_time=False))
     assert result.offset(0) == 1
@@ -76,7 +76,7 @@ def test_nothing_is_raised_if_nothing_failed() -> None:
     SendManyResult("orders", 0).raise_failures()
 
 
-def test_failures_are_raised_with_the_result_and_the_first_one_as_the_cause() -> None:
+def test_send_many_error_has_result_and_first_cause() -> None:
     result = result_of_four()
     with pytest.raises(
         SendManyError, match=r"^1 of 4 records for 'orders' failed; the first, at position 2"
@@ -88,7 +88,7 @@ def test_failures_are_raised_with_the_result_and_the_first_one_as_the_cause() ->
     assert not raised.value.retriable
 
 
-def test_one_record_that_may_be_in_the_log_is_enough_to_say_so() -> None:
+def test_error_is_possibly_persisted_if_one_record_is() -> None:
     result = result_of_four()
     result.add_failed(3, MessageTooLarge("?", possibly_persisted=True))
     with pytest.raises(SendManyError) as raised:
@@ -96,7 +96,7 @@ def test_one_record_that_may_be_in_the_log_is_enough_to_say_so() -> None:
     assert raised.value.possibly_persisted
 
 
-def test_one_record_that_may_be_sent_again_is_enough_to_say_so() -> None:
+def test_error_is_retriable_if_one_record_is() -> None:
     result = result_of_four()
     result.add_failed(3, DeliveryTimeout("too late"))
     with pytest.raises(SendManyError) as raised:
@@ -106,7 +106,7 @@ def test_one_record_that_may_be_sent_again_is_enough_to_say_so() -> None:
     assert not SendManyError.retriable
 
 
-def test_one_record_that_fails_its_transaction_is_enough_to_say_so() -> None:
+def test_error_is_abortable_if_one_record_is() -> None:
     result = result_of_four()
     lost = DeliveryTimeout("too late")
     lost.abortable = True
@@ -116,7 +116,7 @@ def test_one_record_that_fails_its_transaction_is_enough_to_say_so() -> None:
     assert (raised.value.abortable, raised.value.fatal) == (True, False)
 
 
-def test_and_one_that_is_the_end_of_the_producer_more_than_enough() -> None:
+def test_error_is_fatal_if_one_record_is() -> None:
     result = result_of_four()
     lost, last = DeliveryTimeout("too late"), ProducerFenced("another")
     lost.abortable = last.fatal = True
@@ -127,7 +127,7 @@ def test_and_one_that_is_the_end_of_the_producer_more_than_enough() -> None:
     assert (raised.value.abortable, raised.value.fatal) == (False, True)
 
 
-def test_its_repr_counts() -> None:
+def test_result_repr_has_counts() -> None:
     assert repr(result_of_four()) == "<SendManyResult topic='orders' delivered=3 failed=1>"
 
 
@@ -138,7 +138,7 @@ def test_offset_ranges_are_told_by_partition() -> None:
     assert result.offset_ranges()[2] == OffsetRange(60, 71, 3)
 
 
-def test_records_at_unknown_offsets_are_counted_in_the_range_of_the_others() -> None:
+def test_offset_ranges_count_records_at_unknown_offsets() -> None:
     unknown, known = OffsetRange(-1, -1, 2), OffsetRange(5, 6, 2)
     assert unknown.joined(known) == known.joined(unknown) == OffsetRange(5, 6, 4)
     assert unknown.joined(unknown) == OffsetRange(-1, -1, 4)

@@ -118,7 +118,7 @@ def test_all_bad_rows_of_a_piece_are_found_in_order() -> None:
     assert sieved([{"topic": None}] * 3).good.num_rows == 0
 
 
-def test_a_letter_has_what_the_row_had_and_where_it_should_have_gone() -> None:
+def test_letter_has_the_row_and_its_destination() -> None:
     own = [{"key": "trace", "value": b"7"}, {"key": None, "value": b"lost"}]
     row = {"topic": "orders", "key": b"k", "value": None, "partition": 9, "headers": own}
     (letter,) = letters(sieved([row]))
@@ -148,7 +148,7 @@ def test_of_a_row_that_is_too_large_the_letter_has_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("headers", [(), (("h", b"w" * 500),)])
-def test_what_is_too_large_is_what_the_producer_takes_for_it(headers: tuple[tuple[str, bytes], ...]) -> None:
+def test_too_large_rows_match_the_producers_limit(headers: tuple[tuple[str, bytes], ...]) -> None:
     """To the byte: a row that it would refuse fails the task."""
     listed = [{"key": name, "value": value} for name, value in headers]
     columns = Columns(value="value", key="key", headers="headers", topic="orders")
@@ -168,7 +168,7 @@ def test_what_is_too_large_is_what_the_producer_takes_for_it(headers: tuple[tupl
 @pytest.mark.parametrize(
     "given", ["topic", "topic:", "drop", "topic:no topic", "", "topic:orders", "TOPIC:dead"]
 )
-def test_what_to_do_with_bad_rows_has_two_forms(given: str) -> None:
+def test_on_bad_row_option_has_two_forms(given: str) -> None:
     with pytest.raises(ConfigError, match="onBadRow"):
         dead_letter_topic(given, "orders")
 

@@ -123,7 +123,7 @@ def test_a_replay_cut_differently_is_skipped(here: Here, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_not_decided_is_aborted_by_the_next_driver(here: Here, version: int) -> None:
+def test_next_driver_aborts_undecided_transactions(here: Here, version: int) -> None:
     task = here.task()
     first = [here.write(task, 1), here.write(task, 2, partition=1)]
     here.run = "run2"
@@ -137,7 +137,7 @@ def test_what_is_not_decided_is_aborted_by_the_next_driver(here: Here, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_decided_is_finished_by_the_next_driver(
+def test_next_driver_completes_decided_batches(
     here: Here, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def die(*_: object) -> None:
@@ -209,7 +209,7 @@ def test_an_abort_lets_readers_go_on(here: Here, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_abort_behind_the_decision_or_another_driver_changes_nothing(here: Here, version: int) -> None:
+def test_late_abort_has_no_effect(here: Here, version: int) -> None:
     task = here.task()
     reports = [here.write(task, 1)]
     commit(task, reports)

@@ -44,7 +44,7 @@ def settings(servers: str, **more: str) -> ProducerSettings:
     return ProducerSettings(tuple(sorted({"bootstrap.servers": servers, **more}.items())))
 
 
-def test_what_is_checked_is_not_asked_again(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_check_result_is_cached(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     servers = settings(kafka_cluster.bootstrap_servers)
     check(host, servers, ("orders",))
     asked = kafka_cluster.request_count("metadata")

@@ -57,7 +57,7 @@ def test_a_loss_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluster) -
     assert call(kafka_cluster) == ("nothing is lost", True)
 
 
-def test_what_nobody_can_tell_any_more_is_shown_and_may_be_confirmed(
+def test_unknown_outcomes_are_listed_and_confirmed(
     kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a query whose records retention has deleted could never go on."""
@@ -95,12 +95,12 @@ def test_prefix_that_was_never_used_has_lost_nothing(kafka_cluster: ThreadedClus
     assert call(kafka_cluster) == ("nothing is lost", True)
 
 
-def test_what_is_decided_and_open_is_committed(kafka_cluster: ThreadedCluster) -> None:
+def test_recover_commits_decided_transactions(kafka_cluster: ThreadedCluster) -> None:
     asyncio.run(decide(kafka_cluster, lose=False))
     assert call(kafka_cluster) == ("nothing is lost", True)
     assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 3
 
 
-def test_what_is_wrong_with_an_option_is_said(kafka_cluster: ThreadedCluster) -> None:
+def test_recover_refuses_invalid_options(kafka_cluster: ThreadedCluster) -> None:
     with pytest.raises(ConfigError, match=r"lingerr\.ms"):
         recover({"bootstrap.servers": kafka_cluster.bootstrap_servers, "lingerr.ms": "1"}, "p", confirm=False)

@@ -50,7 +50,7 @@ def test_nothing_happens(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("fault", Fault)
-def test_one_fault_at_any_step(fault: Fault, version: int) -> None:
+def test_protocol_is_exact_with_one_fault_at_any_step(fault: Fault, version: int) -> None:
     for step in range(steps(version)):
         play({step: fault}, version)
 

@@ -42,7 +42,7 @@ def test_a_decision_is_valid_once_its_transaction_is_committed(log: Log) -> None
     assert read(log).offset == 2
 
 
-def test_one_that_is_aborted_never_was(log: Log) -> None:
+def test_view_ignores_aborted_decisions(log: Log) -> None:
     log.write(1, *decision(PREFIX, batch(number=6), SINGLE))
     log.end(1, COMMIT)
     log.write(1, *decision(PREFIX, batch(number=7), SINGLE))
@@ -72,7 +72,7 @@ def test_reading_goes_on_where_it_was_amid_a_transaction(log: Log) -> None:
     assert view.last("query a") == Decided(7, SINGLE, "run-1")
 
 
-def test_what_is_in_no_transaction_nobody_of_ours_has_written(log: Log) -> None:
+def test_view_ignores_records_outside_transactions(log: Log) -> None:
     log.write(1, *decision(PREFIX, batch(), SINGLE), transactional=False)
     log.end(1, COMMIT)
     assert read(log).last("query a") is None
@@ -91,7 +91,7 @@ def test_what_is_in_no_transaction_nobody_of_ours_has_written(log: Log) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_an_error(log: Log, value: bytes, message: str) -> None:
+def test_view_raises_for_unreadable_records(log: Log, value: bytes, message: str) -> None:
     log.write(1, Entry(decision(PREFIX, batch(), SINGLE)[0].key, value))
     log.end(1, COMMIT)
     with pytest.raises(DeliveryError, match=message):
@@ -141,7 +141,7 @@ def test_a_decision_has_the_shares_of_all_tasks(log: Log, count: int) -> None:
     assert read(log).last("query a") == decided._replace(is_done=True)
 
 
-def test_a_smaller_decision_does_not_take_shares_of_a_larger_one_before(log: Log) -> None:
+def test_decision_uses_only_its_own_shares(log: Log) -> None:
     for number, count in ((6, 2 * PIECE), (7, 3)):
         log.write(1, *decision(PREFIX, batch(number=number), Guarantee.LOG, shares(count)))
         log.write(1, done(PREFIX, "query a", number - 1))  # late, and of another
@@ -149,7 +149,7 @@ def test_a_smaller_decision_does_not_take_shares_of_a_larger_one_before(log: Log
     assert read(log).last("query a") == Decided(7, Guarantee.LOG, "run-1", tuple(shares(3)))
 
 
-def test_what_compaction_has_left_of_a_decision_is_enough_with_the_one_behind_it(log: Log) -> None:
+def test_view_reads_a_compacted_log(log: Log) -> None:
     head = decision(PREFIX, batch(number=6), Guarantee.LOG, shares(3))[-1]
     log.write(1, head)
     log.end(1, COMMIT)
@@ -158,7 +158,7 @@ def test_what_compaction_has_left_of_a_decision_is_enough_with_the_one_behind_it
     assert read(log).last("query a") == Decided(7, Guarantee.LOG, "run-1", tuple(shares(2)))
 
 
-def test_decisions_of_other_prefixes_on_a_query_are_kept_by_prefix(log: Log) -> None:
+def test_view_keeps_decisions_of_other_prefixes(log: Log) -> None:
     for prefix, number, key in (
         ("one", 3, COMMIT),
         ("two", 9, ABORT),

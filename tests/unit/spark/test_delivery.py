@@ -41,7 +41,7 @@ def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
         ({"jobId": "nightly"}, "jobId has no use without deliveryGuarantee"),
     ],
 )  # fmt: skip
-def test_what_will_not_do_is_named(options: dict[str, str], message: str) -> None:
+def test_invalid_delivery_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         exactly_once(options)
 
@@ -74,7 +74,7 @@ def test_a_stream_without_micro_batches_is_refused(job: str | None) -> None:
         batch_id(ExactlyOnce(Guarantee.LOG, "orders", job), "8d9f", None, "run-1", streams=True)
 
 
-def test_what_is_left_of_an_earlier_run_of_a_query_has_other_ids() -> None:
+def test_task_ids_differ_between_runs_of_a_query() -> None:
     first, again = (BatchId("query a", 7, run).run_under("driver") for run in ("run-1", "run-2"))
     assert first.startswith("driver-")
     assert first != again

@@ -79,9 +79,7 @@ def entries(number: int) -> list[Entry]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_one_decision_after_the_other_is_written_under_what_the_last_has_returned(
-    kafka_cluster: Cluster, version: int
-) -> None:
+async def test_write_continues_under_the_returned_epoch(kafka_cluster: Cluster, version: int) -> None:
     """Each by another process: sequences of an epoch are not begun twice, or a record would be taken for a duplicate."""
     async with port(kafka_cluster) as kafka:
         driver = await kafka.take_over("p.d")
@@ -93,7 +91,7 @@ async def test_one_decision_after_the_other_is_written_under_what_the_last_has_r
             assert (known.producer_id, known.epoch, known.is_open) == (*driver[1:3], False)
 
 
-async def test_what_comes_after_a_decision_is_written_by_the_same_producer(
+async def test_write_reuses_the_producer_of_a_decision(
     kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody connects twice in a commit; who goes on as somebody else does."""
@@ -118,7 +116,7 @@ async def test_what_comes_after_a_decision_is_written_by_the_same_producer(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_was_replaced_writes_nothing(kafka_cluster: Cluster, version: int) -> None:
+async def test_write_of_a_replaced_driver_fails(kafka_cluster: Cluster, version: int) -> None:
     async with port(kafka_cluster) as kafka:
         first = await kafka.take_over("p.d")
         second = await kafka.take_over("p.d")
@@ -163,7 +161,7 @@ async def test_driver_whose_answer_was_lost_is_still_in_office(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_in_office_may_take_the_next_epoch(kafka_cluster: Cluster, version: int) -> None:
+async def test_succeed_takes_the_next_epoch_of_the_driver(kafka_cluster: Cluster, version: int) -> None:
     async with port(kafka_cluster) as kafka:
         driver = await kafka.take_over("p.d")
         assert await kafka.succeed(driver)
@@ -187,7 +185,7 @@ async def test_the_log_tells_how_a_transaction_ended(
         assert await kafka.fate(share) is (End.COMMITTED if commit else End.LOST)
 
 
-async def test_what_is_open_is_listed_by_how_it_begins_and_fenced(kafka_cluster: Cluster) -> None:
+async def test_ongoing_ids_are_listed_by_prefix_and_fenced(kafka_cluster: Cluster) -> None:
     for name in ("p.t.r.0.0", "p.t.q.0.0", "px.t.r.0.0"):
         await prepared(kafka_cluster, name)
     async with port(kafka_cluster) as kafka:
@@ -233,7 +231,7 @@ async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, ver
             assert await kafka.fate(second) is End.LOST
 
 
-def test_what_is_not_known_to_be_over_is_an_error() -> None:
+def test_commit_raises_for_other_errors() -> None:
     assert _end(None) is End.COMMITTED
     assert _end(TransactionLost("gone")) is End.LOST
     untold = TransactionOutcomeUnknown("fenced")
@@ -313,21 +311,21 @@ async def read(log: Log, at: int = 0) -> None:
     await read_on(view, client)  # type: ignore[arg-type]
 
 
-async def test_a_log_that_is_not_there_is_made_so_that_it_keeps_decisions() -> None:
+async def test_missing_log_is_created_with_compaction() -> None:
     log = Log(is_there=False)
     await read(log)
     assert log.created == [(TOPIC, PARTITION + 1, TOPIC_CONFIG)]
     assert "compact" in TOPIC_CONFIG["cleanup.policy"]
 
 
-async def test_one_that_is_there_is_left_as_it_is() -> None:
+async def test_existing_log_is_unchanged() -> None:
     log = Log()
     await read(log)
     assert log.created == []
 
 
 @pytest.mark.parametrize(("at", "start"), [(0, 5), (5, 5), (7, 7), (9, 9)])
-async def test_it_is_read_from_its_beginning_or_from_where_it_was_read_to(at: int, start: int) -> None:
+async def test_log_is_read_from_the_offset_of_the_view(at: int, start: int) -> None:
     log = Log(first=5, end=9)
     await read(log, at)
     assert log.read == [(TOPIC, PARTITION, start, 9)]

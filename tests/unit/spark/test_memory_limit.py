@@ -176,9 +176,7 @@ def test_garbage_is_collected_before_the_rest_is_left_alone(done: list[str]) -> 
     assert done == ["collect", "freeze"]
 
 
-def test_each_process_freezes_imports_behind_its_first_answer(
-    monkeypatch: pytest.MonkeyPatch, done: list[str]
-) -> None:
+def test_heap_is_frozen_twice_per_process(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> None:
     for pid in (1, 1, 1, 2, 2, 2):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
         settle_heap()
@@ -186,7 +184,7 @@ def test_each_process_freezes_imports_behind_its_first_answer(
 
 
 @pytest.mark.parametrize("program", [None, "pytest.__main__", "pyspark.daemon.mine"])
-def test_what_is_not_sparks_is_left_as_it_is(
+def test_heap_of_other_programs_is_not_frozen(
     monkeypatch: pytest.MonkeyPatch, done: list[str], program: str | None
 ) -> None:
     runs(monkeypatch, program)

@@ -32,7 +32,7 @@ def new_topic(tmp_path: Path) -> dict[str, str]:
     return {**SERVERS, "topic": tmp_path.name}
 
 
-def test_what_begins_with_kafka_configures_the_producer() -> None:
+def test_options_with_prefix_kafka_configure_the_producer() -> None:
     options = sink_options({**SERVERS, "kafka.linger.ms": "7", "kafka.acks": "1", "topic": "orders"})
     config = options.producer.config()
     assert config.bootstrap_servers == ("a:9092", "b:9092")
@@ -46,7 +46,7 @@ def test_names_may_be_in_any_case_and_in_our_spelling() -> None:
     assert options.producer.config().linger_ms == 7
 
 
-def test_batches_are_larger_than_kafkas_default_unless_an_option_says_otherwise() -> None:
+def test_batch_size_default_is_larger_than_kafkas() -> None:
     assert sink_options(SERVERS).producer.config().batch_size == BATCH_BYTES
     for name in ("kafka.batch.size", "KAFKA.batch_size", "kafka.max_batch_size"):
         assert sink_options({**SERVERS, name: "1000"}).producer.config().batch_size == 1_000
@@ -66,7 +66,7 @@ def test_without_the_topic_option_a_column_has_to_tell() -> None:
 
 @pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
 @pytest.mark.parametrize("name", OF_SPARK)
-def test_what_spark_sets_itself_is_left_to_spark(
+def test_options_of_spark_are_ignored(
     name: str, spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert sink_options({**SERVERS, spelt(name): "x"}) == sink_options(SERVERS)
@@ -92,7 +92,7 @@ def test_so_is_what_the_source_may_take_one_day(
     assert caplog.messages == [f"spark.source_option.without_effect name={name.lower()}"]
 
 
-def test_each_of_several_is_named_and_not_before_all_is_well(
+def test_options_of_the_source_are_logged_after_the_check(
     new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     several = {**new_topic, "subscribe": "orders", "kafka.group.id": "g"}
@@ -129,7 +129,7 @@ def test_the_page_lists_what_does_nothing() -> None:
         ({**SERVERS, "path": "/data"}, "rows go to a topic, not to the path '/data'"),
     ],
 )  # fmt: skip
-def test_what_will_not_do_is_named(options: dict[str, str], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         sink_options(options)
 
@@ -139,7 +139,7 @@ def test_no_repr_shows_a_secret() -> None:
     assert "hunter2" not in repr(options) + repr(options.producer)
 
 
-def test_equal_options_are_equal_producers_in_another_process_too() -> None:
+def test_equal_options_give_equal_settings_across_processes() -> None:
     options = sink_options({**SERVERS, "kafka.acks": "all", "topic": "orders"})
     other = sink_options({"topic": "orders", "kafka.acks": "all", **SERVERS})
     there: SinkOptions = pickle.loads(pickle.dumps(other))
@@ -147,9 +147,7 @@ def test_equal_options_are_equal_producers_in_another_process_too() -> None:
     assert hash(there.producer) == hash(options.producer)
 
 
-def test_a_warning_about_an_option_is_given_once_not_per_micro_batch(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_option_warning_is_logged_once_per_query(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     options = {**SERVERS, "kafka.metric.reporters": tmp_path.name}
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -215,16 +213,14 @@ def test_a_login_may_be_asked_of_a_function_by_its_name() -> None:
         ({"kafka.sasl.jaas.config": f'password="{SECRET}"'}, "sasl.jaas.config"),
     ],
 )
-def test_what_is_wrong_with_a_login_is_said_on_the_driver_without_it(
-    options: dict[str, str], message: str
-) -> None:
+def test_invalid_login_is_refused_without_its_secrets(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         sink_options(LOGIN | options)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
 
 
-def test_bad_rows_fail_their_task_unless_there_is_a_topic_for_them() -> None:
+def test_bad_rows_fail_the_task_without_a_letter_topic() -> None:
     assert sink_options(SERVERS).dead_letters is None
     assert sink_options({**SERVERS, "onBadRow": "fail"}).dead_letters is None
     assert sink_options({**SERVERS, "onbadrow": "topic:Dead"}).dead_letters == "Dead"
@@ -275,7 +271,7 @@ def test_a_name_becomes_the_callable(option: str) -> None:
 @pytest.mark.parametrize(
     "text", ["hunter2", "", ":", "vault:", ":login", "vault:log in", "va-ult:login", "https://x:8080/y"]
 )
-def test_what_is_no_name_is_refused_and_not_shown(text: str) -> None:
+def test_invalid_callable_name_is_refused_and_hidden(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         with_named_code({"sasl.credentials": text})
     assert str(caught.value) == (
@@ -291,6 +287,6 @@ def test_what_is_no_name_is_refused_and_not_shown(text: str) -> None:
         (f"{__name__}:NAMED", "is of type tuple, which cannot be called"),
     ],
 )
-def test_what_is_not_there_is_told(text: str, message: str) -> None:
+def test_missing_callable_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         with_named_code({"ssl.context": text})

@@ -51,7 +51,7 @@ def test_the_writers_can_travel_to_the_tasks(source: type[datasource.DataSource]
     assert isinstance(cloudpickle.loads(dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
 
 
-def test_a_batch_is_checked_by_its_writer_and_a_stream_as_it_travels(checked: list[tuple[str, ...]]) -> None:
+def test_batch_is_checked_by_writer_and_stream_by_pickling(checked: list[tuple[str, ...]]) -> None:
     """A process that commits a micro-batch makes a writer, and may only have to abort."""
     AioProducerSource({**OPTIONS, "onBadRow": "topic:dead"}).writer(ROWS, False)
     assert checked == [("orders", "dead")]
@@ -99,7 +99,7 @@ def test_a_read_names_the_format_that_reads(kind: type[datasource.DataSource]) -
         source.schema()
 
 
-def test_what_spark_imports_to_find_the_format_imports_nothing_of_ours() -> None:
+def test_pyspark_aioproducer_imports_no_aioproducer() -> None:
     """An error in there would hide everybody's formats."""
     program = (
         "import sys, pyspark_aioproducer; print([m for m in sys.modules if m.startswith('aioproducer')])"
@@ -132,7 +132,7 @@ def schema(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-def test_columns_are_known_by_their_names_and_others_are_left_out() -> None:
+def test_record_columns_ignore_other_columns() -> None:
     assert record_columns(schema(**EVERYTHING), None) == Columns(
         value="value",
         key="key",

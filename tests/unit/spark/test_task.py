@@ -61,7 +61,7 @@ def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
         number += size
 
 
-def test_all_rows_are_acknowledged_in_order_when_the_report_is_made(kafka_cluster: ThreadedCluster) -> None:
+def test_task_reports_after_all_rows_are_acknowledged(kafka_cluster: ThreadedCluster) -> None:
     report = task(kafka_cluster).run(batches(10_000, 1, 0, 25_000, 10, 10, 10, 10, 10))
     assert isinstance(report, TaskReport)
     assert (report.query_id, report.rows, report.bytes) == ("8d9f", 35_051, 35_051 * 6)
@@ -106,7 +106,7 @@ def test_traffic_of_earlier_tasks_does_not_count(kafka_cluster: ThreadedCluster)
     assert first.traffic.retries == second.traffic.retries == 0
 
 
-def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster: ThreadedCluster) -> None:
+def test_failed_row_fails_the_task_and_ends_reading(kafka_cluster: ThreadedCluster) -> None:
     read = 0
 
     def with_a_large_one() -> Iterator[pa.RecordBatch]:
@@ -147,7 +147,7 @@ def test_a_query_without_micro_batches_is_refused(
     assert kafka_cluster.records("orders", 0) == []
 
 
-def test_what_reading_raises_ends_the_task_as_it_is(kafka_cluster: ThreadedCluster) -> None:
+def test_task_raises_the_errors_of_reading(kafka_cluster: ThreadedCluster) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield from batches(10)
         raise EOFError("the JVM has gone")
@@ -230,7 +230,7 @@ def seen(cluster: ThreadedCluster) -> list[int]:
     return [int(each.value or b"") for each in committed]
 
 
-def test_nothing_is_seen_before_the_commit_and_all_after(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_rows_are_visible_after_the_commit(kafka_cluster: ThreadedCluster, here: Here) -> None:
     task = single(kafka_cluster)
     report = task.run(rows(1, 2, 3))
     assert isinstance(report, Prepared)
@@ -242,7 +242,7 @@ def test_nothing_is_seen_before_the_commit_and_all_after(kafka_cluster: Threaded
     assert seen(kafka_cluster) == [1, 2, 3]
 
 
-def test_a_replay_of_what_is_committed_is_skipped_and_read_to_its_end(
+def test_replay_of_committed_batch_is_skipped_and_read(
     kafka_cluster: ThreadedCluster, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = single(kafka_cluster)

@@ -51,9 +51,7 @@ def test_two_tasks_at_once_do_not(host: Worker, kafka_cluster: ThreadedCluster) 
         assert one is not other
 
 
-def test_after_a_failure_the_producer_is_closed_and_not_used_again(
-    host: Worker, kafka_cluster: ThreadedCluster
-) -> None:
+def test_failed_producer_is_closed_and_not_reused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     with pytest.raises(ZeroDivisionError), host.producer(settings(kafka_cluster)) as broken:
         raise ZeroDivisionError
     assert broken.state == State.CLOSED
@@ -62,9 +60,7 @@ def test_after_a_failure_the_producer_is_closed_and_not_used_again(
         host.submit(fresh.send("orders", b"v")).result()
 
 
-def test_a_producer_that_ended_while_it_was_idle_is_not_used_again(
-    host: Worker, kafka_cluster: ThreadedCluster
-) -> None:
+def test_producer_closed_while_idle_is_not_reused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     with host.producer(settings(kafka_cluster)) as ended:
         pass
     host.submit(ended.close()).result()
@@ -72,7 +68,7 @@ def test_a_producer_that_ended_while_it_was_idle_is_not_used_again(
         assert fresh is not ended
 
 
-def test_one_that_cannot_be_started_leaves_nothing_behind(host: Worker) -> None:
+def test_producer_with_failed_start_is_closed(host: Worker) -> None:
     nobody = ProducerSettings((("bootstrap.servers", "127.0.0.1:1"),))
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"), host.producer(nobody):
         raise AssertionError
@@ -91,7 +87,7 @@ async def the_admin(kafka: KafkaPort) -> TransactionAdmin:
     return kafka._admin
 
 
-def test_who_asks_again_is_connected_already(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_clients_are_reused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     first, second = (host.ask(settings(kafka_cluster), "p", the_admin) for _ in range(2))
     assert first is second
     decided = [host.submit(host.decisions(settings(kafka_cluster), "p")).result() for _ in range(2)]
@@ -115,7 +111,7 @@ def test_of_two_who_ask_at_once_the_connections_of_one_are_kept(
     assert host.ask(settings(kafka_cluster), "p", the_admin)._opened is not None
 
 
-def test_who_asks_after_a_failure_connects_anew(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_clients_reconnect_after_a_failure(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     async def fail(kafka: KafkaPort) -> None:
         broken.append(await the_admin(kafka))
         raise ZeroDivisionError
@@ -148,7 +144,7 @@ def test_connections_that_were_lost_meanwhile_are_made_again(
     assert host.ask(settings(kafka_cluster), "p", ask) == first
 
 
-def test_connections_to_ask_with_that_nobody_used_for_long_are_made_again(
+def test_clients_reconnect_after_a_long_idle_time(
     host: Worker, kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = host.ask(settings(kafka_cluster), "p", the_admin)
@@ -185,7 +181,7 @@ def test_transactional_producers_hand_their_connection_on(
     assert kafka_cluster.request_count("api_versions") == 2
 
 
-def test_of_two_transactional_producers_at_once_each_has_its_connection(
+def test_concurrent_transactional_producers_share_nothing(
     host: Worker, kafka_cluster: ThreadedCluster
 ) -> None:
     with host.transactional(settings(kafka_cluster), "t-0"):
@@ -217,7 +213,7 @@ def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: T
     assert kafka_cluster.request_count("api_versions") == 2
 
 
-def test_who_was_fenced_hands_nothing_on(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_fenced_producer_closes_its_connections(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     def write_late() -> None:
         with host.transactional(settings(kafka_cluster), "t") as fenced:
             with host.transactional(settings(kafka_cluster), "t"):

@@ -51,7 +51,7 @@ def test_option_names_query_of_batch_without_report(caplog: pytest.LogCaptureFix
     assert "batch=3 rows=0 bytes=0 tasks=0 name=orders " in caplog.text
 
 
-def test_what_no_task_has_reported_is_not_committed() -> None:
+def test_stream_writer_refuses_commit_without_reports() -> None:
     """It would be lost: a continuous query notes it as done with."""
     with pytest.raises(PySparkValueError, match=r"trigger\(continuous=…\) is not supported"):
         WRITER.commit([None, None], 0)
@@ -171,7 +171,7 @@ def test_writer_arrives_with_its_task(kind: type[PlannedWriter]) -> None:
     assert vars(arrived) == {"_task": TASK}
 
 
-def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executor_with_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = dumps(BatchWriter(TASK))
     monkeypatch.setattr(version, "__version__", "0.0.1")
     with pytest.raises(PySparkRuntimeError, match=r"^executor on .*: aioproducer is 0\.0\.1 here, and "):
@@ -179,7 +179,7 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("missing", ["aioproducer", "pyarrow"])
-def test_a_missing_package_is_named(missing: str, tmp_path: Path) -> None:
+def test_executor_without_a_package_is_refused(missing: str, tmp_path: Path) -> None:
     path = tmp_path / "writer"
     path.write_bytes(dumps(BatchWriter(TASK)))
     program = (
@@ -208,7 +208,7 @@ def test_a_missing_package_is_named(missing: str, tmp_path: Path) -> None:
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "gssapi", "kerberos"),
     ],
 )
-def test_a_missing_extra_is_named(
+def test_executor_without_an_extra_is_refused(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, str], package: str, extra: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "aioproducer._core.records.snappy", raising=False)
@@ -219,7 +219,7 @@ def test_a_missing_extra_is_named(
         check_options(settings)
 
 
-def test_a_missing_file_is_named() -> None:
+def test_executor_without_a_file_is_refused() -> None:
     options = (("security.protocol", "SSL"), ("ssl.truststore.location", "/missing/ca.pem"))
     with pytest.raises(
         ConfigError, match=r"^executor on .*/missing/ca\.pem.*; the driver accepts the option: "

@@ -9,7 +9,7 @@ from aioproducer.compat.aiokafka.abc import AbstractTokenProvider
 
 
 @pytest.mark.parametrize("base", [AbstractTokenProvider, aiokafka.abc.AbstractTokenProvider])
-async def test_it_is_aiokafkas(base: type[AbstractTokenProvider]) -> None:
+async def test_token_provider_has_aiokafkas_interface(base: type[AbstractTokenProvider]) -> None:
     class Provider(base):  # type: ignore[valid-type, misc]
         async def token(self) -> str:
             return await super().token() or "mine"

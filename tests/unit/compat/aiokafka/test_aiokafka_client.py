@@ -91,7 +91,7 @@ class TestCluster:
 
 class TestClient:
     @in_virtual_time
-    async def test_what_it_was_told(self) -> None:
+    async def test_client_has_the_given_options(self) -> None:
         async with started() as (producer, broker):
             assert producer.client._bootstrap_servers == broker.bootstrap_servers
             assert producer.client._client_id == "me"
@@ -99,7 +99,7 @@ class TestClient:
             await producer.client.bootstrap()
 
     @in_virtual_time
-    async def test_all_topics_of_the_cluster(self) -> None:
+    async def test_client_fetches_all_topics(self) -> None:
         async with started() as (producer, broker):
             assert (await producer.client.fetch_all_metadata()).topics() == {TOPIC, "other"}
             assert producer.client.cluster.topics() == set()
@@ -109,7 +109,7 @@ class TestClient:
                 await producer.client.fetch_all_metadata()
 
     @in_virtual_time
-    async def test_whether_a_broker_answers(self) -> None:
+    async def test_force_metadata_update_returns_success(self) -> None:
         async with started() as (producer, broker):
             assert await producer.client.force_metadata_update()
             await producer.send_and_wait(TOPIC, b"v")
@@ -121,7 +121,7 @@ class TestClient:
             assert not await producer.client.force_metadata_update()
 
     @in_virtual_time
-    async def test_whether_a_broker_can_be_reached(self) -> None:
+    async def test_ready_returns_true_if_connected(self) -> None:
         async with started() as (producer, broker):
             client = producer.client
             assert client.get_random_node() in {1, 2}
@@ -148,7 +148,7 @@ class TestClient:
 
 
 class TestSender:
-    async def test_its_task_lives_as_long_as_it_sends(self) -> None:
+    async def test_sender_task_lives_until_the_stop(self) -> None:
         async with started() as (producer, _):
             task = producer._sender.sender_task
             assert task is not None

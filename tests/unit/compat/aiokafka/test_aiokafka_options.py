@@ -42,7 +42,7 @@ def test_lingering_comes_on_top_of_the_request_timeout() -> None:
     assert config.delivery_timeout_ms == 103
 
 
-def test_an_idempotent_producer_waits_for_all_replicas_and_never_gives_up() -> None:
+def test_idempotent_producer_uses_acks_all_and_no_deadline() -> None:
     config = our_config(**DEFAULTS | {"enable_idempotence": True})
     assert config.idempotent
     assert config.acks == "all"
@@ -54,7 +54,7 @@ def test_an_idempotent_producer_cannot_have_fewer_acks() -> None:
         our_config(**DEFAULTS | {"enable_idempotence": True, "acks": 1})
 
 
-def test_all_acks_alone_are_not_idempotence() -> None:
+def test_acks_all_alone_is_not_idempotent() -> None:
     config = our_config(**DEFAULTS | {"acks": -1})
     assert config.acks == "all"
     assert not config.idempotent
@@ -141,7 +141,9 @@ class Provider:
     ],
     ids=lambda options: "-".join(str(each) for each in options.values() if isinstance(each, str)),
 )
-async def test_what_aiokafka_refuses_is_refused_as_there(client: Any, options: dict[str, Any]) -> None:
+async def test_security_refuses_the_values_that_aiokafka_refuses(
+    client: Any, options: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError):
         client.AIOKafkaProducer(bootstrap_servers="localhost:1", **options)
 
@@ -153,7 +155,7 @@ def test_a_token_has_to_come_from_somewhere(provider: object) -> None:
         our_security(**SECURITY | options | {"sasl_oauth_token_provider": provider})
 
 
-def test_what_the_protocol_has_no_use_for_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_security_drops_options_without_effect(caplog: pytest.LogCaptureFixture) -> None:
     given = SECURITY | LOGIN | {"ssl_context": CONTEXT}
     assert our_security(**given) == {"security_protocol": "PLAINTEXT"}
     assert our_security(**given | {"security_protocol": "SSL"}) == {

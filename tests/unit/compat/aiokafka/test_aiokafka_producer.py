@@ -88,13 +88,13 @@ class TestConstruction:
         asyncio.run(producer.stop())
 
     @pytest.mark.parametrize("option", ["loop", "api_version"])
-    def test_what_has_no_effect_is_deprecated(self, option: str) -> None:
+    def test_arguments_without_effect_are_deprecated(self, option: str) -> None:
         with pytest.warns(DeprecationWarning, match=f"{option} has no effect") as caught:
             producer = AIOKafkaProducer(**{option: "auto"})  # type: ignore[arg-type]
         assert caught[0].filename == __file__
         asyncio.run(producer.stop())
 
-    def test_what_means_nothing_in_plain_text_does_no_harm(self) -> None:
+    def test_sasl_arguments_are_ignored_in_plaintext(self) -> None:
         producer = AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
         asyncio.run(producer.stop())
 
@@ -105,7 +105,7 @@ class TestConstruction:
             assert producer._producer.config.acks == acks
             asyncio.run(producer.stop())
 
-    def test_one_that_was_refused_is_not_unclosed(self) -> None:
+    def test_refused_producer_gives_no_unclosed_warning(self) -> None:
         with pytest.raises(ValueError, match="`security_protocol` should be SSL or PLAINTEXT"):
             AIOKafkaProducer(security_protocol="SOME")
         gc.collect()
@@ -114,7 +114,7 @@ class TestConstruction:
 class TestLife:
     @pytest.mark.parametrize("stopped", [False, True])
     @in_virtual_time
-    async def test_a_start_that_failed_may_be_tried_again_also_after_a_stop(self, stopped: bool) -> None:
+    async def test_failed_start_can_be_repeated_after_a_stop(self, stopped: bool) -> None:
         async with cluster() as broker:
             broker.freeze_broker(1)
             producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
@@ -153,7 +153,7 @@ class TestLife:
             assert future.done()
 
     @in_virtual_time
-    async def test_after_stop_the_future_of_a_batch_is_done_though_no_broker_is_left(self) -> None:
+    async def test_stop_completes_batch_futures_without_brokers(self) -> None:
         async with started(request_timeout_ms=1_000) as (producer, broker):
             await producer.partitions_for(TOPIC)
             await broker.stop_broker(1)
@@ -164,7 +164,7 @@ class TestLife:
 
 
 class TestSendBatch:
-    async def test_it_keeps_its_place_among_what_is_sent(self) -> None:
+    async def test_batch_keeps_its_place_among_records(self) -> None:
         async with started() as (producer, broker):
             _ = await producer.send(TOPIC, b"1", partition=0)
             _ = await producer.send_batch(filled(producer, b"2", b"3"), TOPIC, partition=0)
@@ -173,7 +173,7 @@ class TestSendBatch:
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2", b"3", b"4"]
 
     @in_virtual_time
-    async def test_what_is_sent_after_a_large_one_comes_behind_all_of_it(self) -> None:
+    async def test_records_after_a_split_batch_stay_behind_it(self) -> None:
         async with started(max_batch_size=1_000_000) as (producer, broker):
             await producer.partitions_for(TOPIC)
             values = [b"%d" % number for number in range(CHUNK_RECORDS + 1)]
@@ -214,7 +214,7 @@ class TestSendBatch:
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"3"]
 
     @in_virtual_time
-    async def test_one_that_waited_too_long_or_was_cancelled_is_never_sent(self) -> None:
+    async def test_batch_is_not_sent_after_timeout_or_cancellation(self) -> None:
         async with started(enable_idempotence=True, request_timeout_ms=1_000) as (producer, broker):
             await producer.partitions_for(TOPIC)
             refusals = broker.on("produce", times=None).answer(NotEnoughReplicas)
@@ -231,7 +231,7 @@ class TestSendBatch:
             await (await producer.send_batch(late, TOPIC, partition=0))
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"late"]
 
-    async def test_its_failure_is_in_the_future(self) -> None:
+    async def test_batch_future_has_the_failure(self) -> None:
         async with started() as (producer, broker):
             broker.on("produce").answer(TopicAuthorizationFailed)
             future = await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=0)
@@ -242,7 +242,7 @@ class TestSendBatch:
             again = await producer.send_batch(filled(producer, b"c"), TOPIC, partition=0)  # it is not held up
             assert (await again).offset == 0
 
-    async def test_one_that_had_to_be_split_says_that_some_of_it_may_be_in_the_log(self) -> None:
+    async def test_failed_split_batch_is_possibly_persisted(self) -> None:
         async with started() as (producer, broker):
             broker.on("produce").answer(MessageTooLarge)
             broker.on("produce", after=2).answer(TopicAuthorizationFailed)
@@ -268,7 +268,7 @@ class TestSendBatch:
             sent = await (await producer.send_batch(filled(producer, b"a"), TOPIC, partition=None))
             assert sent.partition == 1
 
-    async def test_there_must_be_such_a_partition(self) -> None:
+    async def test_batch_to_a_missing_partition_is_refused(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(ValueError, match="topic 'orders' has no partition 2"):
                 _ = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=2)
@@ -313,7 +313,7 @@ class TestWhatOthersLookAt:
             await producer.send_and_wait(TOPIC, b"v", partition=0)
         assert len(calls) == 1
 
-    async def test_where_a_record_would_go(self) -> None:
+    async def test_partition_returns_the_partition_of_a_record(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(UnknownTopicOrPartitionError):
                 producer._partition(TOPIC, None, None, None, b"k", None)
@@ -325,7 +325,7 @@ class TestWhatOthersLookAt:
             with pytest.raises(ValueError, match="no partition 2"):
                 producer._partition(TOPIC, 2, None, None, None, None)
 
-    def test_one_that_nobody_stops_is_a_resource_warning(self) -> None:
+    def test_unstopped_producer_gives_a_resource_warning(self) -> None:
         with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaProducer"):
             AIOKafkaProducer(bootstrap_servers=SERVERS)
 

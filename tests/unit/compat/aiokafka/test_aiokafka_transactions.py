@@ -112,7 +112,7 @@ async def test_a_block_that_cannot_be_committed_is_aborted() -> None:
 
 
 @in_virtual_time
-async def test_what_the_body_raises_is_let_out_also_after_a_fatal_error() -> None:
+async def test_body_error_is_raised_after_a_fatal_error() -> None:
     async with transactional() as (producer, cluster):
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - a block of its own
             async with producer.transaction():
@@ -188,7 +188,7 @@ def test_while_it_is_no_member_the_group_refuses_it() -> None:
     assert group_metadata_of(consumer(generation=-1, member="")) == GroupMetadata("readers", 0, "", "i-1")
 
 
-def test_one_that_was_assigned_its_partitions_is_not_checked() -> None:
+def test_group_of_assigned_consumer_has_no_member() -> None:
     assert group_metadata_of(consumer(subscribed=False, generation=-1)) == GroupMetadata("readers")
 
 

@@ -17,7 +17,7 @@ def builder(max_size: int = 1_000, **serializers: Any) -> BatchBuilder:
     return BatchBuilder(max_size, **{"key_serializer": None, "value_serializer": None} | serializers)
 
 
-def test_what_is_appended_is_kept_in_columns() -> None:
+def test_batch_keeps_records_in_columns() -> None:
     batch = builder()
     batch.append(timestamp=1, key=b"k", value=bytearray(b"v"), headers=[("trace", b"1f")])
     batch.append(timestamp=2.7, key=None, value=b"w")
@@ -39,7 +39,7 @@ def test_appending_tells_place_size_and_time() -> None:
     assert batch.record_count() == 2
 
 
-def test_what_does_not_fit_is_not_appended_and_closes_it() -> None:
+def test_batch_closes_when_a_record_does_not_fit() -> None:
     batch = builder(max_size=320)
     assert batch.append(timestamp=None, key=None, value=b"v" * 100)
     assert batch.append(timestamp=None, key=None, value=b"v" * 100)

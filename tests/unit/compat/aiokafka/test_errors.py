@@ -24,14 +24,14 @@ AS_KAFKA_SAYS = {2, 9, 51, 72}
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_has_aiokafkas_name_and_bases(name: str) -> None:
+def test_errors_have_aiokafkas_names_and_bases(name: str) -> None:
     theirs = getattr(aiokafka.errors, name)
     assert [kind.__name__ for kind in OURS[name].__mro__] == [kind.__name__ for kind in theirs.__mro__]
     assert getattr(OURS[name], "errno", None) == getattr(theirs, "errno", None)
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_is_retriable_where_aiokafkas_is(name: str) -> None:
+def test_errors_are_retriable_as_in_aiokafka(name: str) -> None:
     ours: Any = OURS[name]
     theirs = getattr(aiokafka.errors, name)
     if getattr(ours, "errno", None) in AS_KAFKA_SAYS:
@@ -56,7 +56,7 @@ def test_a_code_without_a_name_is_an_unknown_error() -> None:
     assert aiokafka.errors.for_code(87) is aiokafka.errors.UnknownError
 
 
-def test_they_read_as_aiokafkas_do() -> None:
+def test_errors_have_aiokafkas_text() -> None:
     for own, theirs in (
         (errors.KafkaTimeoutError("why"), aiokafka.errors.KafkaTimeoutError("why")),
         (errors.ProducerClosed(), aiokafka.errors.ProducerClosed()),
@@ -66,7 +66,7 @@ def test_they_read_as_aiokafkas_do() -> None:
         assert str(own) == str(theirs)
 
 
-def test_what_a_code_means_is_told_by_its_class() -> None:
+def test_error_description_is_the_docstring() -> None:
     kind = errors.TopicAuthorizationFailedError
     assert kind.message == aiokafka.errors.TopicAuthorizationFailedError.message
     assert (
@@ -77,7 +77,7 @@ def test_what_a_code_means_is_told_by_its_class() -> None:
 
 
 @pytest.mark.parametrize("kind", NUMBERED)
-def test_they_can_be_pickled(kind: type[errors.BrokerResponseError]) -> None:
+def test_errors_can_be_pickled(kind: type[errors.BrokerResponseError]) -> None:
     if kind is not errors.BrokerResponseError:
         error = kind("why")
         error.possibly_persisted = True

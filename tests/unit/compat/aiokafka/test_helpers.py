@@ -17,7 +17,7 @@ AUTHORITY = Authority()
 ME = AUTHORITY.issue("me")
 
 
-def test_it_takes_what_aiokafkas_takes() -> None:
+def test_create_ssl_context_has_aiokafkas_signature() -> None:
     assert (
         inspect.signature(create_ssl_context).parameters.keys()
         == inspect.signature(aiokafka.helpers.create_ssl_context).parameters.keys()
@@ -25,9 +25,7 @@ def test_it_takes_what_aiokafkas_takes() -> None:
 
 
 @pytest.mark.parametrize("create", [create_ssl_context, aiokafka.helpers.create_ssl_context])
-def test_it_trusts_whom_it_is_told_and_checks_names(
-    create: Callable[..., ssl.SSLContext], tmp_path: Path
-) -> None:
+def test_context_trusts_given_authorities(create: Callable[..., ssl.SSLContext], tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text(AUTHORITY.pem)
     for given in ({"cafile": tmp_path / "ca.pem"}, {"cadata": AUTHORITY.pem}):
         context = create(**given)
@@ -38,7 +36,7 @@ def test_it_trusts_whom_it_is_told_and_checks_names(
 
 
 @pytest.mark.parametrize("create", [create_ssl_context, aiokafka.helpers.create_ssl_context])
-def test_it_takes_a_certificate_and_an_encrypted_key(
+def test_context_loads_certificate_and_encrypted_key(
     create: Callable[..., ssl.SSLContext], tmp_path: Path
 ) -> None:
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
@@ -50,7 +48,7 @@ def test_it_takes_a_certificate_and_an_encrypted_key(
         create(certfile=chain, keyfile=key, password="wrong")
 
 
-def test_nobody_is_asked_for_a_password(tmp_path: Path) -> None:
+def test_context_never_prompts_for_a_password(tmp_path: Path) -> None:
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     chain.write_text(ME.chain)
     key.write_text(ME.encrypted_key("hunter2"))

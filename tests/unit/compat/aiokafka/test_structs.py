@@ -18,7 +18,7 @@ def test_the_fields_are_aiokafkas() -> None:
 
 
 @pytest.mark.parametrize("log_append_time", [False, True])
-def test_where_a_record_is_told_in_aiokafkas_words(log_append_time: bool) -> None:
+def test_record_metadata_has_aiokafkas_fields(log_append_time: bool) -> None:
     sent = record_metadata(types.RecordMetadata("orders", 2, 7, 1234, log_append_time))
     assert sent == aiokafka.structs.RecordMetadata(
         topic="orders",
@@ -31,7 +31,7 @@ def test_where_a_record_is_told_in_aiokafkas_words(log_append_time: bool) -> Non
     )
 
 
-def test_it_is_an_instance_of_aiokafkas_where_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_metadata_subclasses_imported_aiokafka(monkeypatch: pytest.MonkeyPatch) -> None:
     told = types.RecordMetadata("orders", 2, 7, 1234, False)
     both = record_metadata(told)
     assert isinstance(both, aiokafka.structs.RecordMetadata)

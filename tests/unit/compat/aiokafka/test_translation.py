@@ -67,14 +67,14 @@ def test_a_batch_fails_of_what_its_first_record_failed_of() -> None:
     assert translation.__cause__ is DENIED
 
 
-def test_what_is_not_ours_stays_as_it_is() -> None:
+def test_other_errors_are_not_translated() -> None:
     error = TypeError("value")
     assert translated(error) is error
     with pytest.raises(TypeError), translating():
         raise error
 
 
-def test_what_is_raised_is_translated() -> None:
+def test_translating_converts_raised_errors() -> None:
     with pytest.raises(theirs.TopicAuthorizationFailedError) as caught, translating():
         raise DENIED
     assert caught.value.__cause__ is DENIED
@@ -122,7 +122,7 @@ class TestRelayed:
         assert outer.cancelled()
         assert told == []
 
-    async def test_it_is_cancelled_with_the_inner_one(self) -> None:
+    async def test_relayed_future_is_cancelled_with_the_inner_one(self) -> None:
         inner = asyncio.get_running_loop().create_future()
         outer = relayed(inner, str)
         inner.cancel()
@@ -143,13 +143,13 @@ class TestAlsoTheirs:
         assert also_theirs(theirs.TopicAuthorizationFailedError) is kind
         assert str(kind("why")) == str(theirs.TopicAuthorizationFailedError("why"))
 
-    def test_what_aiokafka_has_no_name_for_is_ours_alone(self) -> None:
+    def test_error_unknown_to_aiokafka_has_our_class_only(self) -> None:
         class Nameless(Exception):
             pass
 
         assert also_theirs(Nameless) is Nameless
 
-    def test_it_can_be_pickled(self) -> None:
+    def test_translated_error_can_be_pickled(self) -> None:
         error = translated(ours.TopicAuthorizationFailed("why", possibly_persisted=True))
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
