@@ -30,11 +30,11 @@ STYLES: Final = {
 }
 PIPE_WIDTH: Final = 170
 TABLES: Final = {
-    Tuning.DEFAULTS: "Defaults: each client as it comes",
-    Tuning.BEST: "Best: each client with what a sweep found for the work, idempotent with acks=all",
-    Tuning.EQUAL: "Equal settings: the same batch size and linger for all, idempotent with acks=all",
+    Tuning.DEFAULTS: "Defaults: each client with its defaults",
+    Tuning.BEST: "Best: each client with its fastest options for the workload, idempotent with acks=all",
+    Tuning.EQUAL: "Equal settings: the same batch size and linger for all clients, idempotent with acks=all",
 }
-"""What each table is, in its title."""
+"""Title of each table."""
 
 
 def new_console() -> Console:
@@ -123,7 +123,7 @@ MORE: Final = {
     "zone_share": "to other zones",
 }
 """Figures that only some rows have."""
-TARGET_HEADINGS: Final = ("table", "work", "ours", "is (rounds)", "must", "goal", "verdict")
+TARGET_HEADINGS: Final = ("table", "workload", "figure", "result (rounds)", "minimum", "goal", "verdict")
 HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "mean ms", "p50 ms", "p99 ms", "peak MiB", "")
 
 
@@ -173,7 +173,7 @@ def verdict_text(judged: Judged) -> str:
 
 
 def target_table(results: Results) -> Table:
-    """Return what there was to reach, and whether it was."""
+    """Return the targets with their results."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in TARGET_HEADINGS:
         table.add_column(heading)

@@ -31,13 +31,13 @@ class Spread:
 
 
 class Verdict(StrEnum):
-    """What came of a target."""
+    """Result of a target."""
 
-    GOAL = "goal reached"
-    MUST = "must reached"
-    MISSED = "missed"
-    SHORT = "short of the goal"
-    """There is nothing that must be."""
+    GOAL = "goal met"
+    MUST = "minimum met"
+    MISSED = "minimum missed"
+    SHORT = "goal missed"
+    """The target has no minimum."""
     UNKNOWN = "not measured"
 
 
@@ -117,9 +117,9 @@ def wanted(target: Target, value: float | None) -> str:
 
 
 def compared(target: Target) -> str:
-    """Return what is compared: `throughput next to aiokafka`."""
+    """Return the compared figure: `throughput against aiokafka`."""
     who = "" if target.ours == "aioproducer" else f"{TITLES[target.ours]}: "
-    next_to = f" next to {TITLES[target.against]}" if target.against else ""
+    next_to = f" against {TITLES[target.against]}" if target.against else ""
     return f"{who}{FIGURES[target.figure].title}{next_to}"
 
 

@@ -22,7 +22,7 @@ WORKS: Final = {
     "closed": "256 tasks, each awaiting `send`",
     "closed-headers": "256 tasks, each awaiting `send`, with key and two headers",
     "closed-uvloop": "256 tasks, each awaiting `send`, on uvloop",
-    "lone": "one task, one `send` after the other: time (p50), less is better",
+    "lone": "one task, one `send` after the other: latency (p50), lower is better",
     "fire": "`enqueue` in windows of 10,000",
     "fire-headers": "`enqueue` in windows of 10,000, with key and two headers",
     "value-1k": "`enqueue`, values of 1 KiB",
@@ -33,9 +33,9 @@ WORKS: Final = {
     "gather-headers": "100,000 records with key and two headers by `send_nowait`, then one `asyncio.gather`",
     "gather-1k": "100,000 records of 1 KiB by `send_nowait`, then one `asyncio.gather`",
     "gather-zstd": "100,000 records of JSON, 1 KiB, zstd, by `send_nowait`, then one `asyncio.gather`",
-    "bulk": "`send_many`, 10,000 values a call",
-    "bulk-keys": "`send_many`, 10,000 values with 16-byte keys a call",
-    "bulk-headers": "`send_many`, 10,000 values with key and two headers a call",
+    "bulk": "`send_many`, 10,000 values per call",
+    "bulk-keys": "`send_many`, 10,000 values with 16-byte keys per call",
+    "bulk-headers": "`send_many`, 10,000 values with key and two headers per call",
 }
 """What is told of each table, by row."""
 CLAIMS: Final = (
@@ -44,7 +44,7 @@ CLAIMS: Final = (
     ("fire", "confluent-produce", "that of confluent-kafka's `produce` with `enqueue`"),
 )
 """Row, other client and text of each ratio in the README's sentence."""
-COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the JVM's perf tool"}
+COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the Java client's perf tool"}
 """The other clients, by how their names begin."""
 LEAST: Final = 0.01
 """What is less is not told in digits."""
@@ -53,7 +53,7 @@ LEFT_OUT: Final = frozenset({"kafka-python", "aioproducer-nowait"})
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A table of one ground: works and what we are next to others."""
+    """A table of ratios: workloads by other clients."""
 
     title: str
     headings: tuple[str, ...]
@@ -69,7 +69,7 @@ def headlines(results: Results) -> Iterator[Headline]:
             if name in played
         ]
         if rows := [row for row in rows if any(row[1:])]:
-            headings = ("records/s of ours over theirs", *(f"next to {title}" for title in COLUMNS.values()))
+            headings = ("records/s of aioproducer relative to", *COLUMNS.values())
             yield Headline(TABLES[tuning], headings, [[cell or "-" for cell in row] for row in rows])
 
 
@@ -89,7 +89,7 @@ def behind(results: Results) -> list[str]:
     """Return every target that is missed, in a line each that names its table."""
     return [
         f"{judged.target.tuning}: {row.name}, {compared(judged.target)}: {value_text(judged)},"
-        f" must be {wanted(judged.target, judged.target.must)}"
+        f" required {wanted(judged.target, judged.target.must)}"
         for row, judged in judged_rows(results)
         if judged.verdict is Verdict.MISSED
     ]
@@ -130,7 +130,7 @@ def sentence(results: Results) -> str:
     weakest, work, title = min(ratios)
     return (
         f"With the defaults of each client on one machine, aioproducer has {' and '.join(', '.join(ahead).rsplit(', ', 1))}; its weakest ratio of"
-        f" throughput is {_short(weakest)}×, next to {title}: {work}.\n"
+        f" throughput is {_short(weakest)}×, against {title}: {work}.\n"
     )
 
 
@@ -172,9 +172,9 @@ def _cell(name: str, played: Played, begins: str) -> str:
 
 
 def _marked(found: Spread, figure: str) -> str:
-    """Return a ratio, and that it is behind, if it is."""
+    """Return a ratio, marked if aioproducer is slower."""
     ahead = found.median >= 1 if FIGURES[figure].more_is_better else found.median <= 1
-    return f"{_short(found.median)}×" + ("" if ahead else ", **behind**,")
+    return f"{_short(found.median)}×" + ("" if ahead else ", **slower**,")
 
 
 def _short(value: float) -> str:

@@ -34,24 +34,24 @@ CAPTIONS: Final = {  # of what is on the pages; the headline is for the README
     "latency": "Latency, in each table",
     "cpu": "CPU per record, of the whole client process, in each table",
     "scale": "CPU per record over partitions and topics",
-    "memory": "Memory over time, while more is handed over than can be sent",
+    "memory": "Memory over time, with records appended faster than sent",
 }
 NOTES: Final = {
     Tuning.DEFAULTS: (
-        "Nothing is set but servers and compression. So it is not the same promise everywhere: aiokafka is not"
-        " idempotent and waits for the leader alone, librdkafka waits for all replicas and is not idempotent;"
-        " kafka-python, the JVM client and we are idempotent and wait for all. docs/performance.md has the defaults."
+        "Only servers and compression are set, so the clients give different guarantees. aiokafka is not idempotent and"
+        " waits only for the leader. librdkafka waits for all replicas and is not idempotent. kafka-python, the Java"
+        " client and aioproducer are idempotent and wait for all replicas. docs/performance.md has the defaults."
     ),
     Tuning.BEST: (
-        "Idempotent with acks=all; batches, linger and buffers as a sweep of eight sets of options per client found them"
-        " fastest for this work, or shortest for a lone call (benchmarks/sweep/grid.toml, best.json)."
+        "Idempotent with acks=all. A sweep over eight sets of options per client has chosen the fastest batches, linger"
+        " and buffers for the workload, or the lowest latency of a single call (benchmarks/sweep/grid.toml, best.json)."
     ),
     Tuning.EQUAL: (
-        "Idempotent with acks=all, batches of 16 KiB; no linger where every call is awaited, else 5 ms. These are near"
-        " our own defaults and far from librdkafka's, which has batches of 1 MB."
+        "Idempotent with acks=all, batches of 16 KiB; no linger if every call is awaited, otherwise 5 ms. These settings"
+        " are close to aioproducer's defaults and far from librdkafka's, which has batches of 1 MB."
     ),
 }
-"""What a visitor should know of each table."""
+"""Note under the title of each table."""
 NEWLINES: Final = re.compile(r"\s*\n\s*")
 
 
@@ -108,7 +108,7 @@ def markdown(results: Results) -> str:
 def sections(results: Results) -> Iterator[Section]:
     """Return the tables of a report: the headlines, the verdicts, what was measured on each ground."""
     for headline in headlines(results):
-        yield Section(f"In short. {headline.title}", headline.headings, headline.rows)
+        yield Section(f"Summary. {headline.title}", headline.headings, headline.rows)
     if results.judged:
         rows = [
             [
@@ -122,7 +122,7 @@ def sections(results: Results) -> Iterator[Section]:
             ]
             for row, judged in judged_rows(results)
         ]
-        yield Section("What there was to reach, in which table", TARGET_HEADINGS, rows, reached(results))
+        yield Section("Targets", TARGET_HEADINGS, rows, reached(results))
     for tuning, played in results.tables.items():
         yield _measured(tuning, played)
     if results.best:
@@ -131,7 +131,9 @@ def sections(results: Results) -> Iterator[Section]:
             for row, clients in results.best.items()
             for client, options in clients.items()
         ]
-        yield Section("Best: what the sweep found", ("work", "client", "options"), rows, NOTES[Tuning.BEST])
+        yield Section(
+            "Best: options found by the sweep", ("workload", "client", "options"), rows, NOTES[Tuning.BEST]
+        )
 
 
 def _measured(tuning: Tuning, rows: dict[str, Played]) -> Section:
@@ -141,12 +143,12 @@ def _measured(tuning: Tuning, rows: dict[str, Played]) -> Section:
         for client in ordered(ROWS[name], played)
     ]
     told = [row for row in cells if any(row[2:])]
-    return Section(f"Measured. {TABLES[tuning]}", ("work", *HEADINGS), told, NOTES[tuning])
+    return Section(f"Figures. {TABLES[tuning]}", ("workload", *HEADINGS), told, NOTES[tuning])
 
 
 def _written(options: Mapping[str, Any]) -> str:
     """Return options as one would write them; none are the client's own defaults."""
-    return ", ".join(f"{name}={value}" for name, value in options.items()) or "its own defaults"
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "the client's defaults"
 
 
 def anchor(title: str) -> str:

@@ -127,7 +127,7 @@ def test_bounds_are_written_with_their_direction_and_unit() -> None:
 
 
 def test_what_is_compared_is_told_in_words() -> None:
-    assert compared(RATE) == "throughput next to aiokafka"
+    assert compared(RATE) == "throughput against aiokafka"
     assert (
         compared(replace(RATE, ours="aioproducer-nowait", against=""))
         == "aioproducer send_nowait: throughput"
