@@ -14,6 +14,7 @@ from aioproducer._core.extras import needs
 from aioproducer._core.security.credentials import CredentialsCallable, Login
 from aioproducer._core.security.gssapi import KerberosSettings
 from aioproducer._core.security.jaas import LoginModule, parse_jaas
+from aioproducer._core.security.oauthbearer import TokenProvider
 from aioproducer._core.security.regular_files import open_regular
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.security.security_settings import (
@@ -27,7 +28,6 @@ from aioproducer._core.security.security_settings import (
     file_url,
 )
 from aioproducer._core.security.stores import Source, StoreError
-from aioproducer._core.security.tokens import TokenProvider
 from aioproducer._core.steps import Log
 from aioproducer.config.security_kinds import MECHANISMS
 from aioproducer.config.security_options import (

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypeAlias
 
 from aioproducer._core.security.aws_msk_iam import presigned
-from aioproducer._core.security.scram import FEWEST_ITERATIONS, HASHES
+from aioproducer._core.security.passwords import FEWEST_ITERATIONS, HASHES
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing.faults import Refused
 

@@ -17,9 +17,10 @@ from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.records.record_batch import encode_batch
-from aioproducer._core.security.certificate import read_certificate
+from aioproducer._core.security.tls_errors import read_certificate
 from aioproducer._core.security.jaas import parse_jaas
 from aioproducer._core.security.oauthbearer import _status
+from aioproducer._core.security.tls_errors import read_certificate
 from aioproducer._core.security.token_endpoint import expiry
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.audit.auditing import sequence_of

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AclOperation
 
 from aioproducer import Producer
 from aioproducer._core.net.authentication import AuthenticationBackoff
+from aioproducer._core.security.oauthbearer import SharedTokens
 from aioproducer._core.security.secret import Secret
-from aioproducer._core.security.tokens import SharedTokens
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import AuthenticationFailed, TopicAuthorizationFailed
 from tests.kafka.apache.secured import SecuredKafka

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from aioproducer import AuthenticationFailed, Producer, ProducerError, TopicAuthorizationFailed, _topic_client
+from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address, ResolvedAddress
 from aioproducer._core.protocol.metadata import MetadataResponse
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Broker
-from aioproducer._core.security.oauthbearer import OAuthBearer
+from aioproducer._core.security.oauthbearer import OAuthBearer, SharedTokens, Token
 from aioproducer._core.security.secret import Secret
-from aioproducer._core.security.tokens import Token
 from aioproducer.cli import commands
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from tests.http_serving import serving
@@ -73,18 +73,10 @@ async def test_error_message_of_a_produce_response(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("hostile", ["".join(ALL), "x" * 40_000])
 async def test_refusals_of_a_login(hostile: str) -> None:
-    class Tokens:
-        async def token(self) -> Token:
-            return Token(Secret("abc"))
+    async def fetch() -> Token:
+        return Token(Secret("abc"))
 
-        def refused(self, value: Secret) -> None: ...
-
-        async def differs(self, refused: object) -> bool:
-            return False
-
-        def close(self) -> None: ...
-
-    mechanism = OAuthBearer(Tokens())
+    mechanism = OAuthBearer(SharedTokens(fetch, backoff=Backoff(1.0, 1.0)))
     exchange = Exchange(mechanism, Broker(f"host{hostile[:300]}", 1))
     await exchange.start()
     await exchange.answer(json.dumps({"status": hostile}).encode())

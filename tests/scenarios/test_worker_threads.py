@@ -21,7 +21,7 @@ import uvloop
 from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
 from aioproducer._core import telemetry_session
 from aioproducer._core.net import in_flight
-from aioproducer._core.security import scram
+from aioproducer._core.security import passwords as passwords_module
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow import send_table
 from aioproducer.testing import Cluster
@@ -120,7 +120,7 @@ def everything_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let work go to a thread, however little it is."""
     monkeypatch.setattr(in_flight, "DECODE_OFF_LOOP_BYTES", 0)
     monkeypatch.setattr(telemetry_session, "OFF_LOOP_TOPICS", 0)
-    monkeypatch.setattr(scram, "IN_A_THREAD_FROM", 0)
+    monkeypatch.setattr(passwords_module, "IN_A_THREAD_FROM", 0)
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.authentication import AuthenticatedConnection, AuthenticationBackoff, Authenticator
 from aioproducer._core.net.dial import Dial, MakeProtocol, routes
-from aioproducer._core.security.certificate import PeerCertificate
-from aioproducer._core.security.logins import Logins
+from aioproducer._core.security.exchange import ExchangeFactory
 from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.security_settings import SecuritySettings, weaknesses
 from aioproducer._core.security.tls import TlsContexts, server_name
-from aioproducer._core.security.tls_errors import is_about_us, shown_chain, tls_failure
+from aioproducer._core.security.tls_errors import PeerCertificate, is_about_us, shown_chain, tls_failure
 from aioproducer._core.steps import Log
 from aioproducer.errors import AuthenticationFailed
 
@@ -34,7 +33,7 @@ class ConnectionSecurity:
         self._tls = (
             None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff, limits=self._limits)
         )
-        self._logins = None if settings.sasl is None else Logins(settings.sasl, self._limits)
+        self._logins = None if settings.sasl is None else ExchangeFactory(settings.sasl, self._limits)
         self.authentication_backoff: Final = (
             None if self._logins is None else AuthenticationBackoff(self._logins.differ)
         )

@@ -12,9 +12,9 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.security.credentials import CredentialsCallable, Login
 from aioproducer._core.security.gssapi import KerberosSettings
 from aioproducer._core.security.mechanism import MechanismFactory
+from aioproducer._core.security.oauthbearer import TokenProvider
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.security.stores import Source
-from aioproducer._core.security.tokens import TokenProvider
 
 SslContextSource: TypeAlias = "ssl.SSLContext | Callable[[], ssl.SSLContext | Awaitable[ssl.SSLContext]]"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.security.plain import Plain
+from aioproducer._core.security.passwords import Plain
 from aioproducer._core.security.secret import Secret
 from aioproducer.config.kinds import Kind
 from aioproducer.config.security_kinds import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.security.certificate import PeerCertificate, read_certificate
+from aioproducer._core.security.tls_errors import PeerCertificate, read_certificate
 from aioproducer.testing.certificates import Authority, server_context
 
 

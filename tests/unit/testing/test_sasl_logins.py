@@ -10,7 +10,7 @@ import pytest
 from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam
 from aioproducer._core.security.credentials import Credentials, Login
 from aioproducer._core.security.mechanism import Broker
-from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.passwords import Scram
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused

@@ -19,7 +19,7 @@ from aioproducer._core.protocol.sasl import (
 from aioproducer._core.protocol.schema import Request
 from aioproducer._core.security.credentials import Credentials, Login
 from aioproducer._core.security.mechanism import Broker
-from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.passwords import Scram
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import (
     IllegalSaslState,

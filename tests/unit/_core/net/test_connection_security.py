@@ -13,7 +13,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address, ResolvedAddress
 from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, dial
-from aioproducer._core.security.logins import Logins
+from aioproducer._core.security.exchange import ExchangeFactory
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.testing import Cluster, in_virtual_time
@@ -299,11 +299,11 @@ class TestLogins:
         secured.close()
 
     def test_closed_it_renews_no_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        closed: list[Logins] = []
+        closed: list[ExchangeFactory] = []
 
-        def close(logins: Logins) -> None:
+        def close(logins: ExchangeFactory) -> None:
             closed.append(logins)
 
-        monkeypatch.setattr(Logins, "close", close)
+        monkeypatch.setattr(ExchangeFactory, "close", close)
         security(security_protocol="SASL_SSL", **LOGIN).close()
         assert len(closed) == 1

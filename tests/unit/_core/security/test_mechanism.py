@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.security.mechanism import Broker, Mechanism
-from aioproducer._core.security.plain import Plain
-from aioproducer._core.security.scram import Scram
+from aioproducer._core.security.passwords import Plain, Scram
 from tests.unit._core.security.conversation import credentials
 
 

@@ -1,33 +1,305 @@
 from __future__ import annotations
 
+import asyncio
 import re
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from aioproducer._core.backoff import Backoff
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Broker, Refused
-from aioproducer._core.security.oauthbearer import OAuthBearer, first_message
+from aioproducer._core.security.oauthbearer import (
+    OAuthBearer,
+    SharedTokens,
+    Token,
+    as_token,
+    first_message,
+    from_provider,
+)
 from aioproducer._core.security.secret import Secret
-from aioproducer._core.security.tokens import Token
+from aioproducer.errors import AuthenticationFailed
+from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.security.conversation import first, reply
 
+BACKOFF = Backoff(initial_s=1, max_s=8, jitter=0)
+EPOCH = 1_700_000_000.0
 
-class Tokens:
+
+class Endpoint:
+    """Gives numbered tokens that live for a hundred seconds, in the loop's time; or fails, or takes its time."""
+
+    def __init__(self, *, life_s: float | None = 100, takes_s: float = 0) -> None:
+        self.life_s = life_s
+        self.takes_s = takes_s
+        self.fails_with: Exception | None = None
+        self.asked_at: list[float] = []
+        self.tokens = SharedTokens(self.fetch, backoff=BACKOFF, wall=self.wall)
+
+    def wall(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time()
+
+    async def fetch(self) -> Token:
+        self.asked_at.append(asyncio.get_running_loop().time())
+        number = len(self.asked_at)
+        await asyncio.sleep(self.takes_s)
+        if self.fails_with is not None:
+            raise self.fails_with
+        return Token(Secret(str(number)), None if self.life_s is None else self.wall() + self.life_s)
+
+    async def token(self) -> str:
+        return (await self.tokens.token()).value.reveal()
+
+
+@in_virtual_time
+async def test_all_share_one_token() -> None:
+    endpoint = Endpoint(takes_s=1)
+    assert await asyncio.gather(*[endpoint.token() for _ in range(5)]) == ["1"] * 5
+    assert await endpoint.token() == "1"
+    assert endpoint.asked_at == [0]
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_the_next_one_is_fetched_before_anybody_needs_it() -> None:
+    endpoint = Endpoint()
+    await endpoint.token()
+    await asyncio.sleep(79.9)
+    assert endpoint.asked_at == [0]
+    await asyncio.sleep(0.2)
+    assert await endpoint.token() == "2"
+    assert endpoint.asked_at == [0, 80]
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_a_login_waits_a_little_for_the_next_one_and_takes_the_old_one_then() -> None:
+    endpoint = Endpoint()
+    await endpoint.token()
+    endpoint.takes_s = 0.5
+    await asyncio.sleep(80.1)
+    assert await endpoint.token() == "2"
+    endpoint.takes_s = 10
+    await asyncio.sleep(80.5)
+    before = asyncio.get_running_loop().time()
+    assert await endpoint.token() == "2"
+    assert asyncio.get_running_loop().time() == before + 1
+    await asyncio.sleep(10)
+    assert await endpoint.token() == "3"
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_while_fetching_fails_the_valid_one_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    endpoint = Endpoint()
+    await endpoint.token()
+    endpoint.fails_with = OSError("hunter2")
+    await asyncio.sleep(90)
+    assert await endpoint.token() == "1"
+    assert endpoint.asked_at == [0, 80, 81, 83, 87]
+    assert caplog.messages == ["security.token.kept error=OSError"]
+    endpoint.fails_with = None
+    await asyncio.sleep(6)
+    assert await endpoint.token() == "6"
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_once_it_has_expired_the_failure_is_told() -> None:
+    endpoint = Endpoint()
+    await endpoint.token()
+    endpoint.fails_with = OSError("hunter2")
+    await asyncio.sleep(200)
+    asked = len(endpoint.asked_at)
+    with pytest.raises(Refused, match="raised OSError, which is the cause"):
+        await endpoint.token()
+    assert len(endpoint.asked_at) == asked + 1
+    endpoint.fails_with = AuthenticationFailed("401")
+    with pytest.raises(AuthenticationFailed, match="401"):
+        await endpoint.token()
+    endpoint.fails_with = None
+    assert await endpoint.token() == str(asked + 3)
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_without_an_expiry_each_login_asks_and_the_last_one_helps_out() -> None:
+    endpoint = Endpoint(life_s=None)
+    assert [await endpoint.token(), await endpoint.token()] == ["1", "2"]
+    endpoint.fails_with = OSError()
+    assert await endpoint.token() == "2"
+
+
+@in_virtual_time
+async def test_a_new_token_that_has_expired_is_told_as_such() -> None:
+    with pytest.raises(Refused, match="has expired already; is the clock right"):
+        await Endpoint(life_s=-1).token()
+
+
+@in_virtual_time
+async def test_who_stops_waiting_stops_nobody_else() -> None:
+    endpoint = Endpoint(takes_s=1)
+    impatient = asyncio.ensure_future(endpoint.token())
+    patient = asyncio.ensure_future(endpoint.token())
+    await asyncio.sleep(0.5)
+    impatient.cancel()
+    assert await patient == "1"
+    assert impatient.cancelled()
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_closed_it_asks_no_more() -> None:
+    endpoint = Endpoint()
+    await endpoint.token()
+    endpoint.takes_s = 5
+    await asyncio.sleep(81)
+    endpoint.tokens.close()
+    await asyncio.sleep(500)
+    assert endpoint.asked_at == [0, 80]
+
+
+@pytest.mark.parametrize(
+    ("given", "token"),
+    [
+        ("abc", Token(Secret("abc"))),
+        (Secret("abc"), Token(Secret("abc"))),
+        (
+            SimpleNamespace(value="abc", expires_at=5, extensions={"a": "b"}),
+            Token(Secret("abc"), 5, {"a": "b"}),
+        ),
+        (SimpleNamespace(value=Secret("abc"), expires_at=None, extensions=None), Token(Secret("abc"))),
+        (SimpleNamespace(value="abc", expires_at=5.5), Token(Secret("abc"), 5.5)),
+        (Token(Secret("abc")), Token(Secret("abc"))),
+    ],
+)
+async def test_a_provider_may_return_a_text_or_an_object(given: Any, token: Token) -> None:
+    assert as_token(given) == token
+    assert await from_provider(lambda: given)() == token
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "it returned NoneType"),
+        (b"hunter2", "it returned bytes"),
+        (("hunter2", 5), "it returned tuple"),
+        (SimpleNamespace(value="hunter2", expires_at="5"), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=True), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=float("nan")), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=float("-inf")), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=10**400), "expires_at has to be a number"),
+        (
+            SimpleNamespace(value="hunter2", expires_at=None, extensions=["a"]),
+            "extensions have to be a mapping",
+        ),
+    ],
+)
+def test_anything_else_is_refused_without_being_shown(given: Any, why: str) -> None:
+    with pytest.raises(Refused, match=why) as raised:
+        as_token(given)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_token_does_not_show_itself() -> None:
+    assert "hunter2" not in repr(Token(Secret("hunter2"), 5))
+
+
+@pytest.mark.parametrize("life_s", [0.001, 0.1, 1.0])
+@in_virtual_time
+async def test_tiny_life_causes_one_request_a_second(life_s: float) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    for _ in range(50):
+        await endpoint.token()
+        await asyncio.sleep(0.1)
+    asked = endpoint.asked_at
+    assert len(asked) >= 5
+    assert all(later - earlier > 0.999 for earlier, later in pairwise(asked))
+    endpoint.tokens.close()
+
+
+@pytest.mark.parametrize("life_s", [-5.0, 0.0])
+@in_virtual_time
+async def test_expired_tokens_cause_one_request_a_second(life_s: float) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    for _ in range(5):
+        with pytest.raises(Refused):
+            await endpoint.token()
+    assert endpoint.asked_at == pytest.approx([0, 1, 2, 3, 4])
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_life_of_ages_sets_no_timer_for_ages() -> None:
+    endpoint = Endpoint(life_s=1e300)
+    await endpoint.token()
+    assert endpoint.tokens._timer is not None
+    assert endpoint.tokens._timer.when() <= 86_400
+    await asyncio.sleep(1_000_000)
+    assert endpoint.asked_at == [0]
+    endpoint.tokens.close()
+
+
+@pytest.mark.parametrize("life_s", [100.0, None])
+@in_virtual_time
+async def test_refused_token_is_asked_for_again_after_a_second(life_s: float | None) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    assert await endpoint.token() == "1"
+    endpoint.tokens.refused(Secret("another"))
+    endpoint.tokens.refused(Secret("1"))
+    assert await endpoint.token() == "2"
+    assert endpoint.asked_at == [0, 1]
+    endpoint.tokens.refused(Secret("1"))
+    endpoint.fails_with = OSError()
+    endpoint.tokens.refused(Secret("2"))
+    with pytest.raises(Refused):
+        await endpoint.token()
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_provider_that_hangs_once_is_asked_again() -> None:
+    calls = 0
+
+    async def provider() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await asyncio.Event().wait()
+        return str(calls)
+
+    tokens = SharedTokens(from_provider(provider, 10), backoff=BACKOFF)
+    with pytest.raises(Refused, match="sasl_oauth_token_provider did not return within 10 s"):
+        await tokens.token()
+    assert (await tokens.token()).value.reveal() == "2"
+    assert asyncio.get_running_loop().time() == 10
+    tokens.close()
+
+
+@in_virtual_time
+async def test_last_token_helps_out_when_the_provider_hangs() -> None:
+    endpoint = Endpoint(life_s=None)
+    assert await endpoint.token() == "1"
+    endpoint.takes_s = 1_000
+    assert await endpoint.token() == "1"
+    assert asyncio.get_running_loop().time() == 5
+    endpoint.tokens.close()
+
+
+class Tokens(SharedTokens):
     def __init__(self, value: str = "abc.def", extensions: dict[str, str] | None = None) -> None:
+        super().__init__(self.fetch, backoff=Backoff(1.0, 1.0))
         self.given = Token(Secret(value), None, extensions or {})
         self.dropped: list[str] = []
 
-    async def token(self) -> Token:
+    async def fetch(self) -> Token:
         return self.given
 
     def refused(self, value: Secret) -> None:
         self.dropped.append(value.reveal())
-
-    async def differs(self, refused: object) -> bool:
-        return False
-
-    def close(self) -> None: ...
 
 
 async def test_the_token_is_one_message() -> None:

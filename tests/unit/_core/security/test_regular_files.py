@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.security.assertion import assertion
 from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.regular_files import open_regular
 from aioproducer._core.security.security_settings import AssertionSettings
 from aioproducer._core.security.stores import Source, StoreError
-from aioproducer._core.security.token_endpoint import from_file
+from aioproducer._core.security.token_endpoint import assertion, from_file
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 

@@ -1,22 +1,85 @@
-"""Real errors, from handshakes in memory."""
-
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-from aioproducer._core.security.certificate import PeerCertificate, read_certificate
 from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.security.security_settings import TlsSettings
 from aioproducer._core.security.stores import Source
 from aioproducer._core.security.tls import build_context
-from aioproducer._core.security.tls_errors import is_about_us, tls_failure
+from aioproducer._core.security.tls_errors import (
+    MOST_NAMES,
+    PeerCertificate,
+    is_about_us,
+    read_certificate,
+    shown_chain,
+    tls_failure,
+)
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from tests.unit._core.security.certificates import NOW, Authority, Issued, handshake, server_context
+
+FROM, UNTIL = datetime(2049, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2051, 1, 2, 3, 4, 5, tzinfo=UTC)
+LAB = Authority("Lab, Ü")
+DER = ssl.PEM_cert_to_DER_cert(
+    LAB.issue(
+        "a.example", "*.b", "10.0.0.1", "::1", common_name="bob", not_before=FROM, not_after=UNTIL
+    ).chain
+)
+
+
+def test_it_says_whose_it_is_from_whom_for_what_and_how_long() -> None:
+    certificate = read_certificate(DER)
+    assert certificate.subject == "CN=bob, O=lab"
+    assert certificate.issuer == "CN=Lab, Ü"
+    assert (certificate.not_before, certificate.not_after) == (
+        FROM,
+        UNTIL,
+    )  # as UTCTime, and as GeneralizedTime
+    assert certificate.names == ("a.example", "*.b", "10.0.0.1", "::1")
+
+
+def test_names_may_be_missing() -> None:
+    assert read_certificate(ssl.PEM_cert_to_DER_cert(LAB.issue().chain)).names == ()
+
+
+def test_of_many_names_some_are_enough() -> None:
+    many = LAB.issue(*[f"b{number}.example" for number in range(MOST_NAMES + 1)])
+    assert len(read_certificate(ssl.PEM_cert_to_DER_cert(many.chain)).names) == MOST_NAMES
+
+
+@pytest.mark.parametrize(
+    "der", [b"", b"0", b"0\x80", b"0\x85\x01\x01\x01\x01\x01", b"0\x03abc", b"hello", DER[:-1]], ids=range(7)
+)
+def test_what_is_no_certificate_is_a_value_error(der: bytes) -> None:
+    with pytest.raises(ValueError):
+        read_certificate(der)
+
+
+@given(st.data())
+def test_whatever_is_damaged_is_read_or_a_value_error(data: st.DataObject) -> None:
+    damaged = bytearray(DER)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(DER) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        certificate = read_certificate(bytes(damaged[: data.draw(st.integers(0, len(DER)))]))
+    except ValueError:
+        return
+    assert certificate.subject.isprintable()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_no_more_than_a_value_error(der: bytes) -> None:
+    with pytest.raises(ValueError):
+        read_certificate(der)
+
 
 AUTHORITY, OTHERS = Authority(), Authority("others")
 TRUSTING = TlsSettings(truststore=Source("ssl_truststore_certificates", AUTHORITY.pem))
@@ -200,3 +263,46 @@ def test_what_has_no_words_of_its_own_is_passed_on_in_openssls() -> None:
     verify = ssl.SSLCertVerificationError(1, "x (_ssl.c:1)")
     verify.verify_code, verify.verify_message = 23, "certificate revoked"
     assert told(verify, TRUSTING).endswith("does not prove who it is: certificate revoked")
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    tmp_path: Path,
+    *,
+    tls: bool = True,
+    clients_of: Authority | None = None,
+    issued: Issued = AUTHORITY.issue("a.example", "b.example"),  # noqa: B008 - not changed by anyone
+) -> AsyncIterator[int]:
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    context = server_context(issued, tmp_path, clients_of=clients_of) if tls else None
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_certificate_is_shown_to_anybody(tmp_path: Path) -> None:
+    async with listening(tmp_path) as port:
+        chain = await shown_chain(Broker("wrong.example.", port), ("127.0.0.1", port))
+    (certificate,) = chain
+    assert certificate.names == ("a.example", "b.example")
+    assert certificate.issuer == "CN=lab authority"
+
+
+async def test_chain_has_intermediate_certificates(tmp_path: Path) -> None:
+    between = Authority("between", issuer=AUTHORITY)
+    issued = between.issue("a.example")._replace(chain_above=between.pem)
+    async with listening(tmp_path, issued=issued) as port:
+        chain = await shown_chain(Broker("a.example", port), ("127.0.0.1", port))
+    assert [each.subject for each in chain] == ["CN=broker, O=lab", "CN=between"]
+
+
+@pytest.mark.parametrize("broker", [Broker("127.0.0.1", 1), Broker("", 1)])
+async def test_who_is_not_there_shows_none(broker: Broker) -> None:
+    assert await shown_chain(broker) == ()
+
+
+async def test_who_speaks_no_tls_shows_none(tmp_path: Path) -> None:
+    async with listening(tmp_path, tls=False) as port:
+        assert await shown_chain(Broker("127.0.0.1", port)) == ()

@@ -6,10 +6,28 @@ import threading
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer._core.security import scram as module
+from aioproducer._core.security import passwords as module
 from aioproducer._core.security.mechanism import Refused
-from aioproducer._core.security.scram import HASHES, Scram
+from aioproducer._core.security.passwords import HASHES, Plain, Scram
 from tests.unit._core.security.conversation import ScramServer, credentials, first, reply
+
+
+async def test_there_is_one_message() -> None:
+    mechanism = Plain(credentials("ü", "p\u00a0w"))
+    assert not mechanism.complete
+    assert await first(mechanism) == b"\0\xc3\xbc\0p\xc2\xa0w"
+    assert await reply(mechanism, b"") == b""
+    assert mechanism.complete
+
+
+@pytest.mark.parametrize(
+    ("username", "password"), [("", "p"), ("u", ""), ("u\0root", "p"), ("u", "hunter\0")]
+)
+async def test_what_would_be_read_as_something_else_is_not_sent(username: str, password: str) -> None:
+    with pytest.raises(Refused) as raised:
+        await first(Plain(credentials(username, password)))
+    assert "hunter" not in str(raised.value)
+
 
 SERVER_256 = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 SERVER_512 = "rOprNGfwEbeRWgbNEkqO02431b08-2f89-4bad-a4e6-80c0564ec865"

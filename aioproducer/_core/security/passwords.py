@@ -1,6 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): each side proves that it knows the password, none sends it.
+"""Authentication by user name and password: PLAIN (RFC 4616), and SCRAM (RFC 5802, RFC 7677).
 
-Kafka adds delegation tokens (KIP-48): the token's id and HMAC are the pair, and `tokenauth=true` says so.
+With PLAIN, the broker and every eavesdropper without TLS read the password. With SCRAM, both sides prove the password
+without sending it. Kafka adds delegation tokens (KIP-48), with `tokenauth=true`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,37 @@ from aioproducer._core.security.credentials import Credentials, utf8
 from aioproducer._core.security.mechanism import Broker, Refused
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.worker_threads import WORK_THREADS
+
+
+class Plain:
+    """One login by PLAIN."""
+
+    name: Final = "PLAIN"
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self.complete: bool = False
+        self.proof: object = None
+        """Credentials of this login, for comparison with later credentials."""
+        self.secrets: tuple[Secret, ...] = ()
+        """Secrets of this login, for the redaction of broker messages."""
+
+    async def start(self, broker: Broker) -> bytes:
+        """Return the only message there is."""
+        self.proof = login = await self._credentials.pair()
+        username, password = login
+        if not username or not password:
+            raise Refused("user name and password may not be empty")
+        if "\0" in username or "\0" in password.reveal():
+            raise Refused("a NUL ends user name and password, so neither may have one")
+        self.secrets = (password,)
+        self.complete = True
+        return b"\0%b\0%b" % (utf8(username, "the user name"), utf8(password, "the password"))
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Take the broker's word for it: it has nothing to say that would matter."""
+        return b""
+
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FEWEST_ITERATIONS: Final = 4_096
