@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioproducer._core.wire.primitives import append_unsigned_varint
+from aioproducer._core.wire import append_unsigned_varint
 from aioproducer.errors import TimeoutReason
 from aioproducer.version import __version__
 

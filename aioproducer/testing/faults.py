@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from aioproducer._core.wire.primitives import BytesLike
+from aioproducer._core.wire import BytesLike
 from aioproducer.errors import BrokerError, broker_error
 
 

@@ -22,8 +22,7 @@ from aioproducer._core.records.record_batch import (
     MAGIC,
     TRANSACTIONAL,
 )
-from aioproducer._core.wire.crc32c import crc32c
-from aioproducer._core.wire.primitives import BytesLike
+from aioproducer._core.wire import BytesLike, crc32c
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,

@@ -19,7 +19,7 @@ from aioproducer._core.records.record_batch import (
     TRANSACTIONAL,
     encode_batch,
 )
-from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire import crc32c
 from aioproducer.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 from aioproducer.testing.faults import Refused
 

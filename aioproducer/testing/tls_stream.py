@@ -11,7 +11,7 @@ import ssl
 from contextlib import suppress
 from typing import Final
 
-from aioproducer._core.wire.primitives import BytesLike
+from aioproducer._core.wire import BytesLike
 from aioproducer.testing.listener import READ_BYTES
 
 INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")

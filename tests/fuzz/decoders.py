@@ -17,7 +17,6 @@ from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.records.record_batch import encode_batch
-from aioproducer._core.security.tls_errors import read_certificate
 from aioproducer._core.security.jaas import parse_jaas
 from aioproducer._core.security.oauthbearer import _status
 from aioproducer._core.security.tls_errors import read_certificate

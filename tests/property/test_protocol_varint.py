@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from aioproducer._core.wire.primitives import (
+from aioproducer._core.wire import (
     append_unsigned_varint,
     append_varint,
     append_varlong,

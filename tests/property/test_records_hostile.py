@@ -13,7 +13,7 @@ from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor, decompress
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.records.record_batch import encode_batch
-from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire import crc32c
 from aioproducer.errors import ProtocolError
 
 LIMIT = 1 << 16

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from aioproducer._core.net.in_flight import Decode
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.schema import ApiVersionTable, Request, decode_response
-from aioproducer._core.wire.primitives import read_int16
+from aioproducer._core.wire import read_int16
 from aioproducer.errors import ProtocolError, RebootstrapRequired, UnsupportedVersion, broker_error
 from aioproducer.version import __version__
 

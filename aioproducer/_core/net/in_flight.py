@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer._core.protocol.fields import field_specs
 from aioproducer._core.protocol.schema import Message, decode_response, read_correlation_id, response_body
-from aioproducer._core.wire.primitives import read_int32
+from aioproducer._core.wire import read_int32
 from aioproducer.errors import ProtocolError
 
 LENGTH: Final = Struct(">i")

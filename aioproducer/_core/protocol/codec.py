@@ -12,7 +12,7 @@ from struct import Struct, error as StructError  # noqa: N812 - a class, whateve
 from typing import Any, TypeAlias
 
 from aioproducer._core.protocol.fields import FieldSpec, field_specs
-from aioproducer._core.wire.primitives import Reader, Writer, append_unsigned_varint, past_the_end, read_tags
+from aioproducer._core.wire import Reader, Writer, append_unsigned_varint, past_the_end, read_tags
 from aioproducer.errors import UnsupportedVersion
 
 _Named: TypeAlias = tuple[str, FieldSpec]

@@ -27,7 +27,7 @@ from aioproducer._core.protocol.types import (
     nullable_array_of,
     struct_of,
 )
-from aioproducer._core.wire.primitives import BytesLike
+from aioproducer._core.wire import BytesLike
 
 
 @struct

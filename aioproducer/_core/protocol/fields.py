@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, dataclass_transform
 
-from aioproducer._core.wire.primitives import Reader, Writer
+from aioproducer._core.wire import Reader, Writer
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ from aioproducer._core.protocol.types import (
     array_of,
     struct_of,
 )
-from aioproducer._core.wire.primitives import (
+from aioproducer._core.wire import (
     BytesLike,
     Writer,
     append_compact_string,

@@ -32,7 +32,7 @@ from typing import (
 
 from aioproducer._core.protocol.codec import struct_reader, struct_writer
 from aioproducer._core.protocol.fields import field, struct
-from aioproducer._core.wire.primitives import (
+from aioproducer._core.wire import (
     BytesLike,
     Reader,
     Writer,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast, overload
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.protocol.codec import struct_reader, struct_writer
 from aioproducer._core.protocol.fields import WireType
-from aioproducer._core.wire.primitives import (
+from aioproducer._core.wire import (
     BytesLike,
     Reader,
     Writer,

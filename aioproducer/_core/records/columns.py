@@ -9,7 +9,7 @@ from operator import add, itemgetter
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, cast, overload
 
 from aioproducer._core.acceleration import fastest
-from aioproducer._core.wire.primitives import VARINTS, Memo, varint
+from aioproducer._core.wire import VARINTS, Memo, varint
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """The headers of one record, in order; names may repeat (KIP-82)."""

@@ -23,8 +23,7 @@ from aioproducer._core.records.record_batch import (
     MAGIC,
     TRANSACTIONAL,
 )
-from aioproducer._core.wire.crc32c import crc32c
-from aioproducer._core.wire.primitives import BytesLike, read_varlong
+from aioproducer._core.wire import BytesLike, crc32c, read_varlong
 from aioproducer.errors import ProtocolError
 
 _MIN_RECORD_BYTES = 7

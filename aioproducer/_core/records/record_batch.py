@@ -43,8 +43,7 @@ from aioproducer._core.records.columns import (
     encode_value,
 )
 from aioproducer._core.records.compression import Compress
-from aioproducer._core.wire.crc32c import crc32c
-from aioproducer._core.wire.primitives import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
+from aioproducer._core.wire import FIELD_SIZES, VARINTS, Memo, crc32c, field_size, varint, varints_after
 
 _NULL = varint(-1)
 _NO_HEADERS = varint(0)

@@ -21,7 +21,7 @@ from aioproducer._core.protocol.produce import (
 )
 from aioproducer._core.protocol.sasl import MOST_MECHANISMS, SaslHandshakeResponse
 from aioproducer._core.protocol.schema import Request, decode, encode
-from aioproducer._core.wire.primitives import MOST_TAGS, append_unsigned_varint, read_tags
+from aioproducer._core.wire import MOST_TAGS, append_unsigned_varint, read_tags
 from aioproducer.errors import ProtocolError
 from tests.unit._core.net.connection_protocol_rig import NOW, answers, made, ready
 from tests.unit._core.net.scripted import ASK

@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer._core.protocol.fields import field, field_specs, struct
 from aioproducer._core.protocol.types import INT16, INT32, NULLABLE_STRING, RECORDS, STRING, array_of
-from aioproducer._core.wire.primitives import BytesLike
+from aioproducer._core.wire import BytesLike
 
 
 @struct

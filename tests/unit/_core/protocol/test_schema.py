@@ -14,7 +14,7 @@ from aioproducer._core.protocol.schema import (
     written_by_hand,
 )
 from aioproducer._core.protocol.types import INT16, STRING
-from aioproducer._core.wire.primitives import Writer
+from aioproducer._core.wire import Writer
 from aioproducer.errors import ProtocolError
 
 

@@ -16,7 +16,7 @@ from aioproducer._core.records.columns import (
     RecordColumns,
 )
 from aioproducer._core.records.record_batch import HEADER, encode_batch, encode_records
-from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire import crc32c
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError

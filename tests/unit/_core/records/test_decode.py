@@ -9,7 +9,7 @@ from aioproducer._core.records.columns import RecordColumns, RecordHeaders
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
-from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire import crc32c
 from aioproducer.errors import ProtocolError
 
 LIMIT = 1 << 20

@@ -9,7 +9,7 @@ from aioproducer._core.records import record_batch
 from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.record_batch import encode_batch, encode_records, set_sequence
-from aioproducer._core.wire.crc32c import crc32c
+from aioproducer._core.wire import crc32c
 
 GOLDEN_RECORDS = bytes.fromhex(
     "0e 00 00 00 01 02 76 00"  # 7 bytes: attributes, time +0, offset +0, no key, "v", no headers

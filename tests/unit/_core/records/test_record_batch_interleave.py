@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns, RecordHeaders
 from aioproducer._core.records.record_batch import interleave
-from aioproducer._core.wire.primitives import append_varint, append_varlong
+from aioproducer._core.wire import append_varint, append_varlong
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))
 B: RecordHeaders = (("trace", b"longer"), ("source", b"abc"))

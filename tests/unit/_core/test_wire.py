@@ -3,9 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import crc32c as crc32c_package
 import pytest
 
-from aioproducer._core.wire.primitives import (
+from aioproducer._core.wire import (
+    MEMO_ENTRIES,
+    VARINTS,
+    Memo,
+    _extension,
     append_bytes,
     append_compact_bytes,
     append_compact_length,
@@ -16,6 +21,11 @@ from aioproducer._core.wire.primitives import (
     append_nullable_bytes,
     append_nullable_string,
     append_string,
+    append_unsigned_varint,
+    append_varint,
+    append_varlong,
+    crc32c,
+    field_size,
     past_the_end,
     read_bytes,
     read_compact_bytes,
@@ -30,6 +40,14 @@ from aioproducer._core.wire.primitives import (
     read_nullable_string,
     read_string,
     read_tags,
+    read_unsigned_varint,
+    read_varint,
+    read_varlong,
+    unsigned_varint_size,
+    varint,
+    varint_size,
+    varints_after,
+    varlong_size,
 )
 from aioproducer.errors import ProtocolError
 
@@ -179,3 +197,150 @@ def test_a_count_of_tags_that_cannot_be_is_a_protocol_error() -> None:
         read_tags(bytes.fromhex("ffffffff0f 00 00"), 0, {}, None)
     with pytest.raises(ProtocolError, match="9 bytes expected"):
         read_tags(bytes.fromhex("01 00 09 00"), 0, {}, None)
+
+
+def test_a_memo_makes_each_entry_once() -> None:
+    made = list[int]()
+
+    def make(number: int) -> bytes:
+        made.append(number)
+        return b"%d" % number
+
+    memo = Memo(make)
+    assert [memo[5], memo[6], memo[5]] == [b"5", b"6", b"5"]
+    assert made == [5, 6]
+
+
+def test_a_memo_does_not_grow_without_bound() -> None:
+    memo = Memo(str)
+    for number in range(MEMO_ENTRIES + 1):
+        assert memo[number] == str(number)
+    assert len(memo) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (1 << 63 - 1, "80808080808080808001"),
+    ],
+)
+def test_varints_are_zigzag_coded(number: int, encoded: str) -> None:
+    assert varint(number).hex() == VARINTS[number].hex() == encoded
+
+
+def test_varints_can_stand_behind_a_prefix() -> None:
+    assert varints_after(b"\1")[64] == b"\1\x80\1"
+    assert varints_after(b"")[64] == b"\x80\1"
+
+
+@pytest.mark.parametrize(("length", "size"), [(-1, 1), (0, 1), (1, 2), (63, 64), (64, 66), (8192, 8195)])
+def test_a_field_is_its_length_and_its_bytes(length: int, size: int) -> None:
+    assert field_size(length) == size
+
+
+AppendNumber = Callable[[bytearray, int], None]
+ReadNumber = Callable[[bytes, int], tuple[int, int]]
+Size = Callable[[int], int]
+
+UNSIGNED = (append_unsigned_varint, read_unsigned_varint, unsigned_varint_size)
+VARINT = (append_varint, read_varint, varint_size)
+VARLONG = (append_varlong, read_varlong, varlong_size)
+
+KNOWN_VARINTS = [
+    (UNSIGNED, 0, "00"),
+    (UNSIGNED, 1, "01"),
+    (UNSIGNED, 127, "7f"),
+    (UNSIGNED, 128, "8001"),
+    (UNSIGNED, 16_383, "ff7f"),
+    (UNSIGNED, 16_384, "808001"),
+    (UNSIGNED, 2**32 - 1, "ffffffff0f"),
+    (VARINT, 0, "00"),
+    (VARINT, -1, "01"),
+    (VARINT, 1, "02"),
+    (VARINT, 63, "7e"),
+    (VARINT, -64, "7f"),
+    (VARINT, 64, "8001"),
+    (VARINT, -65, "8101"),
+    (VARINT, 2**31 - 1, "feffffff0f"),
+    (VARINT, -(2**31), "ffffffff0f"),
+    (VARLONG, 0, "00"),
+    (VARLONG, -1, "01"),
+    (VARLONG, 64, "8001"),
+    (VARLONG, 2**63 - 1, "feffffffffffffffff01"),
+    (VARLONG, -(2**63), "ffffffffffffffffff01"),
+]
+
+
+@pytest.mark.parametrize(("functions", "value", "wire"), KNOWN_VARINTS)
+def test_known_values_are_written_sized_and_read(
+    functions: tuple[AppendNumber, ReadNumber, Size], value: int, wire: str
+) -> None:
+    append, read, size = functions
+    buf = bytearray(b"before")
+    append(buf, value)
+    assert buf.hex() == b"before".hex() + wire
+    assert size(value) == len(wire) // 2
+    assert read(bytes.fromhex("aa" + wire + "bb"), 1) == (value, 1 + len(wire) // 2)
+
+
+@pytest.mark.parametrize(
+    ("append", "value"),
+    [
+        (append_unsigned_varint, -1),
+        (append_unsigned_varint, 2**32),
+        (append_varint, 2**31),
+        (append_varint, -(2**31) - 1),
+        (append_varlong, 2**63),
+        (append_varlong, -(2**63) - 1),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_and_nothing_written(append: AppendNumber, value: int) -> None:
+    buf = bytearray(b"before")
+    with pytest.raises(ValueError, match="does not fit"):
+        append(buf, value)
+    assert buf == b"before"
+
+
+@pytest.mark.parametrize("read", [read_unsigned_varint, read_varint, read_varlong])
+@pytest.mark.parametrize("wire", ["", "80", "ffff"])
+def test_a_cut_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
+    with pytest.raises(ProtocolError, match="ends within"):
+        read(bytes.fromhex(wire), 0)
+
+
+@pytest.mark.parametrize(
+    ("read", "wire"),
+    [
+        (read_unsigned_varint, "ffffffff1f"),  # 33 bits
+        (read_unsigned_varint, "808080808000"),  # a sixth byte
+        (read_varint, "ffffffffff01"),
+        (read_varlong, "ffffffffffffffffff02"),  # 65 bits
+        (read_varlong, "8080808080808080808000"),  # an eleventh byte
+    ],
+)
+def test_an_overlong_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
+    with pytest.raises(ProtocolError, match="bits"):
+        read(bytes.fromhex(wire), 0)
+
+
+def test_it_is_castagnolis_polynomial() -> None:
+    """The check value of CRC-32C, and one of RFC 3720, B.4: 32 zero bytes."""
+    assert crc32c(b"123456789") == 0xE306_9283
+    assert crc32c(bytes(32)) == 0x8A91_36AA
+
+
+def test_it_carries_on_from_a_checksum_and_takes_any_buffer() -> None:
+    assert crc32c(memoryview(b"56789"), crc32c(bytearray(b"1234"))) == crc32c(b"123456789")
+
+
+def test_an_installation_without_the_module_as_we_know_it_has_the_packages_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda *_: None)
+    assert _extension() is crc32c_package
