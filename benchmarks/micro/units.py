@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
+from aioproducer._core.metadata.background_dials import MissingBrokers
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
-from aioproducer._core.metadata.updater import MissingBrokers
 from aioproducer._core.metrics import Metrics
 from aioproducer._core.murmur2 import murmur2, python_murmur2
 from aioproducer._core.net.address import Address
+from aioproducer._core.net.pool import Pool
 from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer._core.protocol.metadata import (
     MetadataResponse,
@@ -225,7 +226,7 @@ def learning(others: int) -> Unit:
     """Take in an answer about one topic, where so many others are known."""
     names = [f"{TOPIC}-{number}" for number in range(others)]
     known = MetadataSnapshot().with_answer(topics_answer(*names), asked=names, complete=True, now=0.0)
-    missing = MissingBrokers(Pool())
+    missing = MissingBrokers(cast("Pool", IdlePool()))
     answer = topics_answer(TOPIC)
 
     def learn() -> MetadataSnapshot:
@@ -237,8 +238,8 @@ def learning(others: int) -> Unit:
     return many(learn, 1)
 
 
-class Pool:
-    """One that nobody is missing from."""
+class IdlePool:
+    """Pool without connections."""
 
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Do nothing."""

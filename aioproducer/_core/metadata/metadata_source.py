@@ -1,7 +1,7 @@
-"""The source of metadata: any broker that can be reached.
+"""Source of metadata: any reachable broker.
 
-A broker may accept and never answer. So nobody is waited for alone: after a while the next one is asked, too, and
-the first answer counts.
+A broker may accept a connection and stay silent. After a delay, the request also goes to the next broker, and the first
+response wins.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
@@ -23,6 +23,7 @@ from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import again, described, endpoints, is_failure
 from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.pool import Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer._core.steps import Log
 from aioproducer.errors import (
@@ -43,49 +44,14 @@ BOOTSTRAP: Final = -1
 FOREIGN_PATIENCE_S: Final = 5.0
 """Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
 CONNECT_STAGGER_S: Final = 0.25
-"""How long one address has to connect and answer before the next is tried beside it."""
+"""Head start of one address over the next, in seconds."""
 MOST_DIALLED: Final = 10
 """Maximum number of brokers dialled per metadata request. The next request dials other brokers."""
 ANSWER_PATIENCE_S: Final = 1.0
-"""How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
+"""Head start of a connected broker over the next, in seconds. Responses of large clusters are slow."""
 
 OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
-"""Connects to a bootstrap address, which may be a name with several addresses; counts its refusals."""
-
-
-class ConnectionPool(Protocol):
-    """What is needed of `net.pool.Pool`."""
-
-    def get(self, node_id: int) -> Connection | None:
-        """Return the node's connection if it is usable now."""
-
-    def connect_soon(self, node_id: int, address: Address) -> None:
-        """Start connecting, unless that is so already or has just failed."""
-
-    def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
-        """Move nodes to *addresses*, the addresses of all nodes in the newest metadata of the cluster *cluster_id*."""
-
-    def start_over(self, cause: ProducerError) -> None:
-        """Drop all nodes, and fail the calls on all connections with *cause*."""
-
-    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
-        """Take over a connection that was opened here; return False if it is of no use."""
-
-    @property
-    def nodes(self) -> Collection[int]:
-        """The nodes that are connected, or should be."""
-
-    def forget(self, node_id: int) -> None:
-        """Drop the node and its connection."""
-
-    def next_attempt_at(self, node_id: int) -> float | None:
-        """Return when the pause after a failure is over."""
-
-    def last_error(self, node_id: int) -> ProducerError | None:
-        """Return why the node is not connected."""
-
-    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
-        """Return the best usable connection; of those that are as good not that to *rather_not*."""
+"""Connects to a bootstrap address, which may be a name with several addresses, and counts its refusals."""
 
 
 class Bootstrapped(NamedTuple):
@@ -97,12 +63,12 @@ class Bootstrapped(NamedTuple):
 
 
 class MetadataSource:
-    """Asks one question at a time."""
+    """Sender of metadata requests, one at a time."""
 
     def __init__(
         self,
         settings: MetadataSettings,
-        pool: ConnectionPool,
+        pool: Pool,
         open_connection: OpenConnection,
         limits: LogLimits | None = None,
         on_another_cluster: Callable[[str, str], None] = lambda *_: None,
@@ -127,9 +93,9 @@ class MetadataSource:
         """Cluster id of the first metadata that had one, or of the cluster adopted since; None without a check."""
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
-        """Ask a node that is connected already, if there is one; else, or if that is in vain, do as `bootstrap`.
+        """Request metadata from a connected node; without one, or after a failure, as `bootstrap`.
 
-        Connections that were taken over may be dead without anybody having noticed: then none of them is believed in.
+        Connections taken over from another producer may be dead. After a failure all of them are closed.
         """
         connection = self._pool.least_loaded(self._pool.nodes)
         if connection is not None:
@@ -148,7 +114,7 @@ class MetadataSource:
     async def bootstrap(
         self, request: MetadataRequest, deadline: float, last_known: Iterable[Address] = ()
     ) -> MetadataResponse:
-        """Ask all bootstrap addresses, staggered; the first answer counts.
+        """Request metadata from all bootstrap addresses, staggered; the first response wins.
 
         *last_known* are addresses of brokers, which are asked after the bootstrap addresses, whichever node listens there:
         brokers may have exchanged their addresses. Their answers count only if they are of the known cluster.
@@ -181,7 +147,7 @@ class MetadataSource:
                 raise error
             return answer
 
-        # In any order: a thousand clients with the same list shall not all ask the first.
+        # In random order: many clients with the same list must not load the first server.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
         addresses += [each for each in dict.fromkeys(last_known) if each not in addresses]
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
@@ -211,13 +177,12 @@ class MetadataSource:
         return winner.metadata
 
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
-        """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
+        """Request metadata from any of *brokers*, or from the bootstrap addresses if no broker is reachable.
 
-        Brokers that refuse our login can be reached: the bootstrap addresses would say the same, and the pool paces
-        how often they are asked to think it over. After `start_over` the bootstrap addresses come first. Without *brokers*
+        A broker that refuses the authentication counts as reachable, because a bootstrap address would refuse as well. After `start_over` the bootstrap addresses come first. Without *brokers*
         (the producer has not reached the cluster yet) only the bootstrap addresses are asked.
 
-        Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves nothing behind.
+        Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves no connection open.
         """
         if not brokers:
             return await self.bootstrap(
@@ -258,7 +223,7 @@ class MetadataSource:
         )
 
     def _is_of_the_pool(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:
-        """Hand *connection*, to *address*, to the pool if a broker is there: to dial that again would lead there, too."""
+        """Pass *connection* to the pool if *answer* lists a broker at *address*; return True if the pool adopted it."""
         for broker in answer.brokers:
             if (broker.host, broker.port) == address:
                 return self._pool.adopt(connection, broker.node_id, address)
@@ -294,22 +259,22 @@ class MetadataSource:
             self._on_another_cluster(str(before), cluster_id)
 
     def connected(self) -> None:
-        """Note that the pool has a connection more."""
+        """Record a new connection of the pool."""
         if self._spare is not None:
             self._spare.retire()
         self._wake()
 
     def disconnected(self) -> None:
-        """Note that the pool has a connection less, or an attempt has failed."""
+        """Record a lost connection of the pool, or a failed attempt."""
         self._wake()
 
     def abort(self, cause: ProducerError) -> None:
-        """Close what was opened here without waiting for anything."""
+        """Close the own connection without waiting."""
         if self._spare is not None:
             self._spare.close(cause)
 
     async def close(self) -> None:
-        """Close what was opened here."""
+        """Close the own connection."""
         spare, self._spare = self._spare, None
         if spare is not None:
             await close_all(spare)
@@ -337,7 +302,7 @@ class MetadataSource:
         return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
 
     async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
-        """Have the pool connect, wait for that, and ask; an address that has just failed is left alone."""
+        """Connect by the pool and request metadata; fail at once during a backoff."""
         while (connection := self._pool.get(broker.node_id)) is None:
             pause_over_at = self._pool.next_attempt_at(broker.node_id)
             if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
@@ -351,7 +316,7 @@ class MetadataSource:
         return await self._ask_own(connection, request)
 
     async def _ask_own(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
-        """Ask over *connection*, and close it if the answer is that of another cluster."""
+        """Request metadata over *connection*, and close it if the response is from another cluster."""
         answer = await self._ask(connection, request)
         error = self._mismatch(connection, answer)
         if error is not None:
@@ -402,7 +367,7 @@ async def request_metadata(connection: Connection, request: MetadataRequest) -> 
 
 
 async def close_all(*connections: Connection) -> None:
-    """Close *connections*, and wait until they are."""
+    """Close *connections*, and wait until their sockets are closed."""
     for connection in connections:
         connection.close()
     for connection in connections:
@@ -486,7 +451,7 @@ async def open_to_any(
         opened.remove(winner)
     finally:
         for each in opened:
-            each.close()  # before anything is waited for: cancelled meanwhile, nobody gets the winner either
+            each.close()  # before the first await: a cancellation must not leave a connection open
         try:
             await close_all(*opened)
         except BaseException:

@@ -1,8 +1,7 @@
-"""A schedule of metadata requests: what to ask for, and at what time. No I/O, and no clock of its own.
+"""Schedule of metadata requests: their topics and times, without I/O and clock.
 
-What is wanted is asked for at once, and while the answers do not help again after growing pauses (KIP-580). Each
-topic has pauses of its own: one that nobody leads must not slow down the others. When one is asked for, all that
-are wanted are asked for with it.
+A wanted topic is requested immediately, and again after growing pauses while responses bring no change (KIP-580). Each
+topic has its own pauses, so a topic without a leader does not delay others. A request contains all wanted topics.
 """
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
@@ -18,57 +17,57 @@ from aioproducer._core.metadata.snapshot import NO_EPOCH, MetadataSnapshot
 from aioproducer._core.net.address import Address
 
 SHORTEST_PAUSE_S: Final = 0.01
-"""Not even a retry backoff of 0 makes this a busy loop."""
+"""Minimum pause, in seconds, which prevents a busy loop at a retry backoff of 0."""
 FAILOVER_S: Final = 3.5
-"""When brokers answer, but what they say has not helped for so long, this is an outage and no change of leaders…"""
+"""Time of responses without a change after which pauses grow to `OUTAGE_PAUSE_S`, in seconds: longer than a failover."""
 OUTAGE_PAUSE_S: Final = 1.0
-"""… and pauses become as long as this, Kafka's default for the longest, where the configured ones are shorter."""
+"""Minimum pause during an outage, in seconds: Kafka's default of `retry.backoff.max.ms`."""
 
 Delay: TypeAlias = Callable[[int], float]
-"""`Backoff.delay_s`: seconds to pause after failure number …, counted from 0."""
+"""`Backoff.delay_s`: pause in seconds after the given number of earlier failures."""
 
 
 class MetadataSettings(NamedTuple):
     """Durations in seconds."""
 
     bootstrap: tuple[Address, ...]
-    """Whom to ask first, and when no known broker can be reached."""
+    """Bootstrap addresses, for the first request and when no known broker is reachable."""
     max_age_s: float
-    """Ask again when the last complete answer is this old."""
+    """Maximum age of the last complete response."""
     max_idle_s: float
-    """A topic that was not used for this long is forgotten."""
+    """Idle time after which a topic is dropped."""
     backoff: Backoff
-    """How long to wait before asking again for what the last answer did not tell."""
+    """Pause before a request is repeated."""
     request_timeout_s: float
-    """How long an attempt to reach any known broker may take."""
+    """Maximum time of a request to any known broker."""
     rebootstrap: bool
-    """Whether to start over from the bootstrap addresses when no known broker can be reached (KIP-899)…"""
+    """True to use the bootstrap addresses again when no known broker is reachable (KIP-899)."""
     rebootstrap_trigger_s: float
-    """… or when none has answered for this long, or when one says so (KIP-1102)."""
+    """Time without a response after which the bootstrap addresses are used again (KIP-1102)."""
     checks_cluster: bool = True
-    """Whether brokers of another cluster are refused (KIP-1242)."""
+    """True to refuse brokers of another cluster (KIP-1242)."""
     allow_auto_create_topics: bool = True
-    """Whether asking for a topic may create it, if the cluster allows."""
+    """True if a metadata request may create a topic, provided the cluster allows it."""
 
 
 class RetryPace:
-    """When something may be asked for again; the first time that is at once."""
+    """Time of the next request, immediate at first, then after growing pauses."""
 
     __slots__ = ("fruitless", "fruitless_since", "not_before")
 
     def __init__(self) -> None:
         self.fruitless: int = 0
-        """How many requests in a row have not helped."""
+        """Number of consecutive requests without a change."""
         self.fruitless_since: float = -inf
         self.not_before: float = -inf
 
     def helped(self, now: float) -> None:
-        """Start anew."""
+        """Reset the pauses after a change."""
         self.fruitless = 0
         self.not_before = now + SHORTEST_PAUSE_S
 
     def failed(self, now: float, delay_s: Delay) -> None:
-        """Pause after a request without an answer; for longer than the last time if that pause is over."""
+        """Pause after a request without a response, longer than the previous pause if that is over."""
         if now >= self.not_before:
             if not self.fruitless:
                 self.fruitless_since = now
@@ -76,7 +75,7 @@ class RetryPace:
         self.not_before = now + max(SHORTEST_PAUSE_S, delay_s(max(0, self.fruitless - 1)))
 
     def did_not_help(self, now: float, delay_s: Delay) -> None:
-        """Pause after an answer that brought nothing."""
+        """Pause after a response without a change."""
         self.failed(now, delay_s)
         if self.fruitless and now - self.fruitless_since > FAILOVER_S:
             self.not_before = max(self.not_before, now + OUTAGE_PAUSE_S)
@@ -100,17 +99,17 @@ class _Drawn(NamedTuple):
 
 
 class Refresh(NamedTuple):
-    """One request for metadata."""
+    """Topics of one metadata request."""
 
     topics: tuple[str, ...]
     complete: bool
-    """Whether these are all topics in use."""
+    """True if these are all topics in use."""
     wanted: frozenset[str]
-    """Those that somebody asked for; the rest of a complete request is only brought up to date with them."""
+    """Wanted topics; a complete request refreshes the other topics in use as well."""
 
 
 class RefreshSchedule:
-    """The topics in use, and what is wanted of them. Arguments called *now* are in loop time, seconds."""
+    """Topics in use and wanted topics. *now* is the time (loop clock) in every method."""
 
     def __init__(self, settings: MetadataSettings) -> None:
         self._settings = settings
@@ -122,7 +121,7 @@ class RefreshSchedule:
         self._last_end = -inf
 
     def touch(self, topic: str, now: float) -> TopicInUse:
-        """Note that *topic* is in use."""
+        """Mark *topic* as used now."""
         in_use = self._in_use.get(topic)
         if in_use is None:
             in_use = self._in_use[topic] = TopicInUse(last_used=now)
@@ -130,7 +129,7 @@ class RefreshSchedule:
         return in_use
 
     def want(self, topic: str, now: float) -> bool:
-        """Ask for *topic* as soon as its pace allows; this is a use of it, too. Return whether that is news."""
+        """Mark *topic* as used and request it after its pause; return True if it was not wanted before."""
         in_use = self.touch(topic, now)
         if topic in self._wanted:
             return False
@@ -139,7 +138,7 @@ class RefreshSchedule:
         return True
 
     def want_all(self, now: float) -> bool:
-        """Ask for all topics in use, and the brokers. Return whether that is news."""
+        """Request all topics in use and the brokers; return True if they were not wanted before."""
         if self._all_wanted:
             return False
         self._all_wanted = True
@@ -151,15 +150,15 @@ class RefreshSchedule:
         return True
 
     def due_at(self) -> float:
-        """Return when to ask next; infinity if only a new want makes that necessary."""
+        """Return the time of the next request; infinity without a wanted topic."""
         if not self._all_wanted:
             all_at = max(self._all.not_before, self._expires_at)
-        else:  # the topics have their paces; without any, it is the list of brokers that is asked for
+        else:  # topics have their own pauses; without topics, only the brokers are requested
             all_at = inf if self._wanted else self._all.not_before
         return min([all_at, *(in_use.not_before for in_use in self._wanted.values())])
 
     def begin(self, now: float) -> Refresh:
-        """Return what to ask for now. What is wanted from here on, this request does not answer."""
+        """Return the next request. Topics wanted from now on are not part of it."""
         wanted = frozenset(self._wanted)
         complete = self._all_wanted or now >= self._expires_at
         if complete:
@@ -180,7 +179,7 @@ class RefreshSchedule:
         waiting: Collection[str],
         now: float,
     ) -> None:
-        """Note what the answer to *refresh* made of *before*; somebody still waits for the topics *waiting*."""
+        """Record the response to *refresh*, which changed *before* to *after*; calls wait for the topics *waiting*."""
         changed = {each for each in after.changed if _is_news(each, before, after)}
         delay_s = self._draw_delay()
         for topic in refresh.topics:
@@ -195,7 +194,7 @@ class RefreshSchedule:
             elif topic in changed:
                 in_use.helped(now)
                 if not before.knows(topic):
-                    self._wanted.pop(topic, None)  # who wanted it since, wanted no more than this
+                    self._wanted.pop(topic, None)  # calls since then wanted the same
             elif topic in refresh.wanted:
                 in_use.did_not_help(now, delay_s)
         if refresh.complete:
@@ -207,7 +206,7 @@ class RefreshSchedule:
         self._last_end = now
 
     def failed(self, refresh: Refresh, now: float) -> None:
-        """Note that there was no answer to *refresh*: it is wanted still."""
+        """Record that *refresh* failed, so its topics stay wanted."""
         delay_s = self._draw_delay()
         for topic in refresh.wanted:
             in_use = self._wanted[topic] = self._in_use[topic]
@@ -218,9 +217,9 @@ class RefreshSchedule:
         self._last_end = now
 
     def hurry(self) -> None:
-        """Cut the pauses short, to the first and shortest: there is somebody new to ask.
+        """Shorten the pauses to the initial one, because a new broker is connected.
 
-        What was an outage may be one no more, so for a while they stay short.
+        An outage may be over, so the pauses stay short for a while.
         """
         at = self._last_end + max(SHORTEST_PAUSE_S, self._settings.backoff.initial_s)
         for pace in (self._all, *self._wanted.values()):
@@ -240,7 +239,7 @@ class RefreshSchedule:
 
 
 def _is_news(topic: str, before: MetadataSnapshot, after: MetadataSnapshot) -> bool:
-    """Whether an answer changed what was known of *topic* by more than the epoch of a leader that was in doubt."""
+    """Return True if a response changed *topic* by more than the epoch of a stale leader."""
     one, other = before.topics.get(topic), after.topics.get(topic)
     if one is None or other is None or len(one.partitions) != len(other.partitions):
         return True

@@ -46,7 +46,7 @@ class Broker(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """Who leads a partition; NO_LEADER if nobody does, or somebody who is not among the brokers."""
+    """Node id of the leader; NO_LEADER without a leader among the brokers."""
 
     partition: int
     leader: int
@@ -58,7 +58,7 @@ _new_partition = partial(tuple.__new__, PartitionInfo)  # PartitionInfo._make wi
 
 
 class LeaderHint(NamedTuple):
-    """What the answer to a produce request says about a partition's leader (KIP-951)."""
+    """Leader of a partition, from a produce response (KIP-951)."""
 
     topic: str
     partition: int
@@ -67,11 +67,11 @@ class LeaderHint(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic that was asked for."""
+    """Requested topic."""
 
     name: str
     topic_id: bytes
-    """16 bytes, all zero if the broker knows no ids."""
+    """Topic id of 16 bytes; zero bytes if the broker has no topic ids."""
     partitions: tuple[PartitionInfo, ...]
     """By number. Empty if the topic does not exist, or nothing is known of it yet."""
     error: type[BrokerError] | None = None
@@ -84,7 +84,7 @@ class TopicInfo(NamedTuple):
 
     @property
     def leaderless(self) -> bool:
-        """Whether there are partitions without a leader."""
+        """True if a partition has no leader."""
         return any(each.leader == NO_LEADER for each in self.partitions)
 
 
@@ -101,12 +101,12 @@ class MetadataSnapshot(NamedTuple):
     fetched_at: float = float("-inf")
     """When the last complete answer came, in loop time."""
     changed: frozenset[str] = frozenset()
-    """The topics that are new, gone, or differ from the snapshot that it was made of."""
+    """Topics that were added, removed or changed since the previous snapshot."""
     leaderless: frozenset[str] = frozenset()
-    """The topics with partitions that nobody leads."""
+    """Topics with a partition without a leader."""
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic's partitions are known."""
+        """Return True if the partitions of the topic are known."""
         info = self.topics.get(topic)
         return info is not None and bool(info.partitions)
 

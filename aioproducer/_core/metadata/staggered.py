@@ -1,4 +1,4 @@
-"""Ask one after another, and take the first answer."""
+"""Staggered attempts, of which the first success wins."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ REFUSED_PATIENCE_S: Final = 1.0
 
 
 class Attempt(NamedTuple, Generic[T]):
-    """One way to get an answer."""
+    """One attempt at a result."""
 
     whom: str
-    """Names it where it failed."""
+    """Name of the attempt, for errors."""
     start: Callable[[], Coroutine[Any, Any, T]]
     patience_s: float
-    """How long it has for itself, before the next one starts beside it."""
+    """Head start over the next attempt, in seconds."""
 
 
 class Refusals:
@@ -145,24 +145,24 @@ def failed(
     AuthenticationFailed if it is one of the causes: it requires action by the user, while other failures may be
     temporary.
     """
-    told = "; ".join(_told(whom, cause) for whom, cause in causes) or "nobody was asked"
+    causes_text = "; ".join(_described(whom, cause) for whom, cause in causes) or "no address was asked"
     refusal = next((cause for _, cause in causes if isinstance(cause, AuthenticationFailed)), None)
     if refusal is None:
-        error: ProducerError = ConnectionFailed(f"{failure}: {told}")
+        error: ProducerError = ConnectionFailed(f"{failure}: {causes_text}")
         error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
     elif all(
         str(cause) == str(refusal) for _, cause in causes
-    ):  # it is about this client, or there is one address
+    ):  # the refusal concerns this client, or there is one address
         return refusal
     else:
-        error = type(refusal)(f"{failure}: {told}", broker=refusal.broker, mechanism=refusal.mechanism)
+        error = type(refusal)(f"{failure}: {causes_text}", broker=refusal.broker, mechanism=refusal.mechanism)
         error.__cause__ = refusal
     if refusals is not None:
         refusals.note_summary(error)
     return error
 
 
-def _told(whom: str, cause: BaseException | None) -> str:
+def _described(whom: str, cause: BaseException | None) -> str:
     if cause is None:
         return f"{whom}: no answer yet"
     return str(cause) if whom in str(cause) else f"{whom}: {cause}"

@@ -1,7 +1,7 @@
-"""Keeps the snapshot of the cluster up to date: one task, one request at a time, nobody polls.
+"""Updater of the cluster metadata: one task, one request at a time, no polling.
 
-It asks when a topic is not known, a leader is not known, a broker says that it is not the leader, a connection is
-lost, or the last answer is too old. Who waits for a topic waits for an event.
+Metadata is requested for an unknown topic or leader, after NOT_LEADER_OR_FOLLOWER, after a lost connection, and when the
+last response is too old. A call that waits for a topic awaits a Future.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from math import inf, isinf
-from typing import Final, Protocol, TypeAlias
+from math import isinf
+from typing import Final, TypeAlias
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metadata.last_connection import LastConnection
-from aioproducer._core.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
+from aioproducer._core.metadata.background_dials import LastConnection, MissingBrokers
+from aioproducer._core.metadata.metadata_source import MetadataSource, OpenConnection
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer._core.metadata.topic_waiters import (
@@ -29,10 +29,8 @@ from aioproducer._core.metadata.topic_waiters import (
     Waiter,
     topic_error,
 )
-from aioproducer._core.net.address import Address
-from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import again
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S
+from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.steps import Log, as_step
 from aioproducer._core.worker_threads import WORK_THREADS
@@ -48,7 +46,7 @@ from aioproducer.errors import (
 log: Final = Log(__name__)
 
 OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
-"""Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
+"""Receives the new snapshot and its changed topics. Must not raise or block."""
 
 OnAnswer: TypeAlias = Callable[[Collection[str], int], None]
 """Receives the topics in a response, and the node that answered (below 0: unknown). Must not raise."""
@@ -58,12 +56,12 @@ MERGE_OFF_LOOP_PARTITIONS: Final = 5_000
 
 
 class MetadataUpdater:
-    """Owns the snapshot and the task that renews it."""
+    """Owner of the metadata snapshot and of the task that updates it."""
 
     def __init__(
         self,
         settings: MetadataSettings,
-        pool: ConnectionPool,
+        pool: Pool,
         *,
         open_connection: OpenConnection,
         on_update: OnUpdate,
@@ -74,8 +72,8 @@ class MetadataUpdater:
     ) -> None:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
-        *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
-        again after every answer that brings none. *on_answer* is called after each answer, even without changes.
+        *leaderless* returns the topics with records that wait for a leader of their partition. They are requested again
+        after every response without the leader. *on_answer* is called after each answer, even without changes.
         *on_another_cluster* is called with an error if the bootstrap addresses have moved to another cluster, before
         the metadata of that cluster is installed.
         """
@@ -95,18 +93,22 @@ class MetadataUpdater:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
-        self._refused: AuthenticationFailed | None = None  # what came of the last request, until the next one
-        self._patience: asyncio.TimerHandle | None = None  # since the first refusal of a row of them
+        self._refused: AuthenticationFailed | None = (
+            None  # refusal by the last request, until the next request
+        )
+        self._patience: asyncio.TimerHandle | None = (
+            None  # grace period since the first of consecutive refusals
+        )
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
-        """Get the first answer, from a node that is connected, or whichever bootstrap address is the first to give one.
+        """Request the first metadata from a connected node, or from the first bootstrap address that responds.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
         Cancelling leaves no connection open. It may be called again after a failure.
         """
         refresh = self._begin()
-        self._let_in()
+        self._clear_refusal()
         try:
             answer = await self._source.begin(self._request(refresh), deadline)
             before, after = await self._merged(refresh, answer)
@@ -138,33 +140,33 @@ class MetadataUpdater:
             await asyncio.sleep(pause_s)
 
     def start(self) -> asyncio.Task[None]:
-        """Keep the snapshot up to date from now on, in a task that `close` ends."""
+        """Start the task that updates the snapshot; `close` ends the task."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioproducer metadata")
         return self._task
 
     def abort(self, cause: ProducerError) -> None:
-        """Close what it opened, without waiting for anything: the event loop is going down."""
+        """Close the own connections without waiting, because the event loop is closing."""
         self._closed = True
         self._source.abort(cause)
 
     async def close(self) -> None:
-        """End the task, close what it opened, and fail whoever still waits with ProducerClosed."""
+        """End the task, close the own connections, and fail waiting calls with ProducerClosed."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        self._let_in()
+        self._clear_refusal()
         self.fail_all(lambda: ProducerClosed("the producer was closed while waiting for metadata"))
         await self._source.close()
 
     def fail_all(self, error: Callable[[], ProducerError]) -> None:
-        """Let everybody who waits in `topic` raise what *error* returns: one instance each."""
+        """Fail all calls that wait in `topic`, each with a new error from *error*."""
         self._waiters.fail_all(error)
 
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:
-        """Ask again soon for *topics*, by default for all that are in use; cheap if that is so already.
+        """Request *topics* soon, by default all topics in use.
 
-        A request that is on its way does not count: what it brings may be older than the reason for this call.
+        A request in flight does not count, because its response may be older than the reason for this call.
         """
         now = _now()
         if topics is None:
@@ -175,7 +177,7 @@ class MetadataUpdater:
             self._wakeup.set()
 
     def touch(self, topic: str, now: float) -> None:
-        """Note that *topic* is in use, and have it asked for if it is not known."""
+        """Mark *topic* as used, and request it if it is unknown."""
         info = self.snapshot.topics.get(topic)
         if info is not None and info.partitions:  # `knows` without a call: this is asked for each batch
             self._schedule.touch(topic, now)
@@ -185,13 +187,13 @@ class MetadataUpdater:
     async def topic(
         self, name: str, deadline: float, *, anew: bool = False, partition: int | None = None
     ) -> TopicInfo:
-        """Return the topic once its partitions are known, whether they have leaders or not.
+        """Return the topic once its partitions are known, with or without leaders.
 
-        With *anew* a broker is asked first; answers to requests from before this call do not count. With *partition*,
+        With *anew*, only responses to later requests count. With *partition*,
         which the known topic lacks, brokers are asked until the topic has it or two of them deny it.
 
-        Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
-            AuthenticationFailed if nothing else has come of any request for a while;
+        Raises: MetadataTimeout at *deadline* (loop time), with the last error as cause;
+            AuthenticationFailed if brokers have refused the authentication for a while;
             TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker answers so;
             UnknownTopicOrPartition without `allow_auto_create_topics`, once brokers have denied the topic;
             ProducerClosed; the error given to `fail_all`. Cancelling stops only the waiting.
@@ -203,8 +205,8 @@ class MetadataUpdater:
             self.touch(name, _now())
             return self.snapshot.topics[name]
         self.request_refresh([name])
-        if self._refused is not None and not self._is_patient():
-            raise again(self._refused)  # callers come one by one: each would wait for a login of its own
+        if self._refused is not None and not self._within_grace():
+            raise again(self._refused)  # without this, each call in turn would wait for an authentication
         loop = asyncio.get_running_loop()
         condition = NewAnswer(self._requests, partition) if is_new else None
         denials = None if self._settings.allow_auto_create_topics else Denials(self._requests)
@@ -220,7 +222,7 @@ class MetadataUpdater:
         return outcome
 
     async def whole_cluster(self) -> MetadataResponse:
-        """Ask a broker for all topics. What it says is returned, and nothing else: it does not become the snapshot.
+        """Request all topics from a broker. The response does not change the snapshot.
 
         Raises: ConnectionFailed, AuthenticationFailed, ProducerClosed.
         """
@@ -231,11 +233,11 @@ class MetadataUpdater:
 
     @as_step
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker] = ()) -> None:
-        """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
+        """Apply new leaders and their addresses from a produce response (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
 
     def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
-        """Note that a node *refused* partitions, by topic, as if it did not lead them: the next answer is believed."""
+        """Mark the leader as stale for partitions that *node_id* refused, so the next response replaces it."""
         for topic, partitions in refused.items():
             self.snapshot = self.snapshot.with_doubts(topic, partitions, node_id)
         self.request_refresh(refused)
@@ -246,10 +248,10 @@ class MetadataUpdater:
         return self._last_connection.unreachable or not self.snapshot.brokers
 
     def connected(self, node_id: int) -> None:
-        """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
+        """Record a connected node, and request the wanted topics immediately."""
         self._last_connection.connected(node_id)
         self._source.connected()
-        self._let_in()
+        self._clear_refusal()
         self._schedule.hurry()
         self._wakeup.set()
 
@@ -259,7 +261,7 @@ class MetadataUpdater:
         Without *error* the producer closed the connection itself.
         """
         self._source.disconnected()
-        self._wakeup.set()  # it may have been a missing one
+        self._wakeup.set()  # it may be a missing broker
         if error is not None and isinstance(error.__cause__, RebootstrapRequired):
             self._source.start_over(error)
             self.request_refresh()
@@ -292,7 +294,7 @@ class MetadataUpdater:
             self._last_error = error
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
-                self._note_refusal(error)
+                self._record_refusal(error)
             topics = len(refresh.topics)
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
@@ -301,22 +303,22 @@ class MetadataUpdater:
             topics = len(refresh.topics)
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
 
-    def _note_refusal(self, error: AuthenticationFailed) -> None:
+    def _record_refusal(self, error: AuthenticationFailed) -> None:
         self._refused = error
         if self._patience is None:
             ends_at = _now() + REFUSAL_PATIENCE_S
-            self._patience = asyncio.get_running_loop().call_at(ends_at, self._tell_refusal)
-        self._tell_refusal()
+            self._patience = asyncio.get_running_loop().call_at(ends_at, self._fail_waiters)
+        self._fail_waiters()
 
-    def _tell_refusal(self) -> None:
-        """Let nobody wait for what does not pass by itself; a request that is on its way tells them."""
-        if self._refused is not None and not self._is_patient():
+    def _fail_waiters(self) -> None:
+        """Fail waiting calls after the grace period, unless a request is in flight."""
+        if self._refused is not None and not self._within_grace():
             self._waiters.fail_all(partial(again, self._refused))
 
-    def _is_patient(self) -> bool:
+    def _within_grace(self) -> bool:
         return self._patience is not None and _now() < self._patience.when()
 
-    def _let_in(self) -> None:
+    def _clear_refusal(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
         self._refused = self._patience = None
@@ -358,7 +360,7 @@ class MetadataUpdater:
     ) -> None:
         now = _now()
         self._last_error = None
-        self._let_in()
+        self._clear_refusal()
         counts = len(after.brokers), len(refresh.topics)
         self._limits.over("metadata.failed", "", "metadata.recovered brokers=%d topics=%d", *counts)
         told_by = self._source.told_by
@@ -413,57 +415,3 @@ class MetadataUpdater:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-class Dialler(Protocol):
-    """What is needed of `net.pool.Pool`."""
-
-    def connect_soon(self, node_id: int, address: Address) -> None:
-        """Start connecting, unless that is so already or has just failed."""
-
-    def next_attempt_at(self, node_id: int) -> float | None:
-        """Return when the pause after a failure is over."""
-
-    def get(self, node_id: int) -> Connection | None:
-        """Return the connection of the node if requests can be sent on it now."""
-
-    def forget(self, node_id: int) -> None:
-        """Drop the node, and cancel its dial."""
-
-
-MOST_MISSED: Final = 10
-"""Maximum number of departed brokers that are dialled. A restarting cluster may have many, with new ids."""
-
-
-class MissingBrokers:
-    """Brokers that are gone from the cluster while partitions have no leader: they may be about to come back.
-
-    To ask the others again and again when one is back costs them a request each time. So it is dialled itself, as
-    any node that was lost: once it accepts, there is a reason to ask. Only the last `MOST_MISSED` departed nodes are
-    dialled; other nodes return with a later response.
-    """
-
-    def __init__(self, pool: Dialler) -> None:
-        self._pool = pool
-        self._brokers: dict[int, Broker] = {}
-
-    def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
-        """Note who left, who is back, and whether anybody is missed at all."""
-        before_brokers, self._brokers = self._brokers, {}
-        if after.leaderless:
-            known = {**before_brokers, **before.brokers}
-            missed = [each for node_id, each in known.items() if node_id not in after.brokers]
-            self._brokers = {each.node_id: each for each in missed[-MOST_MISSED:]}
-        for node_id in before_brokers.keys() - self._brokers.keys() - after.brokers.keys():
-            if self._pool.get(node_id) is None:
-                self._pool.forget(node_id)
-
-    def dial(self) -> float:
-        """Have the pool connect to them; return when to do so again, unless it reports one before."""
-        next_at = inf
-        for broker in self._brokers.values():
-            self._pool.connect_soon(broker.node_id, broker.address)
-            pause_over_at = self._pool.next_attempt_at(broker.node_id)
-            if pause_over_at is not None:
-                next_at = min(next_at, pause_over_at)
-        return next_at

@@ -1,4 +1,4 @@
-"""Where a broker listens, and under which name."""
+"""Addresses of brokers, with and without name lookup."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from aioproducer._core.logfmt import LONGEST_HOST, escaped
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker."""
 
     host: str
     port: int
 
     @property
     def name(self) -> str:
-        """The host as it was given: the name that a certificate has to be for."""
+        """Host as configured, which the certificate must name."""
         return self.host
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
 
 class ResolvedAddress(Address):
-    """One of the addresses in digits that a name stands for. The same place as without the name, so equal to it."""
+    """Numeric address of a host name. Equal to the same address without a name."""
 
     _name: str
 

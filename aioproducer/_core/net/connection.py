@@ -1,6 +1,6 @@
-"""A connection to a broker on asyncio's streams: the shell of `ConnectionProtocol`, with the clock and the timer.
+"""Connection to a broker on asyncio's streams: I/O, clock and timer of a `ConnectionProtocol`.
 
-`Connection` is the StreamReader, and decides nothing: its `feed_data` passes the received bytes to `ConnectionProtocol`
+`Connection` is the StreamReader, without protocol logic: `feed_data` passes received bytes to `ConnectionProtocol`
 immediately. So a response reaches its callable in the loop iteration of the read, without a task and without a Future.
 """
 
@@ -136,7 +136,7 @@ class Connection(asyncio.StreamReader):
 
     @property
     def held(self) -> bool:
-        """True while requests are held back for a login."""
+        """True while requests are held back for a reauthentication."""
         return self._released is not None
 
     @property
@@ -171,14 +171,14 @@ class Connection(asyncio.StreamReader):
         return self._core.is_one_way
 
     async def reach(self, dial: Dial) -> None:
-        """Get a transport. Raises: what *dial* raises, and TLS."""
+        """Open a transport. Raises: the errors of *dial* and of the TLS handshake."""
         if self._security is None:
             await dial(*self.address, lambda: self._protocol)
         else:
             await self._security.dial(dial, self.address, lambda: self._protocol)
 
     async def shake_hands(self) -> None:
-        """Request the versions and log in. A lost connection sets `error`. Raises: the errors of the login."""
+        """Request the API versions and authenticate. A lost connection sets `error`. Raises: errors of the authentication."""
         if not self._core.is_closed:  # not lost during the dial
             now = self._loop.time()
             self._core.connection_made(now)
@@ -232,7 +232,7 @@ class Connection(asyncio.StreamReader):
             await asyncio.wait([self.gone], timeout=pause_s)
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
-        """Write *request* of a login and return the Future of its response. Raises: as `call`."""
+        """Write the SASL *request* and return the Future of its response. Raises: as `call`."""
         answered: asyncio.Future[R] = self._loop.create_future()
         now = self._loop.time()
         self._core.ask(request, now, partial(resolve, answered))

@@ -49,7 +49,7 @@ NEVER_SENT: Final = 2**63
 
 
 LOGIN_RESPONSE_BYTES: Final = 512 * 1024
-"""Maximum size of a response before the connection is authenticated."""
+"""Maximum size of a response before the authentication has succeeded."""
 RESPONSE_BYTES: Final = 1024 * 1024
 """Maximum size of a response to a small request, except those about a whole cluster (`Message.LARGE`)."""
 BYTES_PER_REQUEST_BYTE: Final = 4
@@ -138,7 +138,7 @@ class ConnectionProtocol:
         )
         self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps, expected)
         self._is_heard = False
-        self._logins = 0  # requests of a login without a response
+        self._logins = 0  # SASL requests without a response
         self._retired_until = inf
         self.address: Final = address
         self.node_id: int = node_id
@@ -149,7 +149,7 @@ class ConnectionProtocol:
         self.error: ProducerError | None = None
         """Error that closed the connection; None if open, or closed on purpose."""
         self.last_used: float = now
-        """Time of the last request or received bytes, except those of a login (loop clock)."""
+        """Time of the last request or received bytes, except those of SASL (loop clock)."""
         self.next_timeout: float = inf
         """Time to call `handle_timeout` (loop clock). May be too early: an update per response would cost more than an early
         call every half a minute."""
@@ -213,7 +213,7 @@ class ConnectionProtocol:
         self._enqueue(request, version, decode, on_answer, now)
 
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
-        """Enqueue *request* of a login, in front of requests that are held back.
+        """Enqueue the SASL *request*, before requests that are held back.
 
         Raises: as `send`.
         """
@@ -235,7 +235,7 @@ class ConnectionProtocol:
             self.state = ConnectionState.READY
 
     def hold(self) -> None:
-        """Hold back later requests: during a login a broker accepts only requests of the login (KIP-368)."""
+        """Hold back later requests: during an authentication a broker accepts only SASL requests (KIP-368)."""
         self._held = []
 
     def release(self, now: float) -> None:
@@ -282,15 +282,15 @@ class ConnectionProtocol:
                 if call[2] >= call[1].CLIENT_PAUSES_FROM and answer.throttle_time_ms:
                     throttle_s = min(answer.throttle_time_ms / 1000, self._settings.throttle_max_s)
                     self.throttled_until = max(self.throttled_until, now + throttle_s)
-                if call[4] is _of_the_exchange:
-                    self._go_on(answer, now)
+                if call[4] is _handshake_answered:
+                    self._continue_handshake(answer, now)
                 else:
                     self._is_heard = True
                 yield answered
                 if self.state is _CLOSED:
                     return
             if frames.begun:
-                self._look_at_the_rest()
+                self._check_incomplete()
         except ProtocolError as error:
             raise ProtocolError(f"{self}: {error}") from error
 
@@ -384,7 +384,7 @@ class ConnectionProtocol:
         self.last_used = now
 
     def _ask(self, ask: Ask, now: float) -> None:
-        self._enqueue(ask.request, ask.version, ask.decode, _of_the_exchange, now)
+        self._enqueue(ask.request, ask.version, ask.decode, _handshake_answered, now)
 
     def _expected_bytes(self) -> int:
         """Return the maximum size of the next response, which bounds the memory and time that a broker can cost."""
@@ -406,7 +406,7 @@ class ConnectionProtocol:
         if call is not None and call.decode is not decode_unless_large:
             raise Undecoded(call, payload)
 
-    def _look_at_the_rest(self) -> None:
+    def _check_incomplete(self) -> None:
         """Check the start of an incomplete response, so a malformed response is refused before it is complete."""
         if not self._in_flight.may_be_answered:
             raise ProtocolError(f"{len(self._frames.begun)} bytes came that no request was waiting for")
@@ -414,7 +414,7 @@ class ConnectionProtocol:
         if begun:
             _ = self._in_flight.expect(begun)
 
-    def _go_on(self, answer: Message, now: float) -> None:
+    def _continue_handshake(self, answer: Message, now: float) -> None:
         """Pass *answer* to the handshake."""
         try:
             ask = self._exchange.send(answer)
@@ -427,7 +427,7 @@ class ConnectionProtocol:
 
 
 class _Held(NamedTuple):
-    """A request that is held back during a login."""
+    """Request that is held back during an authentication."""
 
     request: Request[Any]
     version: int
@@ -441,7 +441,7 @@ class _Held(NamedTuple):
         return Call(-1, self.request.RESPONSE, self.version, self.decode, self.on_answer, inf, NEVER_SENT)
 
 
-def _of_the_exchange(outcome: Any) -> None:
+def _handshake_answered(outcome: Any) -> None:
     """Stand-in `on_answer` of the handshake's calls: `receive_data` passes their responses to the handshake."""
 
 

@@ -19,7 +19,7 @@ from aioproducer._core.worker_threads import LOOKUP_THREADS, NoThread
 from aioproducer.errors import AuthenticationFailed, ProducerError
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
-"""How long one address of a host gets before the next is tried beside it (RFC 8305)."""
+"""Head start of one address of a host over the next, in seconds (RFC 8305)."""
 
 KEEPALIVE: Final = {
     # macOS names the idle time differently.
@@ -32,7 +32,7 @@ the connection. NAT gateways and load balancers drop idle flows after 240 s (Azu
 after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throttling brokers, which read nothing."""
 
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
-"""As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
+"""Result of `getaddrinfo`: family, type, protocol, canonical name, address."""
 
 _Name: TypeAlias = tuple[int, str, int]
 _Lookup: TypeAlias = Future[Sequence[_AddressInfo]]
@@ -49,14 +49,14 @@ class Dial(Protocol):
 
 
 routes: Final[dict[tuple[str, int], Dial]] = {}
-"""Hosts and ports that are no TCP endpoints but something in this process: whatever is registered here is asked."""
+"""Dial functions of hosts and ports inside this process, in place of TCP."""
 
 
 async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
-    """Connect what *make_protocol* returns to *host*, trying every address that its name resolves to.
+    """Connect the protocol made by *make_protocol* to the first address of *host* that accepts.
 
-    Raises: OSError if none accepts; ValueError for what cannot be a host or port.
-    Cancelling leaves no socket behind.
+    Raises: OSError if no address accepts; ValueError for an invalid host or port.
+    Cancelling leaves no socket open.
     """
     route = routes.get((host, port))
     if route is not None:
@@ -64,7 +64,7 @@ async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.
     if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
         raise ValueError(f"there is no port {port}")
     candidates = await _resolve(host, port)
-    # In any order: one that accepts and then says nothing shall not be the one that is tried every time.
+    # In random order: an address that accepts but stays silent must not be the first of every dial.
     sock = await _connect_to_any(random.sample(candidates, len(candidates)))
     try:
         transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, sock=sock)
@@ -75,9 +75,9 @@ async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.
 
 
 async def endpoints(address: Address) -> list[Address]:
-    """Return the addresses in digits that the name in *address* stands for, each with the name; itself, if it is but one.
+    """Return the numeric addresses of the name in *address*, each with the name; *address* itself if there is only one.
 
-    Raises: OSError if it stands for none; ValueError for what cannot be a host.
+    Raises: OSError if the lookup fails; ValueError for an invalid host.
     """
     if address in routes:
         return [address]
@@ -91,7 +91,7 @@ async def endpoints(address: Address) -> list[Address]:
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
     if "\0" in host:  # in bytes, getaddrinfo would resolve the part before the NUL
         raise ValueError(f"there is no host {host!r}")
-    try:  # an address in digits needs no thread to wait in; as bytes, not the tables of international names either
+    try:  # numeric addresses need no thread; bytes need no IDNA tables
         return socket.getaddrinfo(
             host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
@@ -113,7 +113,7 @@ def _looked_up(host: str, port: int) -> _Lookup:
     if lookup is None:
         lookup = _lookups[name] = Future()
         lookup.set_running_or_notify_cancel()  # a cancelled dial leaves the lookup to other dials
-        LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_tell, name, lookup))
+        LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_settle_lookup, name, lookup))
     return lookup
 
 
@@ -124,7 +124,7 @@ def _look_up(host: str, port: int) -> Sequence[_AddressInfo]:
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def _tell(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
+def _settle_lookup(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
     _lookups.pop(name, None)
     error = done.exception()
     if error is None:
@@ -134,9 +134,9 @@ def _tell(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
 
 
 async def _connect_to_any(candidates: Sequence[_AddressInfo]) -> socket.socket:
-    """Try the next address when the one before has failed, or beside it after a while (RFC 8305).
+    """Try the next address after a failure, or in parallel after a delay (RFC 8305).
 
-    asyncio's own happy eyeballs lose a connected socket when they are cancelled in the wrong moment.
+    asyncio's happy eyeballs may lose a connected socket at a cancellation.
     """
     untried = deque(candidates)
     attempts: list[asyncio.Task[socket.socket]] = []
@@ -184,7 +184,7 @@ def _close_result(attempt: asyncio.Task[socket.socket]) -> None:
 
 
 def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSettings) -> None:
-    """Set the options of the socket behind *transport*, if there is one. TCP_NODELAY is asyncio's default."""
+    """Set the socket options of *transport*, if it has a socket. TCP_NODELAY is asyncio's default."""
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None:
         return

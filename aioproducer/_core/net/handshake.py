@@ -1,7 +1,6 @@
-"""The exchanges that a connection has with the broker for itself: so far one, about versions (KIP-35, KIP-511); no I/O.
+"""Handshake of a connection, without I/O: the request for API versions (KIP-35, KIP-511).
 
-An exchange is a generator: it yields what to ask, is sent the answer, and returns what came of it. One that has to
-follow another is a `yield from` behind it.
+An exchange is a generator: it yields each request, receives the response, and returns the result.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """A request of an exchange, and how to read its answer."""
+    """Request of an exchange, with the decoder of the response."""
 
     request: Request[Any]
     version: int
@@ -32,11 +31,11 @@ class Ask(NamedTuple):
 
 
 Exchange: TypeAlias = Generator[Ask, Any, T]
-"""Raises a ProducerError if the connection is of no use."""
+"""Generator of requests; raises a ProducerError if the connection is unusable."""
 
 
 class ExpectedNode(NamedTuple):
-    """The node that an address should belong to."""
+    """Node that is expected at an address."""
 
     cluster_id: str
     node_id: int
@@ -45,10 +44,10 @@ class ExpectedNode(NamedTuple):
 def handshake(
     version_caps: Mapping[int, int], expected: ExpectedNode | None = None
 ) -> Exchange[ApiVersionTable]:
-    """Ask the broker for its versions. *version_caps* are the highest to use, by API key.
+    """Request the API versions of the broker. *version_caps* has the highest version to use, by API key.
 
-    A broker that lacks the version of the request answers error 35, most with the versions that it has (KIP-511). Then
-    the request is repeated in the highest of those, or in version 0, which every broker since 0.10 has. The first
+    A broker without the version of the request returns error 35, usually with its versions (KIP-511). The request is then
+    repeated in the highest of these, or in version 0, which every broker since 0.10 supports. The first
     request has version 5 only with *expected*, because version 5 costs one more round trip with brokers before 4.4.
 
     Raises: RebootstrapRequired if the broker is not the *expected* node; BrokerError for any other refusal.
@@ -91,9 +90,9 @@ def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
     """Decode a response to ApiVersions. After error 35 the list of versions counts only if it decodes as version 0.
 
-    Brokers answer an unknown version in version 0, and some in shapes of their own.
+    Brokers respond to an unknown version in version 0, and a few in another format.
     """
-    error_code, _ = read_int16(payload, 4)  # after the correlation id, all there is to this response's header
+    error_code, _ = read_int16(payload, 4)  # after the correlation id, the only field of the header
     if error_code == UnsupportedVersion.code:
         try:
             answer, surplus = decode_response(response, 0, payload)

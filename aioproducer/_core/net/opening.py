@@ -1,4 +1,4 @@
-"""From an address to a connection that takes requests."""
+"""Opening of connections: dial, handshake, authentication, and check of the cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 SILENT_S: Final = 2.0
-"""After so long without a word from a bootstrap address its user may want to know: it may be the wrong port."""
+"""Time without a response from a bootstrap address after which a WARNING is logged, in seconds."""
 
 
 async def open_connection(
@@ -40,7 +40,7 @@ async def open_connection(
     cluster_id: str | None = None,
     checks_node: bool = False,
 ) -> Connection:
-    """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
+    """Dial *address*, shake hands and authenticate until *deadline* (loop clock; default: the setup timeout from now).
 
     A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *counters*.
 
@@ -59,12 +59,12 @@ async def open_connection(
     expected = ExpectedNode(cluster_id, node_id) if cluster_id is not None and checks_node else None
     connection = Connection(address, settings, node_id, loop, security, expected)
     connection.counters, connection.limits = counters or connection.counters, limits or connection.limits
-    silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
+    silent = loop.call_later(SILENT_S, _log_silence, connection) if node_id < 0 else None
     try:
         await _open(
             connection, dial if settings.dial is None else hooked(settings.dial), deadline, cluster_id
         )
-    except RebootstrapRequired as error:  # without a cause it would fail the next request for good
+    except RebootstrapRequired as error:  # without a cause, the next request would fail for good
         raise ConnectionFailed(f"{connection}: {error}", written=False) from error
     except BaseException as error:
         if security is not None and not isinstance(error, AuthenticationFailed):
@@ -110,7 +110,7 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
             why = _unfinished(connection.waits_for, loop.time() - began_at)
             raise ConnectionFailed(f"{connection}: {why}") from error
         if isinstance(error, ConnectionFailed) and connection.error is not None:
-            raise connection.error from connection.error.__cause__  # which may say more: that we are not accepted
+            raise connection.error from connection.error.__cause__  # the cause may be a refused client certificate
         if is_failure(error):
             raise ConnectionFailed(
                 f"{connection}: {connection.waits_for} ended with {described(error)}"
@@ -136,7 +136,7 @@ async def _check_cluster(connection: Connection, cluster_id: str | None) -> None
         raise RebootstrapRequired(f"it belongs to cluster {answer.cluster_id!r}, not {cluster_id!r}")
 
 
-def _tell_silence(connection: Connection) -> None:
+def _log_silence(connection: Connection) -> None:
     connection.limits.log(
         log,
         logging.WARNING,

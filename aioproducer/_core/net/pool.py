@@ -1,6 +1,6 @@
-"""One connection per node: made in the background when asked for, left alone for a while after a failure.
+"""Pool of connections: one per node, opened in the background, with a backoff after a failure.
 
-Asking never waits. A node that is connected, or could not be, is reported through the callables given at the start.
+No method waits for a connection. Callables report each connected node and each failure.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ RETIRED_PATIENCE_S: Final = 2.0
 
 
 class RefusedLogins(NamedTuple):
-    """What a node's refusals of our logins, one after the other, have in common."""
+    """Consecutive refusals of the authentication by a node."""
 
     error: AuthenticationFailed
-    """Of the last one."""
+    """Error of the last refusal."""
     since: float
-    """Of the first one, in loop time."""
+    """Time of the first refusal (loop clock)."""
 
 
 class _Node:
@@ -92,9 +92,9 @@ class Pool:
         self._cluster_id: str | None = None
         self._checks_node = False
         """True if the newest connection was to a broker with ApiVersions v5."""
-        self._open: set[Connection] = set()  # with those that only wait for their last answers
+        self._open: set[Connection] = set()  # also retired connections with calls in flight
         self._tasks: set[asyncio.Task[None]] = set()
-        # one for each connection that is closed, until its socket is
+        # futures of closed connections whose sockets are still open
         self._going: set[asyncio.Future[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -102,14 +102,14 @@ class Pool:
     def get(self, node_id: int) -> Connection | None:
         """Return the connection of the node if requests can be sent on it now."""
         node = self._nodes.get(node_id)
-        # Looked at once: metrics ask from other threads.
+        # Read once: metrics call this from other threads.
         connection = None if node is None else node.connection
         return connection if connection is not None and connection.takes_calls() else None
 
     def connect_soon(self, node_id: int, address: Address) -> None:
-        """Start connecting, unless the node is connected, or being so, or backing off: then this does nothing.
+        """Start connecting, unless the node is connected, connecting or in its backoff.
 
-        The address given to `follow` overrides *address*, which may be older.
+        The address of `follow` overrides *address*, which may be older.
         """
         if self._closed:
             return
@@ -154,7 +154,7 @@ class Pool:
                     self.connect_soon(node_id, address)
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
-        """Take over *connection*, which somebody else has opened to *address*; return False if it is of no use."""
+        """Adopt *connection*, opened to *address* outside of the pool; return False if the pool has no use for it."""
         if self._closed or connection.closed:
             return False
         node = self._nodes.setdefault(node_id, _Node(address))
@@ -166,7 +166,7 @@ class Pool:
         return True
 
     def take_over(self, connections: Iterable[tuple[Address, Connection]]) -> None:
-        """Adopt *connections* that another pool has released; what is of no use, or was idle for too long, is closed."""
+        """Adopt *connections* released by another pool; close unusable connections and those idle for too long."""
         now = asyncio.get_running_loop().time()
         for address, connection in connections:
             connection.on_closed = self._lost  # closing waits for it, whatever becomes of it
@@ -178,7 +178,7 @@ class Pool:
                 connection.counters.at(now).opened += 1
 
     def release(self) -> list[tuple[Address, Connection]]:
-        """Let go of the connections on which nobody waits for an answer; they stay open, and are to be taken over."""
+        """Remove and return the connections without requests in flight, still open, for `take_over` of another pool."""
         released = []
         for node_id, node in self._nodes.items():
             connection = self.get(node_id)
@@ -190,17 +190,17 @@ class Pool:
         return released
 
     def next_attempt_at(self, node_id: int) -> float | None:
-        """Return when `connect_soon` will try again, in loop time; None if no failure keeps it from trying now."""
+        """Return the time of the next connection attempt (loop clock); None without a backoff."""
         node = self._nodes.get(node_id)
         return None if node is None else node.next_attempt_at
 
     def last_error(self, node_id: int) -> ProducerError | None:
-        """Return why the node is not connected; None after a success."""
+        """Return the error of the last attempt; None after a success."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
     def refused_logins(self, node_id: int) -> RefusedLogins | None:
-        """Return why, and since when, all logins at the node have been refused; None if the last was not."""
+        """Return the consecutive refusals of the authentication; None if the last attempt was not refused."""
         node = self._nodes.get(node_id)
         if (
             node is None
@@ -212,7 +212,7 @@ class Pool:
 
     @property
     def nodes(self) -> list[int]:
-        """The nodes that somebody has asked for, connected or not."""
+        """Node ids passed to `connect_soon`, connected or not."""
         return list(self._nodes)
 
     def counts_for(self, node_id: int) -> bool:
@@ -221,13 +221,13 @@ class Pool:
 
     @property
     def in_flight(self) -> int:
-        """How many calls wait for their answer, on all connections together."""
+        """Number of calls in flight on all connections."""
         return sum(connection.in_flight for connection in tuple(self._open))
 
     def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
-        """Return the usable connection with the fewest calls in flight; one that the broker muted comes last.
+        """Return the usable connection with the fewest calls in flight. Throttled connections come last.
 
-        Of those with as many it is not that to the node *rather_not*.
+        At equal counts, the node *rather_not* comes last.
         """
         usable = (connection for each in candidates if (connection := self.get(each)) is not None)
         return min(
@@ -262,7 +262,7 @@ class Pool:
             self._on_disconnected(node_id, None)
 
     async def close(self) -> None:
-        """Close all connections, failing what is in flight, and wait until sockets and tasks are gone."""
+        """Close all connections, fail the calls in flight, and wait for the end of sockets and tasks."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -275,7 +275,7 @@ class Pool:
             await asyncio.wait(self._tasks | self._going)
 
     def abort(self, cause: ProducerError) -> None:
-        """Close all connections without waiting for anything: the event loop is going down."""
+        """Close all connections without waiting, because the event loop is closing."""
         self._closed = True
         for connection in tuple(self._open):
             connection.close(cause)
@@ -344,7 +344,7 @@ class Pool:
         node_id = connection.node_id
         node = self._nodes.get(node_id)
         if node is None or node.connection is not connection:
-            return  # forgotten, or at another address: told then
+            return  # forgotten, or moved to another address: reported before
         node.connection = None
         if error is not None:
             retry_in_s = self._back_off(node, error, attempt=0)
@@ -372,7 +372,7 @@ class Pool:
         return delay_s
 
     def _watch_idle(self) -> None:
-        """Set the one timer for the connection that may be idle for too long first, unless it is set."""
+        """Set the timer for the connection that reaches the idle timeout first, unless the timer is set."""
         timeout_s = self._settings.idle_timeout_s
         connected = [node.connection for node in self._nodes.values() if node.connection is not None]
         if not timeout_s or not connected or self._idle_timer is not None:

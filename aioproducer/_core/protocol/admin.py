@@ -41,7 +41,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """What became of one topic."""
+    """Outcome of one topic."""
 
     name: str = field(STRING)
     topic_id: bytes = field(UUID, since=7, ignorable=True, default=bytes(16))
@@ -57,7 +57,7 @@ class CreatableTopicResult:
 
 @message(api_key=19, versions=(2, 7), flexible_from=5, client_pauses_from=3)
 class CreateTopicsResponse(Message):
-    """The outcome per topic."""
+    """Outcome per topic."""
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     topics: list[CreatableTopicResult] = field(array_of(CreatableTopicResult))
@@ -65,7 +65,7 @@ class CreateTopicsResponse(Message):
 
 @struct
 class CreatableReplicaAssignment:
-    """The brokers that shall hold one partition."""
+    """Brokers for the replicas of one partition."""
 
     partition_index: int = field(INT32)
     broker_ids: Sequence[int] = field(array_of(INT32))
@@ -73,7 +73,7 @@ class CreatableReplicaAssignment:
 
 @struct
 class CreatableTopicConfig:
-    """One setting."""
+    """One setting of a topic to create."""
 
     name: str = field(STRING)
     value: str | None = field(NULLABLE_STRING)
@@ -81,7 +81,7 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """A topic to create; -1 for *num_partitions* and *replication_factor* is the broker's default (v4)."""
+    """Topic to create; -1 for *num_partitions* and *replication_factor* selects the broker's default (v4)."""
 
     name: str = field(STRING)
     num_partitions: int = field(INT32)
@@ -92,7 +92,7 @@ class CreatableTopic:
 
 @message(api_key=19, versions=(2, 7), flexible_from=5)
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
-    """Create these topics, or with *validate_only* say whether they could be."""
+    """Create topics, or with *validate_only* only validate the request."""
 
     topics: list[CreatableTopic] = field(array_of(CreatableTopic))
     timeout_ms: int = field(INT32, default=60_000)
@@ -169,7 +169,7 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
 
 @struct
 class TransactionState:
-    """One id, in short."""
+    """State of one transactional id."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -178,7 +178,7 @@ class TransactionState:
 
 @message(api_key=66, versions=(0, 2), flexible_from=0, client_pauses_from=0, large=True)
 class ListTransactionsResponse(Message):
-    """The ids that all filters let through; a state that the broker does not know is told, and matches nothing."""
+    """Transactional ids that match every filter. Unknown states match no id, and are returned."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -188,7 +188,7 @@ class ListTransactionsResponse(Message):
 
 @message(api_key=66, versions=(0, 2), flexible_from=0)
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
-    """List ids by state, producer id, age in milliseconds and name; an empty list is no filter, nor are -1 and None."""
+    """List transactional ids by state, producer id, age in milliseconds and name. Empty, -1 and None disable a filter."""
 
     state_filters: list[str] = field(array_of(STRING), factory=list)
     producer_id_filters: Sequence[int] = field(array_of(INT64), default=())
@@ -198,7 +198,7 @@ class ListTransactionsRequest(Request[ListTransactionsResponse]):
 
 @struct
 class ProducerState:
-    """One producer; *current_txn_start_offset* is -1 if it has no transaction here."""
+    """State of one producer; *current_txn_start_offset* is -1 without an open transaction in the partition."""
 
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)
@@ -210,7 +210,7 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
-    """The producers of one partition."""
+    """Active producers of one partition, in DescribeProducers."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -220,7 +220,7 @@ class PartitionResponse:
 
 @struct
 class TopicResponse:
-    """The partitions of one topic."""
+    """Partitions of one topic, in DescribeProducers."""
 
     name: str = field(STRING)
     partitions: list[PartitionResponse] = field(array_of(PartitionResponse))
@@ -228,7 +228,7 @@ class TopicResponse:
 
 @message(api_key=61, versions=(0, 0), flexible_from=0, client_pauses_from=0)
 class DescribeProducersResponse(Message):
-    """The producers, per topic and partition."""
+    """Active producers, per topic and partition."""
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: list[TopicResponse] = field(array_of(TopicResponse))
@@ -236,7 +236,7 @@ class DescribeProducersResponse(Message):
 
 @struct
 class TopicRequest:
-    """The partitions of one topic."""
+    """Partitions of one topic, in DescribeProducers."""
 
     name: str = field(STRING)
     partition_indexes: Sequence[int] = field(array_of(INT32))
@@ -244,6 +244,6 @@ class TopicRequest:
 
 @message(api_key=61, versions=(0, 0), flexible_from=0)
 class DescribeProducersRequest(Request[DescribeProducersResponse]):
-    """Describe the producers of these partitions; their leader is asked."""
+    """Describe the active producers of partitions; sent to the leader."""
 
     topics: list[TopicRequest] = field(array_of(TopicRequest))

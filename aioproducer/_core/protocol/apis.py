@@ -1,4 +1,4 @@
-"""Every request there is here, by the number of its API: what a server needs to read what it gets."""
+"""Request classes by API key, for servers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compiles a struct, for one version, to a function that writes it and one that reads it.
+"""Compiler of a struct in one version to a writer and a reader.
 
-Closures, not generated source: a traceback shows real lines. `protocol/schema.py` keeps them.
+Both are closures, so a traceback shows source lines. `protocol/schema.py` caches them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, TypeAlias
 
 from aioproducer._core.protocol.fields import FieldSpec, field_specs
@@ -20,7 +20,7 @@ _Group: TypeAlias = tuple[Callable[[bytes, int], tuple[Any, ...]] | None, int, R
 
 
 def struct_writer(cls: type[Any], version: int, *, flexible: bool) -> Writer:
-    """Compile the function that appends an instance of *cls* to a buffer, as *version* has it."""
+    """Return a function that appends an instance of *cls* in *version* to a buffer."""
     named = field_specs(cls).items()
     present = [(name, spec) for name, spec in named if spec.exists_in(version)]
     parts = [
@@ -77,7 +77,7 @@ def _absent_writer(cls: type[Any], name: str, spec: FieldSpec, version: int) -> 
 
 
 def _run_writer(names: Sequence[str], specs: Sequence[FieldSpec]) -> Writer:
-    """Return the writer of what attrgetter gives for *names*: the value itself, or a tuple of several."""
+    """Return the writer for the result of attrgetter for *names*: one value, or a tuple of values."""
     pack = Struct(">" + "".join(spec.type.code for spec in specs)).pack
 
     def write_one(buf: bytearray, value: Any) -> None:
@@ -93,7 +93,7 @@ def _run_writer(names: Sequence[str], specs: Sequence[FieldSpec]) -> Writer:
 
 
 def _tags_writer(present: Sequence[_Named], version: int) -> Writer | None:
-    """Return the writer of the tagged fields: at the end of a struct, by tag, without those at their default."""
+    """Return the writer of the tagged fields, sorted by tag, which omits fields with their default."""
     fields = sorted(
         (spec.tag, attrgetter(name), spec.default(), _writer(spec, version, flexible=True))
         for name, spec in present
@@ -116,7 +116,7 @@ def _tags_writer(present: Sequence[_Named], version: int) -> Writer | None:
 
 
 def struct_reader(cls: type[Any], version: int, *, flexible: bool) -> Reader:
-    """Compile the function that reads an instance of *cls*, as *version* has it."""
+    """Return a function that reads an instance of *cls* in *version*."""
     groups = _read_groups(cls, version, flexible=flexible)
     tagged = {
         spec.tag: (name, spec.type.reader(version, flexible=True, nullable=spec.nullable_in(version)))
@@ -145,10 +145,10 @@ def struct_reader(cls: type[Any], version: int, *, flexible: bool) -> Reader:
 
 
 def _read_groups(cls: type[Any], version: int, *, flexible: bool) -> list[_Group]:
-    """Group the fields as a reader meets them: a run of fixed width, if any, then one other, if any.
+    """Group the fields in wire order: each group has adjacent fields of fixed width, then at most one other field.
 
-    A group's values come in the order of the constructor's arguments, so what the version lacks, and what is
-    tagged, stands there with its default.
+    The values have the order of the constructor's arguments. Tagged fields, and fields that the version lacks, have their
+    default.
     """
     groups: list[_Group] = []
     run = ""

@@ -32,7 +32,7 @@ from aioproducer._core.wire import BytesLike
 
 @struct
 class EpochEndOffset:
-    """The last epoch that the fetcher's log and the leader's have in common, and where it ends."""
+    """Last epoch that the logs of fetcher and leader share, and its end offset."""
 
     epoch: int = field(INT32, default=-1)
     end_offset: int = field(INT64, default=-1)
@@ -40,7 +40,7 @@ class EpochEndOffset:
 
 @struct
 class SnapshotId:
-    """The snapshot to fetch instead, where the offset is before the log's start."""
+    """Snapshot to fetch if the requested offset is before the start of the log."""
 
     end_offset: int = field(INT64, default=-1)
     epoch: int = field(INT32, default=-1)
@@ -48,7 +48,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """A transaction whose records a read-committed consumer skips."""
+    """Transaction whose records a read-committed consumer skips."""
 
     producer_id: int = field(INT64)
     first_offset: int = field(INT64)
@@ -56,7 +56,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """The records of one partition, from the batch that has the offset asked for on; the last may be cut."""
+    """Records of one partition, from the batch with the requested offset. The last batch may be incomplete."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -79,7 +79,7 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     topic: str = field(STRING, ignorable=True)
     partitions: list[PartitionData] = field(array_of(PartitionData))
@@ -87,7 +87,7 @@ class FetchableTopicResponse:
 
 @message(api_key=1, versions=(4, 12), flexible_from=12, client_pauses_from=8, large=True)
 class FetchResponse(Message):
-    """The records; a *session_id* of 0 is no session."""
+    """Records per topic and partition; a *session_id* of 0 means no session."""
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     error_code: int = field(INT16, since=7, ignorable=True, default=0)
@@ -97,7 +97,7 @@ class FetchResponse(Message):
 
 @struct
 class FetchPartition:
-    """A partition, and the offset to fetch from."""
+    """Partition, with the offset to fetch from."""
 
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, since=9, ignorable=True, default=-1)
@@ -109,7 +109,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     topic: str = field(STRING, ignorable=True)
     partitions: list[FetchPartition] = field(array_of(FetchPartition))
@@ -125,7 +125,7 @@ class ForgottenTopic:
 
 @message(api_key=1, versions=(4, 12), flexible_from=12)
 class FetchRequest(Request[FetchResponse]):
-    """Fetch from these partitions: wait up to *max_wait_ms* for *min_bytes*, and stop at *max_bytes*."""
+    """Fetch from partitions: wait up to *max_wait_ms* for *min_bytes*, and stop at *max_bytes*."""
 
     cluster_id: str | None = field(NULLABLE_STRING, since=12, tag=0, ignorable=True, default=None)
     replica_id: int = field(INT32, default=-1)
@@ -142,7 +142,7 @@ class FetchRequest(Request[FetchResponse]):
 
 @struct
 class ListOffsetsPartitionResponse:
-    """One partition's offset; -1 if it has none as new as that."""
+    """Offset of one partition; -1 if no record is as new as the requested time."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -153,7 +153,7 @@ class ListOffsetsPartitionResponse:
 
 @struct
 class ListOffsetsTopicResponse:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[ListOffsetsPartitionResponse] = field(array_of(ListOffsetsPartitionResponse))
@@ -161,7 +161,7 @@ class ListOffsetsTopicResponse:
 
 @message(api_key=2, versions=(1, 7), flexible_from=6, client_pauses_from=3)
 class ListOffsetsResponse(Message):
-    """The offsets, per topic and partition."""
+    """Offsets, per topic and partition."""
 
     throttle_time_ms: int = field(INT32, since=2, ignorable=True, default=0)
     topics: list[ListOffsetsTopicResponse] = field(array_of(ListOffsetsTopicResponse))
@@ -179,7 +179,7 @@ def _check_list_offsets(answer: ListOffsetsResponse) -> None:
 
 @struct
 class ListOffsetsPartition:
-    """A partition, and the time in ms, or -1, -2, -3, that is asked for."""
+    """Partition, with the time in ms, or -1 (end), -2 (start) or -3 (newest record)."""
 
     partition_index: int = field(INT32)
     current_leader_epoch: int = field(INT32, since=4, ignorable=True, default=-1)
@@ -188,7 +188,7 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[ListOffsetsPartition] = field(array_of(ListOffsetsPartition))
@@ -196,7 +196,7 @@ class ListOffsetsTopic:
 
 @message(api_key=2, versions=(1, 7), flexible_from=6)
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """A *replica_id* of -1 is a consumer; an *isolation_level* of 1 hides open transactions."""
+    """List the first offsets at or after a time. *replica_id*: -1 for consumers; *isolation_level*: 1 hides open transactions."""
 
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, since=2, default=0)
@@ -205,7 +205,7 @@ class ListOffsetsRequest(Request[ListOffsetsResponse]):
 
 @struct
 class OffsetFetchResponsePartition:
-    """One partition's offset, up to v7; -1 if the group has none."""
+    """Offset of one partition, up to v7; -1 without a committed offset."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -216,7 +216,7 @@ class OffsetFetchResponsePartition:
 
 @struct
 class OffsetFetchResponseTopic:
-    """The partitions of one topic, up to v7."""
+    """Partitions of one topic, up to v7."""
 
     name: str = field(STRING)
     partitions: list[OffsetFetchResponsePartition] = field(array_of(OffsetFetchResponsePartition))
@@ -224,7 +224,7 @@ class OffsetFetchResponseTopic:
 
 @struct
 class OffsetFetchResponsePartitions:
-    """One partition's offset; -1 if the group has none."""
+    """Offset of one partition; -1 without a committed offset."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -235,7 +235,7 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING, ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = field(array_of(OffsetFetchResponsePartitions))
@@ -243,7 +243,7 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """The offsets of one group."""
+    """Committed offsets of one group."""
 
     group_id: str = field(STRING)
     topics: list[OffsetFetchResponseTopics] = field(array_of(OffsetFetchResponseTopics), factory=list)
@@ -252,7 +252,7 @@ class OffsetFetchResponseGroup:
 
 @message(api_key=9, versions=(1, 9), flexible_from=6, client_pauses_from=4)
 class OffsetFetchResponse(Message):
-    """The offsets of one group up to v7, of an array of them after that."""
+    """Committed offsets of one group up to v7, of several groups from v8."""
 
     throttle_time_ms: int = field(INT32, since=3, ignorable=True, default=0)
     topics: list[OffsetFetchResponseTopic] = field(array_of(OffsetFetchResponseTopic), until=7, factory=list)
@@ -262,7 +262,7 @@ class OffsetFetchResponse(Message):
 
 @struct
 class OffsetFetchRequestTopic:
-    """The partitions of one topic, up to v7."""
+    """Partitions of one topic, up to v7."""
 
     name: str = field(STRING)
     partition_indexes: Sequence[int] = field(array_of(INT32))
@@ -270,7 +270,7 @@ class OffsetFetchRequestTopic:
 
 @struct
 class OffsetFetchRequestTopics:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING, ignorable=True)
     partition_indexes: Sequence[int] = field(array_of(INT32))
@@ -278,7 +278,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """A group, and the partitions that are asked about: None is all of them."""
+    """Group with the requested partitions; None requests all."""
 
     group_id: str = field(STRING)
     member_id: str | None = field(NULLABLE_STRING, since=9, ignorable=True, default=None)
@@ -290,7 +290,7 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=9, versions=(1, 9), flexible_from=6)
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """Fetch offsets; with *require_stable* a partition whose offset an open transaction may change is refused."""
+    """Fetch committed offsets; *require_stable* refuses partitions whose offset an open transaction may change."""
 
     group_id: str = field(STRING, until=7, default="")
     topics: list[OffsetFetchRequestTopic] | None = field(

@@ -1,16 +1,15 @@
-"""How a message says what is on the wire: typed dataclass fields with the versions that have them.
+"""Fields of messages: typed class attributes, each with the protocol versions that have it.
 
     @struct
     class PartitionProduceData:
         index: int = field(INT32)
         records: BytesLike | None = field(RECORDS)
 
-Names are those of Kafka's own message definitions, in snake_case for fields. A field given a `default` or a
-`factory` here may be left out by callers. The others type checkers insist on; at run time they have Kafka's
-default too, because reading builds instances positionally, from what the version at hand has.
+Names are those of Kafka's message definitions, in snake_case for fields. Callers may omit a field with a `default` or a
+`factory`. Type checkers require the other fields. At run time those have Kafka's default, because readers build
+instances positionally, from the fields of the version.
 
-Not `dataclasses`: for each class those compile three functions where one will do, and there are so many classes
-that this was a fifth of the time that the import of a producer took.
+`dataclasses` would compile three functions per class instead of one, a fifth of the import time of a producer.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 class WireType(ABC, Generic[T]):
-    """One type of Kafka's protocol; the types there are stand in `protocol/types.py`."""
+    """Type of Kafka's protocol, defined in `protocol/types.py`."""
 
     __slots__ = ("code", "name", "nullable")
 
@@ -33,9 +32,9 @@ class WireType(ABC, Generic[T]):
         self.name: str = name
         """As in Kafka's message definitions: `int16`, `[]string`, `[]PartitionProduceData`."""
         self.nullable: bool = nullable
-        """Whether None may be a value, in the versions that a field says."""
+        """True if None is a value in the versions of `FieldSpec.nullable_since`."""
         self.code: str = code
-        """The format of `struct` if the width is fixed, else empty; runs of such fields are read and written at once."""
+        """Format of `struct` for a fixed width, else empty. Adjacent fields of fixed width are read and written together."""
 
     @abstractmethod
     def default(self) -> T:
@@ -43,15 +42,15 @@ class WireType(ABC, Generic[T]):
 
     @abstractmethod
     def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
-        """Compile the writer for one version; it refuses None unless *nullable*."""
+        """Compile the writer of one version, which raises for None unless *nullable*."""
 
     @abstractmethod
     def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
-        """Compile the reader for one version; it refuses null unless *nullable*."""
+        """Compile the reader of one version, which raises for null unless *nullable*."""
 
 
 class FieldSpec(NamedTuple):
-    """What `field` was told; versions count as those of the message, and are inclusive."""
+    """Arguments of `field`. Versions are those of the message, both bounds included."""
 
     type: WireType[Any]
     default: Callable[[], Any]
@@ -62,17 +61,17 @@ class FieldSpec(NamedTuple):
     ignorable: bool
 
     def exists_in(self, version: int) -> bool:
-        """Whether messages of *version* have this field."""
+        """Return True if *version* has this field."""
         return self.since <= version <= self.until
 
     def nullable_in(self, version: int) -> bool:
-        """Whether the field may be None in *version*."""
+        """Return True if the field may be None in *version*."""
         return self.nullable_since is not None and version >= self.nullable_since
 
 
 _UNSET: Any = object()
 _FOREVER = 0x7FFF
-"""Versions are int16 on the wire."""
+"""Highest version: versions are int16 on the wire."""
 
 
 def field(
@@ -86,11 +85,11 @@ def field(
     default: T = _UNSET,
     factory: Callable[[], T] = _UNSET,
 ) -> T:
-    """Declare a field that versions *since* … *until* have.
+    """Declare a field of the versions *since* to *until*.
 
-    A *tag* makes it a tagged field (KIP-482), written only if it differs from its default. With a nullable type,
-    None is allowed from *nullable_since* on. Set in a version that lacks it, an *ignorable* field is left out;
-    any other is an error.
+    A *tag* makes the field a tagged field (KIP-482), written only if the value differs from the default. With a nullable
+    type, None is allowed from *nullable_since* on. In a version without the field, an *ignorable* field is omitted, and
+    any other value than the default raises.
     """
     if factory is _UNSET:
         factory = wire_type.default if default is _UNSET else lambda: default
@@ -100,7 +99,7 @@ def field(
 
 
 def field_specs(cls: type[Any]) -> Mapping[str, FieldSpec]:
-    """Return the fields of a struct or message, by name, in their order on the wire."""
+    """Return the fields of a struct or message, by name, in wire order."""
     specs: Mapping[str, FieldSpec] = cls.FIELDS
     return specs
 
@@ -110,7 +109,7 @@ _IMMUTABLE: Final = (bool, int, str, bytes, tuple, type(None))
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Make *cls* a struct: what arrays of a message, or its tagged fields, are made of."""
+    """Make *cls* a struct: the item type of an array, or the type of a tagged field."""
     body = dict(vars(cls))
     specs: dict[str, FieldSpec] = {name: body.pop(name) for name in body["__annotations__"]}
     for made_for_the_class_without_slots in ("__dict__", "__weakref__"):
@@ -138,7 +137,7 @@ def _constructor_at_first_call(specs: Mapping[str, FieldSpec]) -> Callable[..., 
 
 
 def _constructor(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
-    """Return an `__init__` with a parameter per field; defaults that can change are made anew for every instance."""
+    """Return an `__init__` with a parameter per field; mutable defaults are created per instance."""
     parameters, lines = ["self"], []
     names: dict[str, Any] = {"UNSET": _UNSET}
     for name, spec in specs.items():
@@ -151,7 +150,7 @@ def _constructor(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
             names[f"make_{name}"] = spec.default
             parameters.append(f"{name}=UNSET")
             lines.append(f" self.{name} = make_{name}() if {name} is UNSET else {name}")
-    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), names)  # noqa: S102 - the names are those in our own classes
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), names)  # noqa: S102 - the names are those of classes of this package
     return cast("Callable[..., None]", names["__init__"])
 
 

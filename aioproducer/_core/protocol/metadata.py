@@ -37,12 +37,12 @@ from aioproducer._core.protocol.types import (
 from aioproducer.errors import ProtocolError
 
 MAX_API_VERSIONS: Final = 1_000
-"""Maximum number of APIs and of features; Kafka 4.4 has about 90 and 10. The response comes before any login."""
+"""Maximum number of APIs and of features in a response, which arrives before authentication. Kafka 4.4 has about 90 and 10."""
 
 
 @struct
 class ApiVersion:
-    """The versions of one API, both included."""
+    """Lowest and highest version of one API."""
 
     api_key: int = field(INT16)
     min_version: int = field(INT16)
@@ -51,7 +51,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """A feature the broker knows, and at which levels."""
+    """Feature of the broker, with its supported levels."""
 
     name: str = field(STRING)
     min_version: int = field(INT16)
@@ -60,7 +60,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """A feature in force in the whole cluster, and at which levels."""
+    """Feature enabled in the whole cluster, with its levels."""
 
     name: str = field(STRING)
     max_version_level: int = field(INT16)
@@ -69,7 +69,7 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions=(0, 5), flexible_from=3, client_pauses_from=2)
 class ApiVersionsResponse(Message):
-    """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
+    """APIs and features of the broker. Below a *finalized_features_epoch* of 0, *finalized_features* are invalid."""
 
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(array_of(ApiVersion, most=MAX_API_VERSIONS))
@@ -94,7 +94,7 @@ class ApiVersionsResponse(Message):
 
 @message(api_key=18, versions=(0, 5), flexible_from=3)
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """Who is asking; brokers refuse names and versions with other characters than letters, digits, `-` and `.`."""
+    """Name and version of the client. Brokers accept only letters, digits, `-` and `.` in both."""
 
     client_software_name: str = field(STRING, since=3, ignorable=True)
     client_software_version: str = field(STRING, since=3, ignorable=True)
@@ -107,7 +107,7 @@ OPERATIONS_NOT_REQUESTED = -(2**31)
 
 @struct
 class MetadataResponseBroker:
-    """Where a broker is found."""
+    """Address of a broker."""
 
     node_id: int = field(INT32)
     host: str = field(STRING)
@@ -117,7 +117,7 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """One partition; a *leader_id* or *leader_epoch* of -1 is unknown."""
+    """One partition; -1 for *leader_id* or *leader_epoch* means unknown."""
 
     error_code: int = field(INT16, default=0)
     partition_index: int = field(INT32)
@@ -130,7 +130,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """One topic; *name* is None only where a topic asked for by id does not exist."""
+    """One topic; *name* is None only for an unknown topic id."""
 
     error_code: int = field(INT16, default=0)
     name: str | None = field(NULLABLE_STRING, nullable_since=12)
@@ -142,7 +142,7 @@ class MetadataResponseTopic:
 
 @message(api_key=3, versions=(4, 13), flexible_from=9, client_pauses_from=6, large=True)
 class MetadataResponse(Message):
-    """The cluster as one broker sees it; a *controller_id* of -1 is unknown."""
+    """Cluster as seen by one broker; a *controller_id* of -1 means unknown."""
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     brokers: list[MetadataResponseBroker] = field(array_of(MetadataResponseBroker))
@@ -162,7 +162,7 @@ def _check_metadata(answer: MetadataResponse) -> None:
         if addresses.setdefault(broker.node_id, address) != address:
             raise ProtocolError(f"node_id={broker.node_id} has two addresses")
     for topic in answer.topics:
-        for each in topic.partitions:  # there may be many: no call for each
+        for each in topic.partitions:  # no call per partition: there may be many
             if each.partition_index < 0 or each.leader_id < -1 or each.leader_epoch < -1:
                 check_range("partition_index", each.partition_index, 0)
                 check_range("leader_id", each.leader_id, -1)
@@ -171,7 +171,7 @@ def _check_metadata(answer: MetadataResponse) -> None:
 
 @struct
 class MetadataRequestTopic:
-    """A topic asked for, by name, or from v12 on by id with *name* None."""
+    """Requested topic, by name, or from v12 on by id with *name* None."""
 
     topic_id: bytes = field(UUID, since=10, ignorable=True, default=NO_TOPIC_ID)
     name: str | None = field(NULLABLE_STRING, nullable_since=10)
@@ -179,7 +179,7 @@ class MetadataRequestTopic:
 
 @message(api_key=3, versions=(4, 13), flexible_from=9)
 class MetadataRequest(Request[MetadataResponse]):
-    """Describe the cluster and these topics: None is all of them, an empty list none."""
+    """Describe the cluster and topics: None requests all topics, an empty list none."""
 
     topics: list[MetadataRequestTopic] | None = field(nullable_array_of(MetadataRequestTopic))
     allow_auto_topic_creation: bool = field(BOOL, default=True)

@@ -13,7 +13,7 @@ successful responses without the compiled codecs, in a fraction of their time; `
 
 from __future__ import annotations
 
-from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Final, NamedTuple
 
 from aioproducer._core.acceleration import fastest
@@ -25,7 +25,7 @@ from aioproducer._core.protocol.schema import (
     check_range,
     checked_by,
     message,
-    written_by_hand,
+    written_by,
 )
 from aioproducer._core.protocol.types import (
     BOOL,
@@ -53,7 +53,7 @@ from aioproducer.errors import ProtocolError
 
 @message(api_key=22, versions=(0, 6), flexible_from=2, client_pauses_from=1)
 class InitProducerIdResponse(Message):
-    """The id and epoch, or an error."""
+    """Producer id and epoch, or an error."""
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     error_code: int = field(INT16, default=0)
@@ -74,9 +74,10 @@ def _check_init_producer_id(answer: InitProducerIdResponse) -> None:
 
 @message(api_key=22, versions=(0, 6), flexible_from=2)
 class InitProducerIdRequest(Request[InitProducerIdResponse]):
-    """A *transactional_id* of None asks for idempotence alone; -1 for *producer_id* and *_epoch* for new ones.
+    """Request a producer id. A *transactional_id* of None requests idempotence without transactions.
 
-    With *enable2_pc* the transactions have no timeout: whoever decides on them may take a while.
+    -1 for *producer_id* and *producer_epoch* requests new values. With *enable2_pc* transactions have no timeout, for an
+    external coordinator.
     """
 
     transactional_id: str | None = field(NULLABLE_STRING)
@@ -89,7 +90,7 @@ class InitProducerIdRequest(Request[InitProducerIdResponse]):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record for which its whole batch was refused; *batch_index* counts from 0 within the batch."""
+    """Record that caused the refusal of its batch; *batch_index* is its position in the batch, from 0."""
 
     batch_index: int = field(INT32)
     batch_index_error_message: str | None = field(NULLABLE_TEXT, default=None)
@@ -97,7 +98,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now; -1 is unknown."""
+    """Current leader of a partition; -1 means unknown."""
 
     leader_id: int = field(INT32, default=-1)
     leader_epoch: int = field(INT32, default=-1)
@@ -105,7 +106,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """What became of one partition's batch. *log_append_time_ms* is -1 unless the topic uses LogAppendTime."""
+    """Outcome of the batch of one partition. *log_append_time_ms* is -1 unless the topic uses LogAppendTime."""
 
     index: int = field(INT32)
     error_code: int = field(INT16)
@@ -123,7 +124,7 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING, until=12, ignorable=True, default="")
     topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
@@ -132,7 +133,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a broker named as current leader is found."""
+    """Address of a broker that is named as a current leader."""
 
     node_id: int = field(INT32)
     host: str = field(STRING)
@@ -143,12 +144,12 @@ class NodeEndpoint:
 HIGHEST_BASE_OFFSET: Final = 2**63 - 2**31
 """Highest base offset for which the offsets of all records of a batch fit into an int64."""
 BY_NAME: Final = 12
-"""The last version in which topics are named; the next ones want their ids (KIP-516)."""
+"""Last version with topic names. Later versions have topic ids (KIP-516)."""
 
 
 @message(api_key=0, versions=(3, 13), flexible_from=9, client_pauses_from=6)
 class ProduceResponse(Message):
-    """The outcome per partition; not sent at all if the request's acks were 0."""
+    """Outcome per partition. Brokers send no response to a request with acks=0."""
 
     responses: list[TopicProduceResponse] = field(array_of(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
@@ -174,7 +175,7 @@ def _check_produce(answer: ProduceResponse) -> None:
 
 @struct
 class PartitionProduceData:
-    """One partition's records: one batch of message format 2."""
+    """Records of one partition: one batch of message format 2."""
 
     index: int = field(INT32)
     records: BytesLike | None = field(RECORDS)
@@ -182,7 +183,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING, until=12, ignorable=True, default="")
     topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
@@ -192,7 +193,7 @@ class TopicProduceData:
 class PartitionBatch(NamedTuple):
     """Fields of a PartitionProduceData, without an `__init__`: every batch that is sent gets one."""
 
-    index: int  # type: ignore[assignment]  # of the protocol, in place of the method of tuples
+    index: int  # type: ignore[assignment]  # the field of the protocol replaces the method of tuple
     records: BytesLike | None
 
 
@@ -206,7 +207,7 @@ class TopicBatches(NamedTuple):
 
 @message(api_key=0, versions=(3, 13), flexible_from=9)
 class ProduceRequest(Request[ProduceResponse]):
-    """Append these batches. *acks*: -1 all in-sync replicas, 1 the leader, 0 nobody."""
+    """Append batches. *acks*: -1 waits for all in-sync replicas, 1 for the leader, 0 for no response."""
 
     transactional_id: str | None = field(NULLABLE_STRING, default=None)
     acks: int = field(INT16)
@@ -219,11 +220,11 @@ class ProduceRequest(Request[ProduceResponse]):
         return sum(_INDEX.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches if batch)
 
 
-# By hand.
+# Requests and responses without the compiled codecs.
 
 FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
 DOES_NOT_FIT: Final = (StructError, TypeError, ValueError, OverflowError)
-"""What is raised for a request that cannot be written."""
+"""Exceptions for a request that cannot be written."""
 _NO_TRANSACTION_ACKS_TIMEOUT: Final = Struct(">Bhi")
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
@@ -231,13 +232,13 @@ _RECORD_COUNT_AT: Final = 57
 """Position of the number of records in a batch."""
 _CORRELATION_ID_AND_TAGS: Final = Struct(">iB")
 _PARTITION: Final = Struct(">ihqqqBBB")
-"""Index, error code, base offset, log append time, log start offset; then the counts, each of a byte, …"""
+"""Index, error code, base offset, log append time, log start offset; number of record errors, message, number of tags."""
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
 _NOTHING_ELSE: Final = [1, 0, 0]
-"""… if there are no record errors, no message and no tags."""
+"""Last three bytes of `_PARTITION` without record errors, message and tags."""
 
 
-@written_by_hand(ProduceRequest, since=FLEXIBLE)
+@written_by(ProduceRequest, since=FLEXIBLE)
 def _request_writer(compiled: Writer, version: int) -> Writer:
     write_usual = produce_writer(version <= BY_NAME)
 
@@ -247,13 +248,13 @@ def _request_writer(compiled: Writer, version: int) -> Writer:
             write_usual(buf, request)
         except DOES_NOT_FIT:
             del buf[start:]
-            compiled(buf, request)  # says what it is
+            compiled(buf, request)  # raises an error that names the field
 
     return write
 
 
 def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twin in C
-    """Return what writes a ProduceRequest in a flexible version: with its topics' names, or with their ids."""
+    """Return the writer of a ProduceRequest in a flexible version, with topic names or with topic ids."""
     append_topic = _append_name if by_name else _append_id
 
     def write(buf: bytearray, request: ProduceRequest) -> None:
@@ -294,30 +295,29 @@ def _append_id(buf: bytearray, topic: TopicProduceData) -> None:
 
 
 class BaseOffsets(NamedTuple):
-    """The base offsets in a ProduceResponse that has no error, and nothing else to tell."""
+    """Base offsets of a ProduceResponse without errors and details."""
 
     throttle_time_ms: int
     offsets: dict[tuple[str, int], tuple[int, int]]
-    """By topic and partition: the base offset, and the time of appending in ms; either is -1 where it is not told.
+    """Base offset and append time in ms, by topic and partition; -1 means unknown. The receiver removes the partitions that
+    it has completed."""
 
-    The dict is for whoever gets the answer to take out what is settled."""
 
-
-class _MoreToTell(Exception):
-    """The answer has an error, more fields, or a value out of range."""
+class _NotSimple(Exception):
+    """Raised for a response with an error, with more fields, or with a value out of range."""
 
 
 def python_read_base_offsets(
     kind: type[BaseOffsets], payload: bytes, names: dict[bytes, str] | None
 ) -> tuple[BaseOffsets, int] | None:
-    """Return the offsets in *payload*, the answer to a request in a flexible version, and how many bytes are left over.
+    """Return the offsets in *payload*, a response in a flexible version, and the number of surplus bytes.
 
-    *kind* is `BaseOffsets`. *names* are those of the topics by their ids, or None where the answer has names. Returns None
-    where there is an error or more to tell, or anything wrong: `decode_response` says what.
+    *kind* is `BaseOffsets`. *names* has the topic names by topic id; None for a response with topic names. Returns None for
+    a response with an error or with details, and for a malformed response: `decode_response` reads these.
     """
     try:
         return _read_base_offsets(kind, payload, names)
-    except (_MoreToTell, StructError, LookupError, UnicodeDecodeError, ProtocolError):
+    except (_NotSimple, StructError, LookupError, UnicodeDecodeError, ProtocolError):
         return None
 
 
@@ -325,10 +325,10 @@ read_base_offsets: Final = fastest("read_base_offsets", python_read_base_offsets
 
 
 def _read_length(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the length at *pos*, and the position behind the length. Raises: LookupError, _MoreToTell."""
+    """Return the length at *pos*, and the position after the length. Raises: LookupError, _NotSimple."""
     length, pos = read_unsigned_varint(data, pos)
     if not length:  # null
-        raise _MoreToTell
+        raise _NotSimple
     return length - 1, pos
 
 
@@ -338,7 +338,7 @@ def _read_base_offsets(
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     _, tags = _CORRELATION_ID_AND_TAGS.unpack_from(data)
     if tags:
-        raise _MoreToTell
+        raise _NotSimple
     pos = _CORRELATION_ID_AND_TAGS.size
     topic_count, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
     for _ in range(topic_count):
@@ -356,15 +356,15 @@ def _read_base_offsets(
         for _ in range(partition_count):
             index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
             if error_code or others != _NOTHING_ELSE or index < 0:
-                raise _MoreToTell
+                raise _NotSimple
             if not -1 <= base_offset <= HIGHEST_BASE_OFFSET or appended_ms < -1 or first < -1:
-                raise _MoreToTell
+                raise _NotSimple
             offsets[name, index] = base_offset, appended_ms
             pos += _PARTITION.size
         if data[pos]:
-            raise _MoreToTell
+            raise _NotSimple
         pos += 1
     throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
     if tags or throttle_time_ms < 0:
-        raise _MoreToTell
+        raise _NotSimple
     return kind(throttle_time_ms, offsets), len(data) - pos - _THROTTLE_AND_TAGS.size

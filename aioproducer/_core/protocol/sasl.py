@@ -1,7 +1,7 @@
-"""SaslHandshake and SaslAuthenticate: which mechanism, and then its messages, before any other request.
+"""SaslHandshake and SaslAuthenticate: the choice of a mechanism and its messages, before any other request.
 
-KIP-43 (handshake), KIP-152 (v1 of the handshake: what follows is SaslAuthenticate), KIP-368 (v1 of
-SaslAuthenticate: how long the session lives), KIP-482 (v2 of it: flexible). The handshake never is.
+SaslHandshake: KIP-43, KIP-152 (v1: SaslAuthenticate requests follow); never flexible. SaslAuthenticate: KIP-152, KIP-368
+(v1: lifetime of the session), KIP-482 (v2: flexible).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from aioproducer._core.protocol.schema import NEVER, Message, Request, message
 from aioproducer._core.protocol.types import BYTES, INT16, INT64, NULLABLE_TEXT, STRING, array_of
 
 MOST_MECHANISMS: Final = 100
+"""Maximum number of mechanisms in a response, which arrives before authentication."""
 
 
 @message(api_key=17, versions=(0, 1), flexible_from=NEVER)
 class SaslHandshakeResponse(Message):
-    """Whether the mechanism will do, and those that the listener has."""
+    """Outcome for the mechanism, and the mechanisms of the listener."""
 
     error_code: int = field(INT16)
     mechanisms: list[str] = field(array_of(STRING, most=MOST_MECHANISMS))
@@ -25,14 +26,14 @@ class SaslHandshakeResponse(Message):
 
 @message(api_key=17, versions=(0, 1), flexible_from=NEVER)
 class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
-    """The mechanism, in the exact spelling of its registration."""
+    """Select a mechanism by its registered name."""
 
     mechanism: str = field(STRING)
 
 
 @message(api_key=36, versions=(0, 2), flexible_from=2)
 class SaslAuthenticateResponse(Message):
-    """The mechanism's answer; *error_message* is written for people. A lifetime of 0 has no end."""
+    """Message of the broker to the mechanism. *error_message* is text for users; a lifetime of 0 is unlimited."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(NULLABLE_TEXT)
@@ -42,6 +43,6 @@ class SaslAuthenticateResponse(Message):
 
 @message(api_key=36, versions=(0, 2), flexible_from=2)
 class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
-    """One message of the mechanism."""
+    """Message of the mechanism to the broker."""
 
     auth_bytes: bytes = field(BYTES)

@@ -1,13 +1,13 @@
-"""Messages: what a request or response class declares, how it becomes bytes, in which version and in what frame.
+"""Messages: declaration of request and response classes, their encoding, frames, and the choice of a version.
 
     @message(api_key=22, versions=(0, 4), flexible_from=2)
     class InitProducerIdRequest(Request[InitProducerIdResponse]):
         transactional_id: str | None = field(NULLABLE_STRING)
 
 A frame is a length, a header and a message. Request headers are version 1, or 2 with tagged fields for flexible
-messages; in both the client id keeps its classic int16 length. Response headers are version 0, or 1 with tagged fields;
-those of ApiVersions are always version 0, so that a client can read the answer of a broker that does not know the
-version it asked in. A payload is a frame without its length.
+messages. The client id has a classic int16 length in both. Response headers are version 0, or 1 with tagged fields. The
+header of an ApiVersions response is always version 0, so a client can read the response of a broker without the requested
+version. A payload is a frame without its length.
 
 Sources: RequestHeader.json, ResponseHeader.json, KIP-482, KIP-511.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from types import MappingProxyType
 from typing import (
     Any,
@@ -46,22 +46,22 @@ from aioproducer._core.wire import (
 from aioproducer.errors import ProtocolError, UnsupportedVersion
 
 NEVER: Final = 0x8000
-"""Above any version: they are int16 on the wire."""
+"""Number above every version: versions are int16 on the wire."""
 
 
 class Message:
-    """What requests and responses have in common."""
+    """Base class of requests and responses."""
 
     __slots__ = ()
 
     API_KEY: ClassVar[int]
     VERSIONS: ClassVar[tuple[int, int]]
-    """The lowest and the highest version, both included, that we can write and read."""
+    """Lowest and highest version that this client writes and reads."""
     FLEXIBLE_FROM: ClassVar[int]
-    """The first version with compact lengths and tagged fields (KIP-482)."""
+    """First version with compact lengths and tagged fields (KIP-482)."""
     CLIENT_PAUSES_FROM: ClassVar[int]
-    """Of responses: the first version that brokers send before they throttle, so that the client has to pause for
-    `throttle_time_ms`. Older ones they hold back for so long (KIP-219)."""
+    """First version of a response that requires the client to pause for `throttle_time_ms`. Brokers delay older responses
+    themselves (KIP-219)."""
     LARGE: ClassVar[bool]
     """True for responses whose size grows with the cluster, up to many megabytes."""
 
@@ -71,7 +71,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Request(Message, Generic[R]):
-    """A request that is answered by an *R*."""
+    """Request with a response of type *R*."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ def message(
     client_pauses_from: int = NEVER,
     large: bool = False,
 ) -> Callable[[type[M]], type[M]]:
-    """Make a class a message; its fields are declared as those of a struct."""
+    """Make a class a message. Its fields are declared as in a struct."""
 
     def decorate(cls: type[M]) -> type[M]:
         cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
@@ -101,14 +101,14 @@ def message(
     return decorate
 
 
-# Bytes of a message. Only versions that an `ApiVersionTable` picked, or a server checked against `VERSIONS`, come here.
+# Encoding. Versions were picked by an `ApiVersionTable`, or checked against `VERSIONS` by a server.
 
 
 def encode(message: Message, version: int) -> bytearray:
-    """Return *message* as *version* has it on the wire.
+    """Return *message* encoded in *version*.
 
-    Raises: ValueError if a field is set that *version* lacks, or does not fit; TypeError for None where
-    *version* has no null. Either is a bug of the caller.
+    Raises: ValueError for a field that *version* lacks or a value that does not fit; TypeError for None in a field
+        that is not nullable in *version*. Both are bugs of the caller.
     """
     buf = bytearray()
     _writer(type(message), version)(buf, message)
@@ -116,7 +116,7 @@ def encode(message: Message, version: int) -> bytearray:
 
 
 def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
-    """Read a *cls* of *version* that takes all of *data* from *offset* on; ProtocolError if it does not."""
+    """Read a *cls* of *version* from *offset* to the end of *data*. Raises: ProtocolError, also for surplus bytes."""
     value, surplus = decode_start(cls, version, data, offset)
     if surplus:
         raise ProtocolError(f"{cls.__name__} v{version}: {surplus} bytes are left over")
@@ -124,7 +124,7 @@ def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
 
 
 def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
-    """Read a *cls* of *version* from *offset* on; return it, and how many bytes are left over behind it."""
+    """Read a *cls* of *version* from *offset* on; return the message and the number of surplus bytes."""
     data = bytes(data)
     read = _readers.get((cls, version)) or _reader(cls, version)
     try:
@@ -138,10 +138,10 @@ MakeWriter: TypeAlias = Callable[[Writer, int], Writer]
 _hand_written: dict[type[Message], tuple[int, MakeWriter | None]] = {}
 
 
-def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
-    """Let *cls* be written, from version *since* on, by what the function below makes of a version's compiled writer.
+def written_by(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
+    """Register a faster writer of *cls* from version *since* on, for messages of the hot path.
 
-    It is for the few messages that every batch takes. What it does not want to write, it leaves to the compiled one.
+    The decorated function receives the compiled writer, as fallback, and the version; it returns the writer.
     """
 
     def register(make: MakeWriter) -> MakeWriter:
@@ -182,7 +182,7 @@ def check_address(node_id: int, port: int, lowest_id: int = 0) -> None:
 
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _readers: dict[tuple[type[Message], int], Reader] = {}
-"""Compiled at the first use of a version, since most are never used."""
+"""Writers and readers, compiled at the first use of a version. Most versions are never used."""
 
 
 def _writer(cls: type[Message], version: int) -> Writer:
@@ -218,7 +218,7 @@ _RESPONSE_START: Final = Struct(">ii")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what, in which version, and under which number the answer is expected."""
+    """Header of a request."""
 
     api_key: int
     api_version: int
@@ -229,7 +229,7 @@ class RequestHeader(NamedTuple):
 def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """Return the frame, length included."""
+    """Return the frame, with its length."""
     api_key, header, write = _request_parts(type(request), version, client_id)  # type: ignore[arg-type]  # a class is hashable
     frame = bytearray(header)
     write(frame, request)
@@ -246,7 +246,7 @@ def _request_parts(cls: type[Request[Any]], version: int, client_id: str | None)
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
-    """Return the frame, length included."""
+    """Return the frame, with its length."""
     frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
     if _has_tags(type(response), version):
         frame.append(0)
@@ -260,7 +260,7 @@ def _has_tags(response_cls: type[Message], version: int) -> bool:
 
 
 def read_correlation_id(payload: BytesLike) -> int:
-    """Return which request the response in *payload* answers; ProtocolError if it is too short to say."""
+    """Return the correlation id of the response in *payload*. Raises: ProtocolError if *payload* is too short."""
     try:
         (correlation_id,) = _LENGTH.unpack_from(payload)
     except StructError:
@@ -269,12 +269,12 @@ def read_correlation_id(payload: BytesLike) -> int:
 
 
 def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
-    """Return the message, and the number of bytes behind it.
+    """Return the message, and the number of surplus bytes.
 
-    Surplus bytes do no harm: the position of the next frame is known. Some brokers send them, since Kafka's own client
-    ignores them.
+    Surplus bytes are harmless, because the length of the frame is known. Some brokers send them, and the Java client ignores
+    them.
 
-    Raises: ProtocolError if the message is incomplete, or has a value no broker may send (`checked_by`).
+    Raises: ProtocolError if the message is incomplete, or has an invalid value (`checked_by`).
     """
     body = response_body(response_cls, version, payload)
     answer, surplus = decode_start(response_cls, version, payload, body)
@@ -288,7 +288,7 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
 
 
 def response_body(response_cls: type[Message], version: int, payload: BytesLike) -> int:
-    """Return where the message of the response in *payload* begins."""
+    """Return the position of the message in *payload*, a response."""
     pos = _RESPONSE_START.size - _LENGTH_BYTES
     if not _has_tags(response_cls, version):
         return pos
@@ -298,9 +298,9 @@ def response_body(response_cls: type[Message], version: int, payload: BytesLike)
 def decode_request(
     payload: BytesLike, requests: Mapping[int, type[Request[Any]]]
 ) -> tuple[RequestHeader, int]:
-    """Return the header and where the body begins: `decode(requests[header.api_key], …, payload, pos)`.
+    """Return the header and the position of the message, for `decode(requests[header.api_key], …, payload, pos)`.
 
-    Where *requests* has no such API, or not in this version, only the header can be relied on.
+    If *requests* lacks the API or the version, only the header is valid.
     """
     data = bytes(payload)
     api_key, pos = read_int16(data, 0)
@@ -314,19 +314,19 @@ def decode_request(
     return header, pos
 
 
-# The version that a request is sent in: the highest that both sides know.
+# Choice of the version: the highest common version of client and broker.
 
 _OLDEST_KAFKA: Final = "0.11"
-"""The first release with the lowest version of every message here."""
+"""First Kafka release with the lowest version of every message."""
 
 
 class ApiVersionTable:
-    """What one broker offers: API number to the lowest and highest version, both included.
+    """API versions of one broker: lowest and highest version by API key.
 
-    *caps* hold versions down below what both sides could do: a test that is to see each one, for instance.
+    *caps* limit the versions to use, by API key, for example in a test of each version.
 
-    *finalized_features* are those in force in the whole cluster, by name (KIP-584), as of an epoch that only grows:
-    of what two brokers say, the one with the higher *finalized_features_epoch* is newer; -1 says nothing.
+    *finalized_features* are the levels of features enabled in the whole cluster, by name (KIP-584). The features of a
+    higher *finalized_features_epoch* are newer; -1 means unknown.
 
     *is_node_checked*: the broker has compared its cluster id and node id with the ids that the client expects
     (KIP-1242).
@@ -349,9 +349,11 @@ class ApiVersionTable:
         self._picked: dict[type[Request[Any]], int] = {}
 
     def pick(self, request_cls: type[Request[Any]], at_most: int | None = None) -> int:
-        """Return the version to send, or raise UnsupportedVersion, which says who is too old.
+        """Return the highest common version, limited to *at_most*.
 
-        With *at_most* it is no later one: some must not be used while the cluster lacks a feature, though it offers them.
+        Some versions require a finalized feature of the cluster, although brokers offer them without it.
+
+        Raises: UnsupportedVersion, whose text names both ranges of versions.
         """
         try:
             version = self._picked[request_cls]

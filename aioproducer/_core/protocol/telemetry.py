@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions and PushTelemetry: the client metrics that a cluster asks for (KIP-714)."""
+"""GetTelemetrySubscriptions and PushTelemetry: client metrics for the cluster (KIP-714)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer._core.protocol.types import BOOL, BYTES, INT8, INT16, INT32, ST
 
 @message(api_key=71, versions=(0, 0), flexible_from=0, client_pauses_from=0)
 class GetTelemetrySubscriptionsResponse(Message):
-    """What to push, how often and in what form; *requested_metrics* are prefixes of names, `*` or "" for all."""
+    """Subscription: metrics, interval and format. *requested_metrics* are name prefixes; `*` or "" requests all."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -26,14 +26,14 @@ class GetTelemetrySubscriptionsResponse(Message):
 
 @message(api_key=71, versions=(0, 0), flexible_from=0)
 class GetTelemetrySubscriptionsRequest(Request[GetTelemetrySubscriptionsResponse]):
-    """Ask what to push; a *client_instance_id* of zeros asks for one."""
+    """Request the subscription; a *client_instance_id* of zeros requests a new id."""
 
     client_instance_id: bytes = field(UUID, default=bytes(16))
 
 
 @message(api_key=72, versions=(0, 0), flexible_from=0, client_pauses_from=0)
 class PushTelemetryResponse(Message):
-    """Whether the metrics were taken."""
+    """Outcome of a push."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -41,7 +41,7 @@ class PushTelemetryResponse(Message):
 
 @message(api_key=72, versions=(0, 0), flexible_from=0)
 class PushTelemetryRequest(Request[PushTelemetryResponse]):
-    """Metrics in the format of OTLP, compressed with a codec that the cluster accepts."""
+    """Push metrics in OTLP format, compressed with a codec that the cluster accepts."""
 
     client_instance_id: bytes = field(UUID)
     subscription_id: int = field(INT32)

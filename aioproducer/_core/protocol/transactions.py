@@ -39,12 +39,12 @@ from aioproducer._core.protocol.types import (
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
-"""Types of keys."""
+"""Key types of FindCoordinator."""
 
 
 @struct
 class Coordinator:
-    """The coordinator of one key."""
+    """Coordinator of one key."""
 
     key: str = field(STRING)
     node_id: int = field(INT32)
@@ -56,7 +56,7 @@ class Coordinator:
 
 @message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2, large=True)
 class FindCoordinatorResponse(Message):
-    """One coordinator up to v3, an array of them after that."""
+    """One coordinator up to v3, several from v4."""
 
     throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
     error_code: int = field(INT16, until=3, default=0)
@@ -76,7 +76,7 @@ def _check_find_coordinator(answer: FindCoordinatorResponse) -> None:
 
 @message(api_key=10, versions=(0, 6), flexible_from=3)
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
-    """Ask for the coordinator of one key up to v3, of many after that."""
+    """Find the coordinator of one key up to v3, of several keys from v4."""
 
     key: str = field(STRING, until=3, default="")
     key_type: int = field(INT8, since=1, default=GROUP_KEY)
@@ -85,7 +85,7 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """Whether one partition was added."""
+    """Outcome of one partition in AddPartitionsToTxn."""
 
     partition_index: int = field(INT32)
     partition_error_code: int = field(INT16)
@@ -93,7 +93,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(
@@ -103,7 +103,7 @@ class AddPartitionsToTxnTopicResult:
 
 @message(api_key=24, versions=(0, 3), flexible_from=3, client_pauses_from=1)
 class AddPartitionsToTxnResponse(Message):
-    """The outcome per partition: all are added, or none is."""
+    """Outcome per partition: all partitions are added, or none."""
 
     throttle_time_ms: int = field(INT32, default=0)
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(
@@ -113,7 +113,7 @@ class AddPartitionsToTxnResponse(Message):
 
 @struct
 class AddPartitionsToTxnTopic:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     partitions: Sequence[int] = field(array_of(INT32))
@@ -121,7 +121,7 @@ class AddPartitionsToTxnTopic:
 
 @message(api_key=24, versions=(0, 3), flexible_from=3)
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
-    """Let these partitions be part of the transaction, before anything is written to them."""
+    """Add partitions to the transaction, before records are written to them."""
 
     v3_and_below_transactional_id: str = field(STRING)
     v3_and_below_producer_id: int = field(INT64)
@@ -131,7 +131,7 @@ class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
 
 @message(api_key=25, versions=(0, 4), flexible_from=3, client_pauses_from=1)
 class AddOffsetsToTxnResponse(Message):
-    """Whether the group was added."""
+    """Outcome of adding a consumer group."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -139,7 +139,7 @@ class AddOffsetsToTxnResponse(Message):
 
 @message(api_key=25, versions=(0, 4), flexible_from=3)
 class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
-    """Let the offsets of a consumer group be part of the transaction."""
+    """Add the offsets of a consumer group to the transaction."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -149,7 +149,7 @@ class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """Whether one partition's offset was taken."""
+    """Outcome of one partition in TxnOffsetCommit."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -157,7 +157,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[TxnOffsetCommitResponsePartition] = field(array_of(TxnOffsetCommitResponsePartition))
@@ -165,7 +165,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(api_key=28, versions=(0, 5), flexible_from=3, client_pauses_from=1)
 class TxnOffsetCommitResponse(Message):
-    """The outcome per partition."""
+    """Outcome per partition."""
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: list[TxnOffsetCommitResponseTopic] = field(array_of(TxnOffsetCommitResponseTopic))
@@ -173,7 +173,7 @@ class TxnOffsetCommitResponse(Message):
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """A partition, and the offset that the group has come to."""
+    """Partition, with the offset to commit."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -183,7 +183,7 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """The partitions of one topic."""
+    """Partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[TxnOffsetCommitRequestPartition] = field(array_of(TxnOffsetCommitRequestPartition))
@@ -191,9 +191,9 @@ class TxnOffsetCommitRequestTopic:
 
 @message(api_key=28, versions=(0, 5), flexible_from=3)
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
-    """Commit these offsets with the transaction; the group's coordinator is asked.
+    """Commit offsets with the transaction; sent to the coordinator of the group.
 
-    A *generation_id* of -1 and a *member_id* of "" skip the look at whether the consumer is still in the group.
+    A *generation_id* of -1 with a *member_id* of "" skips the check of the group membership.
     """
 
     transactional_id: str = field(STRING)
@@ -208,7 +208,7 @@ class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
 
 @message(api_key=26, versions=(0, 5), flexible_from=3, client_pauses_from=1)
 class EndTxnResponse(Message):
-    """Whether it ends; from v5 on with the id and epoch of the next transaction."""
+    """Outcome of the end; from v5 on with the producer id and epoch of the next transaction."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -224,7 +224,7 @@ def _check_end_txn(answer: EndTxnResponse) -> None:
 
 @message(api_key=26, versions=(0, 5), flexible_from=3)
 class EndTxnRequest(Request[EndTxnResponse]):
-    """Commit the transaction, or abort it."""
+    """Commit or abort the transaction."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -234,7 +234,7 @@ class EndTxnRequest(Request[EndTxnResponse]):
 
 @struct
 class TopicData:
-    """The partitions of one topic that are in the transaction."""
+    """Partitions of one topic in a transaction."""
 
     topic: str = field(STRING)
     partitions: Sequence[int] = field(array_of(INT32))
@@ -242,7 +242,7 @@ class TopicData:
 
 @struct
 class TransactionState:
-    """One id's transaction; *transaction_start_time_ms* is -1 if there is none."""
+    """Transaction of one transactional id; *transaction_start_time_ms* is -1 without one."""
 
     error_code: int = field(INT16, default=0)
     transactional_id: str = field(STRING)
@@ -256,7 +256,7 @@ class TransactionState:
 
 @message(api_key=65, versions=(0, 0), flexible_from=0, client_pauses_from=0, large=True)
 class DescribeTransactionsResponse(Message):
-    """The states, or an error for each id that has none."""
+    """State or error of each transactional id."""
 
     throttle_time_ms: int = field(INT32, default=0)
     transaction_states: list[TransactionState] = field(array_of(TransactionState))
@@ -264,6 +264,6 @@ class DescribeTransactionsResponse(Message):
 
 @message(api_key=65, versions=(0, 0), flexible_from=0)
 class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
-    """Describe these ids; their coordinator is asked."""
+    """Describe transactional ids; sent to their coordinator."""
 
     transactional_ids: list[str] = field(array_of(STRING))

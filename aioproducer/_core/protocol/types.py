@@ -1,13 +1,13 @@
-"""The types of fields: Kafka's primitive types, arrays, and structs as tagged fields.
+"""Types of fields: Kafka's primitive types, arrays, and structs as tagged fields.
 
-Values: UUID is its 16 bytes (a topic id is only ever compared), RECORDS is read as bytes and written from
-anything bytes-like. Arrays of structs or strings are lists; arrays of fixed width are read as tuples.
+A UUID has its 16 bytes as value, because topic ids are only compared. RECORDS are read as bytes and written from any
+bytes-like object. Arrays of structs or strings are lists. Arrays of fixed width are read as tuples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, Final, TypeVar, cast, overload
 
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
@@ -44,14 +44,14 @@ from aioproducer.errors import ProtocolError
 T = TypeVar("T")
 
 NO_TOPIC_ID: Final = bytes(16)
-"""Stands for the id of a topic where it is not known."""
+"""Topic id in place of an unknown one."""
 
 _USUAL_COUNTS = 8
-"""Up to here arrays take a short cut: few partitions have as many replicas, and there are many partitions."""
+"""Number of items from which on an array has no precompiled format. Most partitions have fewer replicas."""
 
 
 class _Fixed(WireType[T]):
-    """Numbers, booleans, UUIDs: whatever one format of `struct` packs."""
+    """Numbers, booleans and UUIDs: types with one format of `struct`."""
 
     __slots__ = ("zero",)
 
@@ -83,7 +83,7 @@ class _Fixed(WireType[T]):
 
 
 class _Sized(WireType[T]):
-    """Strings and bytes: a classic and a compact form, either of which can say null."""
+    """Strings and bytes, in classic and compact form, each with or without null."""
 
     __slots__ = ("empty", "readers", "writers")
 
@@ -96,7 +96,7 @@ class _Sized(WireType[T]):
         *,
         nullable: bool,
     ) -> None:
-        """Writers and readers are those by whether flexible and whether nullable."""
+        """*writers* and *readers* have the keys (flexible, nullable)."""
         super().__init__(name, nullable=nullable)
         self.empty: T = empty
         self.writers: Mapping[tuple[bool, bool], Writer] = writers
@@ -113,18 +113,18 @@ class _Sized(WireType[T]):
 
 
 class _Array(WireType[T]):
-    """An array of structs or strings, which may be null; Kafka has no arrays of arrays."""
+    """Array of structs or strings, which may be null. Kafka has no arrays of arrays."""
 
     __slots__ = ("item", "most")
 
     def __init__(self, item: WireType[Any], *, nullable: bool = False, most: int | None = None) -> None:
-        """*most* is the maximum number of items that is read; None leaves it to the size of the message."""
+        """*most* is the maximum number of items when read; None for no limit below the message size."""
         super().__init__(f"[]{item.name}", nullable=nullable)
         self.item = item
         self.most = most
 
     def default(self) -> T:
-        """Return an empty array: Kafka's default for nullable ones, too."""
+        """Return an empty array, which is also Kafka's default for nullable arrays."""
         return cast("T", [])
 
     def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
@@ -154,7 +154,7 @@ class _Array(WireType[T]):
                 raise _null(self.name, pos)
             if most is not None and count > most:
                 raise ProtocolError(f"{count} items in {self.name} before byte {pos}; {most} are possible")
-            items = []  # grows as items are read: a count that is a lie allocates nothing
+            items = []  # grows with the items: a false count allocates nothing
             for _ in range(count):
                 item, pos = read_item(data, pos)
                 items.append(item)
@@ -164,7 +164,7 @@ class _Array(WireType[T]):
 
 
 class _FixedArray(WireType[Sequence[T]]):
-    """An array of items of fixed width, read and written at once."""
+    """Array of items of fixed width, which are read and written together."""
 
     __slots__ = ("item",)
 
@@ -204,7 +204,7 @@ class _FixedArray(WireType[Sequence[T]]):
                 unpack, size = by_first_byte[data[pos]]
                 return unpack(data, pos + 1), pos + size
             except (IndexError, KeyError, StructError):
-                return read(data, pos)  # many items, or an error to name
+                return read(data, pos)  # many items, or an error
 
         return read_compact if flexible else read
 
@@ -217,7 +217,7 @@ def _null(name: str, pos: int) -> ProtocolError:
 
 
 class _Struct(WireType[T]):
-    """A struct as an array's item or a tagged field. No API of ours has a nullable one."""
+    """Struct as an array item or a tagged field. No API here has a nullable struct."""
 
     __slots__ = ("cls",)
 
@@ -275,7 +275,7 @@ NULLABLE_TEXT: Final[_Sized[str | None]] = _Sized(
     {form: _escaping(read) for form, read in _STRING_READERS.items()},
     nullable=True,
 )
-"""A broker's text for people, such as an error message: read escaped, and cut at `LONGEST_TEXT`."""
+"""Text of a broker for users, for example an error message: escaped when read, and cut at `LONGEST_TEXT`."""
 BYTES: Final[_Sized[bytes]] = _Sized(
     "bytes",
     b"",

@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM: a signed request as a login to Amazon MSK. The signature is ours, the credentials are botocore's."""
+"""AWS_MSK_IAM: authentication at Amazon MSK by a signed request, with the credentials of botocore."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _REGION_IN_HOST = re.compile(
 
 
 class AwsCredentials(NamedTuple):
-    """What AWS knows us by, for now."""
+    """Credentials of AWS."""
 
     access_key: str
     secret_key: Secret
     session_token: Secret | None
     region: str | None
-    """Where botocore's configuration says we are."""
+    """Region of botocore's configuration; None without one."""
 
 
 class AwsMskIam:
-    """One login by AWS_MSK_IAM."""
+    """One authentication by AWS_MSK_IAM."""
 
     name: Final = "AWS_MSK_IAM"
 
@@ -44,7 +44,7 @@ class AwsMskIam:
         credentials: Callable[[], AwsCredentials],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """*credentials* are asked for in a thread: they may come from a service."""
+        """*credentials* is called in a thread, because it may call a service."""
         self._credentials = credentials
         self._now = now
         self.complete: bool = False
@@ -76,7 +76,7 @@ class AwsMskIam:
         return json.dumps(payload, separators=(",", ":")).encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Accept any answer but silence, by which MSK refuses."""
+        """Accept any challenge except an empty one, by which MSK refuses."""
         if self.complete or not challenge:
             raise Refused(
                 "the broker did not accept the signature: check the IAM policy, the region and the clock"
@@ -94,13 +94,13 @@ def _region(host: str, configured: str | None) -> str:
 
 
 class BotocoreCredentials:
-    """Asks botocore, which looks where all of AWS's tools do, and renews what expires."""
+    """Credentials from botocore, which searches the usual places of AWS tools and renews expired credentials."""
 
     def __init__(self) -> None:
         self._session: object = None
 
     def __call__(self) -> AwsCredentials:
-        """Return the credentials of now.
+        """Return the current credentials.
 
         Raises: Refused.
         """
@@ -125,7 +125,7 @@ class BotocoreCredentials:
         )
 
 
-# AWS Signature Version 4, of a query: the little of it that a login to MSK needs.
+# AWS Signature Version 4 of a query, as far as MSK needs it.
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _EMPTY_BODY: Final = hashlib.sha256(b"").hexdigest()

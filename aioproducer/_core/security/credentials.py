@@ -1,4 +1,4 @@
-"""User names and passwords, asked for at every authentication; and how users' callables are called."""
+"""User names and passwords of each authentication, and calls of callables of the user."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def utf8(text: str | Secret, name: str) -> bytes:
 
 
 class Login(NamedTuple):
-    """Who logs in."""
+    """User name and password."""
 
     username: str
     password: Secret
 
 
 class Credentials:
-    """A pair that does not change, or a callable that is asked for it each time.
+    """Source of user name and password: a constant pair, or a callable of the user.
 
     If the callable raises, its last answer is used again. The failure is logged under `LogLimits`. A broker refuses an
     answer that is out of date.

@@ -36,7 +36,7 @@ from aioproducer.errors import (
 )
 
 MOST_ROUNDS: Final = 16
-"""A broker that has still more to ask than this does not want an end. SCRAM takes two, Kerberos three."""
+"""Maximum number of challenges of a broker. SCRAM needs two, Kerberos three."""
 LONGEST_MESSAGE: Final = 1024 * 1024
 
 _WHAT_TO_DO: Final = {
@@ -50,7 +50,7 @@ _WHAT_TO_DO: Final = {
 
 
 class Exchange:
-    """Drives one mechanism with one broker; everything that goes wrong is AuthenticationFailed, with both names."""
+    """Exchange of one mechanism with one broker. Its errors are AuthenticationFailed with both names."""
 
     def __init__(self, mechanism: Mechanism, broker: Broker) -> None:
         self.mechanism: Mechanism = mechanism
@@ -65,7 +65,7 @@ class Exchange:
         return await self._asked(lambda: self.mechanism.start(self.broker))
 
     async def answer(self, challenge: bytes) -> SecretBytes | None:
-        """Return the message that *challenge* is to be answered with; None: the login is done.
+        """Return the response to *challenge*; None at the end of the exchange.
 
         Raises: AuthenticationFailed.
         """
@@ -92,7 +92,7 @@ class Exchange:
         return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)
 
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
-        """Return the error for an answer with an error *code*, in the broker's own words."""
+        """Return the error for a response with an error *code*, with the text of the broker."""
         name = self.mechanism.name
         message = self._cleaned(message or "")
         said = f": {message}" if message else ""
@@ -137,7 +137,7 @@ class Exchange:
             raise self._failed(f"it raised {type(error).__name__}, which is the cause") from error
         if not isinstance(message, bytes):
             kind = type(message).__name__
-            del message  # this frame goes into the traceback
+            del message  # tracebacks contain the variables of this frame
             raise self._failed(f"the mechanism returned {kind}; it has to return bytes")
         return SecretBytes(message)
 
@@ -154,7 +154,7 @@ class Exchange:
 
 
 class ExchangeFactory:
-    """Makes an `Exchange` for each authentication; close it with the producer."""
+    """Factory of one `Exchange` per authentication. Close it with the producer."""
 
     def __init__(self, settings: SaslSettings, limits: LogLimits | None = None) -> None:
         self._limits = limits
@@ -165,7 +165,7 @@ class ExchangeFactory:
         self._make: MechanismFactory = self._factory(settings)
 
     def exchange(self, broker: Broker) -> Exchange:
-        """Return what logs in at *broker*, once.
+        """Return the exchange of one authentication at *broker*.
 
         Raises: AuthenticationFailed if the user's factory does.
         """
@@ -188,7 +188,7 @@ class ExchangeFactory:
     async def differ(self, refused: object) -> bool:
         """Return True if the current credentials differ from *refused*, the `proof` of a login.
 
-        Raises: what asking for them raises.
+        Raises: errors of the callable that returns the credentials.
         """
         if self._tokens is not None:
             return await self._tokens.differs(refused)
@@ -199,7 +199,7 @@ class ExchangeFactory:
         return self._kerberos is not None and self._kerberos.keytab_state() != refused
 
     def close(self) -> None:
-        """Renew no token any more."""
+        """Cancel the renewal of tokens."""
         if self._tokens is not None:
             self._tokens.close()
 

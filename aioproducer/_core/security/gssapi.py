@@ -20,9 +20,9 @@ from aioproducer._core.security.mechanism import Broker, Refused
 from aioproducer._core.worker_threads import CALL_THREADS
 
 NO_LAYER: Final = 1
-"""The one security layer that Kafka has: none. TLS is there for that."""
+"""Security layer of Kafka: none, because TLS protects the connection."""
 _STATUSES: Final = re.compile(r"Major \(\d+\): (?P<major>.*?), Minor \((?P<code>\d+)\): (?P<minor>.*)")
-"""What the package says: GSSAPI's view of it, which is of no help to anybody, and Kerberos's own."""
+"""Error text of the package: the generic status of GSSAPI, and the status of Kerberos."""
 
 
 _numbers: Final = itertools.count(1)
@@ -54,13 +54,13 @@ def _libkrb5() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True, slots=True)
 class KerberosSettings:
-    """What a login by Kerberos needs to know."""
+    """Settings of GSSAPI."""
 
     service_name: str
     principal: str | None = None
-    """None: the ticket cache's own."""
+    """Client principal; None for the principal of the ticket cache."""
     keytab: str | None = None
-    """A file to log in from, without kinit; None: a ticket that is there already."""
+    """Keytab file, used without kinit; None for an existing ticket."""
 
     def keytab_state(self) -> object:
         """Return a value that changes with the keytab; None without one."""
@@ -74,7 +74,7 @@ class KerberosSettings:
 
 
 class Gssapi:
-    """One login by GSSAPI."""
+    """One authentication by GSSAPI."""
 
     name: Final = "GSSAPI"
 
@@ -103,11 +103,11 @@ class Gssapi:
             self._destroy(cache_name)
 
     async def start(self, broker: Broker) -> bytes:
-        """Return the first token: a ticket for this broker."""
+        """Return the first token, with a ticket for the broker."""
         return await CALL_THREADS.run(self._begin, broker.host)
 
     async def respond(self, challenge: bytes) -> bytes:
-        """Go on with the context; once it stands, agree that there is no security layer."""
+        """Continue the context; once it is established, negotiate no security layer."""
         return await CALL_THREADS.run(self._step, challenge)
 
     def _begin(self, host: str) -> bytes:

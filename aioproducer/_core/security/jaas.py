@@ -24,17 +24,17 @@ _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """What the line says; options may be secrets, so nothing shows them."""
+    """Login module with its options, which are hidden in the repr because they may be secrets."""
 
     name: str
-    """The class, without its package."""
+    """Class name without package."""
     options: dict[str, str] = field(repr=False)
 
 
 def parse_jaas(text: str) -> LoginModule:
     """Read the one login module of *text*.
 
-    Raises: ValueError, whose text says what is wrong and never what is in it.
+    Raises: ValueError, whose text contains no part of *text*.
     """
     tokens = _tokens(text)
     name, flag = (tokens.pop(0) if tokens else ("", "") for _ in range(2))

@@ -1,4 +1,4 @@
-"""A SASL mechanism: proves to a broker who we are."""
+"""Interface of SASL mechanisms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aioproducer._core.logfmt import LONGEST_HOST, escaped
 
 
 class Broker(NamedTuple):
-    """Whom a mechanism talks to, under the name that it was given to us by."""
+    """Broker of an authentication, by its configured or advertised name."""
 
     host: str
     port: int
@@ -21,15 +21,15 @@ class Broker(NamedTuple):
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """One authentication; a new one is made for each.
+    """One authentication; each authentication has a new mechanism.
 
-    It may have an attribute `complete`: false while more is to be sent, an empty message too. Without it the exchange
-    is over once the broker has nothing more to say, or `respond` returns nothing.
+    The optional attribute `complete` is false while messages remain, even empty ones. Without `complete` the exchange ends
+    with an empty challenge, or when `respond` returns an empty message.
     """
 
     @property
     def name(self) -> str:
-        """What brokers know it by: SCRAM-SHA-256."""
+        """Registered name, for example SCRAM-SHA-256."""
         ...
 
     def start(self, broker: Broker, /) -> bytes | Awaitable[bytes]:
@@ -37,7 +37,7 @@ class Mechanism(Protocol):
         ...
 
     def respond(self, challenge: bytes, /) -> bytes | Awaitable[bytes]:
-        """Return the answer to what the broker has said; raise if that will not do."""
+        """Return the response to *challenge*; raise for an invalid one."""
         ...
 
 
@@ -45,7 +45,7 @@ MechanismFactory: TypeAlias = Callable[[], Mechanism]
 
 
 class Refused(Exception):
-    """A mechanism gives up: the broker said what it should not, or there is nothing to log in with.
+    """Raised by a mechanism for an invalid message of the broker, or without credentials.
 
-    Its text is for people; whoever drives the mechanism adds which broker it was.
+    The text is for users. The exchange adds the name of the broker.
     """

@@ -37,16 +37,16 @@ def finite(value: object) -> float | None:
 log: Final = Log(__name__)
 
 RENEWED_AT: Final = 0.8
-"""The share of a token's life after which a new one is fetched: `sasl.login.refresh.window.factor` of the JVM's."""
+"""Share of a token's lifetime after which it is renewed: `sasl.login.refresh.window.factor` of the Java client."""
 PATIENCE_S: Final = 1.0
-"""How long a login waits for a new token where the old one would do."""
+"""Longest wait for a new token while the old one is valid, in seconds."""
 LEAST_PAUSE_S: Final = 1.0
 """Minimum time between two token requests, in seconds, so that short-lived, failed or refused tokens cause no flood. Does not
 apply after a good token for a single login."""
 LONGEST_TIMER_S: Final = 86_400.0
 """Longest timer, in seconds. Later times are reached in steps, because event loops limit timers."""
 TokenProvider: TypeAlias = Callable[[], Any]
-"""What users give: returns a str, or an object with `value`, `expires_at` and `extensions`; or a coroutine of it."""
+"""Callable of the user that returns a str, an object with `value`, `expires_at` and `extensions`, or a coroutine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Token:
 
     value: Secret
     expires_at: float | None = None
-    """Seconds since the epoch; None: nobody knows, so that it is for one login only."""
+    """Expiry in seconds since the epoch; None if unknown: each authentication then fetches a token."""
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -70,9 +70,9 @@ def from_provider(provider: TokenProvider, limit_s: float = 30.0) -> Callable[[]
 
 
 def as_token(given: Any) -> Token:
-    """Return what a provider has *given* as a Token.
+    """Return the result of a provider as a Token.
 
-    Raises: Refused, with the type and not the value.
+    Raises: Refused, whose text has the type without the value.
     """
     if isinstance(given, Token):
         return given
@@ -98,7 +98,7 @@ def _secret(value: str | Secret) -> Secret:
 
 
 class SharedTokens:
-    """One token for all connections until most of its life is over; then the next one, fetched in the background.
+    """Token of all connections, renewed in the background after most of its lifetime.
 
     While fetching fails, the valid token stays in use, and fetching is retried after a growing pause. A token
     without an expiry is fetched for each login; if that fails, the last one is tried.
@@ -178,7 +178,7 @@ class SharedTokens:
             self._cancel_timer()
 
     def close(self) -> None:
-        """Renew nothing any more, and forget the token."""
+        """Cancel the renewal, and drop the token."""
         self._closed = True
         self._token = self._next = None
         self._cancel_timer()
@@ -253,12 +253,12 @@ LONGEST_STATUS: Final = 200
 
 
 class OAuthBearer:
-    """One login by OAUTHBEARER."""
+    """One authentication by OAUTHBEARER."""
 
     name: Final = "OAUTHBEARER"
 
     def __init__(self, tokens: SharedTokens, extensions: Mapping[str, str] | None = None) -> None:
-        """*extensions* are sent along with each token; the token's own win."""
+        """*extensions* are sent with each token; extensions of the token override them."""
         self._tokens = tokens
         self._extensions = dict(extensions or {})
         self.complete: bool = False
@@ -278,7 +278,7 @@ class OAuthBearer:
         return first_message(token.value, {**self._extensions, **token.extensions})
 
     def respond(self, challenge: bytes) -> bytes:
-        """Accept silence; anything else is a refusal, which is over only once we have answered it."""
+        """Accept an empty challenge. Any other is a refusal, which the broker completes after a response (RFC 7628)."""
         if not challenge and not self.detail:
             return b""
         if self.detail:
@@ -294,9 +294,9 @@ class OAuthBearer:
 
 
 def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:
-    """Return the first message; a token or extension that could be read as something else is refused.
+    """Return the first message of OAUTHBEARER.
 
-    Raises: Refused. Its text has no token and no value in it.
+    Raises: Refused for a token or extension with invalid characters. The text contains no token and no value.
     """
     if not _TOKEN.fullmatch(token.reveal()):
         raise Refused("the token is empty, or has characters that a bearer token may not have")

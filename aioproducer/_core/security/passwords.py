@@ -22,7 +22,7 @@ from aioproducer._core.worker_threads import WORK_THREADS
 
 
 class Plain:
-    """One login by PLAIN."""
+    """One authentication by PLAIN."""
 
     name: Final = "PLAIN"
 
@@ -35,7 +35,7 @@ class Plain:
         """Secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
-        """Return the only message there is."""
+        """Return the only message."""
         self.proof = login = await self._credentials.pair()
         username, password = login
         if not username or not password:
@@ -47,20 +47,20 @@ class Plain:
         return b"\0%b\0%b" % (utf8(username, "the user name"), utf8(password, "the password"))
 
     def respond(self, challenge: bytes) -> bytes:
-        """Take the broker's word for it: it has nothing to say that would matter."""
+        """Accept any challenge: PLAIN has none."""
         return b""
 
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FEWEST_ITERATIONS: Final = 4_096
-"""RFC 7677, and Kafka's own minimum: fewer would let whoever listens try passwords at leisure."""
+"""Minimum of RFC 7677 and of Kafka. Fewer iterations would help an eavesdropper to guess the password."""
 MOST_ITERATIONS: Final = 1_000_000
-"""A third of a second. Somebody who says 2^31 wants ten minutes of our time."""
+"""Maximum number of iterations, a third of a second of CPU. 2^31 would take ten minutes."""
 IN_A_THREAD_FROM: Final = 16_384
-"""Iterations that take some five milliseconds; a hop to a thread and back takes a tenth of one."""
+"""Number of iterations from which on a worker thread computes the key, about 5 ms."""
 
 _HEADER: Final = "n,,"
-"""No channel binding, and no other name to act for: Kafka takes nothing else."""
+"""GS2 header without channel binding and authorization identity, the only one that Kafka accepts."""
 _FIRST = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9/+=]+),i=(?P<iterations>[0-9]{1,10})(?:,.*)?"
 )
@@ -69,7 +69,7 @@ _ERROR = re.compile(r"e=([ -+\--~]{1,200})(?:,.*)?")
 
 
 class Scram:
-    """One login by SCRAM."""
+    """One authentication by SCRAM."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Scram:
         """Secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
-        """Return who we are, and our half of the nonce."""
+        """Return the user name and the client nonce."""
         self.proof = login = await self._credentials.pair()
         username, password = login
         if not username or not password:
@@ -109,7 +109,7 @@ class Scram:
         return _HEADER.encode() + utf8(self._first, "the user name")
 
     async def respond(self, challenge: bytes) -> bytes:
-        """Prove that we know the password; then check that the broker does."""
+        """Return the proof of the password; for the second challenge, verify the proof of the broker."""
         try:
             text = challenge.decode("ascii")
         except UnicodeDecodeError:

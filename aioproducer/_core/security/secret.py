@@ -6,15 +6,15 @@ import base64
 from typing import Final, NoReturn, Self, final
 
 HIDDEN: Final = "***"
-"""What stands for a secret in everything that people read."""
+"""Replacement of a secret in texts."""
 
 
 @final
 class Secret:
     """A text that `repr`, `str` and formatting hide; `reveal()` returns it.
 
-    It is no `str`, so that it cannot be joined, formatted or logged as one. Equal secrets are equal, and nothing else
-    is. It cannot be pickled: what is pickled lies about in files, queues and logs.
+    A Secret is no `str`, so it cannot be joined, formatted or logged by accident. It equals only another Secret with the
+    same text. It cannot be pickled, because pickles end up in files, queues and logs.
     """
 
     __slots__ = ("_text",)
@@ -41,7 +41,7 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # noqa: PLC0415 - few need it, and all would wait for it
+        import hmac  # noqa: PLC0415 - a slow import that few producers need
 
         mine, others = (each._text.encode("utf-8", "surrogatepass") for each in (self, other))  # noqa: SLF001
         return hmac.compare_digest(mine, others)
@@ -84,7 +84,7 @@ class SecretBytes:
 
 
 def revealed(secret: Secret | str) -> str:
-    """Return the text of what may be given either way."""
+    """Return the text of a Secret or str."""
     return secret.reveal() if isinstance(secret, Secret) else secret
 
 

@@ -1,4 +1,4 @@
-"""Settings of security: TLS, OAuth tokens and logins; all that a connection needs to know, made from the configuration."""
+"""Settings of TLS and SASL, made from the configuration."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Where trust and identity come from, and what is to be negotiated."""
+    """Settings of TLS: truststore, client certificate, versions and cipher suites."""
 
     context: SslContextSource | None = None
-    """The user's own; then nothing else here counts but *check_hostname*, which is the context's own matter too."""
+    """Context of the user, which replaces every other setting."""
     truststore: Source | None = None
-    """None: the authorities that the system trusts."""
+    """Trusted certificates; None for the authorities of the system."""
     truststore_type: str | None = None
     truststore_password: Secret | None = None
     keystore: Source | None = None
-    """A file with certificate and key; None: no client certificate, or the two below."""
+    """Certificate and key of the client; None without them, or with *certificate_chain* and *key*."""
     certificate_chain: Source | None = None
     key: Source | None = None
     keystore_type: str | None = None
@@ -44,25 +44,25 @@ class TlsSettings:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All that is read from files or texts."""
+        """Sources of certificates and keys."""
         each = (self.truststore, self.keystore, self.certificate_chain, self.key)
         return tuple(source for source in each if source is not None)
 
     @property
     def has_identity(self) -> bool:
-        """Whether we have a client certificate to show."""
+        """True with a client certificate."""
         return self.keystore is not None or self.key is not None
 
 
 @dataclass(frozen=True, slots=True)
 class AssertionSettings:
-    """Where an assertion comes from: a file that has it, or a private key that signs it."""
+    """Settings of an assertion: a file with it, or a private key that signs it."""
 
     file: str | None = None
     private_key_file: str | None = None
     private_key_passphrase: Secret | None = None
     template_file: str | None = None
-    """JSON with `header` and `payload` to start from."""
+    """File with a JSON object of `header` and `payload`, the base of the assertion."""
     algorithm: str = "RS256"
     audience: str | None = None
     issuer: str | None = None
@@ -74,26 +74,26 @@ class AssertionSettings:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSettings:
-    """Whom to ask, and what to show."""
+    """Settings of a token endpoint."""
 
     url: str
     backoff: Backoff
-    """Between tries; once its longest pause has passed since the first one, the last failure is told."""
+    """Pauses between attempts, which end after the maximum pause since the first attempt."""
     client_id: str | None = None
     client_secret: Secret | None = None
     assertion: AssertionSettings | None = None
     jwt_bearer: bool = False
-    """Whether the assertion is what is exchanged; else it stands for the client's secret."""
+    """True if the assertion is the grant; False if it replaces the client secret."""
     scope: str | None = None
     urlencode: bool = False
-    """Whether id and secret are form-encoded before they become a Basic header, as RFC 6749 has it and few expect."""
+    """True to form-encode id and secret in the Basic header (RFC 6749), which few endpoints expect."""
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredSettings:
-    """The claims, and how long they are to hold."""
+    """Settings of unsigned tokens."""
 
     claims: Mapping[str, Any] = field(default_factory=dict)
     lives_s: float = 3600.0
@@ -101,17 +101,17 @@ class UnsecuredSettings:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """How to log in."""
+    """Settings of SASL."""
 
     mechanism: str | MechanismFactory
     backoff: Backoff
-    """Between tries to renew a token."""
+    """Pauses between attempts to renew a token."""
     credentials: Login | CredentialsCallable | None = None
-    """Of PLAIN and SCRAM."""
+    """Credentials of PLAIN and SCRAM."""
     token_auth: bool = False
-    """Whether the credentials are a delegation token."""
+    """True if the credentials are a delegation token."""
     tokens: TokenProvider | EndpointSettings | UnsecuredSettings | str | None = None
-    """Of OAUTHBEARER; a str is the `file:` URL of a token."""
+    """Token source of OAUTHBEARER; a str is the `file:` URL of a token."""
     extensions: Mapping[str, str] = field(default_factory=dict)
     kerberos: KerberosSettings | None = None
     login_timeout_s: float = 10.0
@@ -120,7 +120,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """How connections are secured; neither of them is PLAINTEXT."""
+    """Security of connections; both None for PLAINTEXT."""
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None

@@ -1,4 +1,4 @@
-"""Key stores and trust stores: PEM as file or text, PKCS12 by `cryptography`; of JKS, how to convert it."""
+"""Key stores and trust stores: PEM as file or text, PKCS12 by `cryptography`; JKS is refused with a conversion command."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ LARGEST_BYTES: Final = 16 * 1024 * 1024
 
 
 class StoreError(ValueError):
-    """A store cannot be used; the text says which and why, and has nothing of what is in it."""
+    """Raised for an unusable store. The text has the store and the reason, and no part of the content."""
 
 
 class Pem(NamedTuple):
-    """What a store has."""
+    """Content of a store."""
 
     certificates: str
-    """PEM, the leaf first as it stood there; "" if there is none."""
+    """Certificates in PEM, in the order of the store; "" without certificates."""
     key: Secret | None
     encrypted: bool
-    """Whether the key needs a password."""
+    """True if the key is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where PEM comes from: a file's name, or the text itself. It knows which option it was given as."""
+    """Source of a store: the path of a file, or PEM text, with the name of its option."""
 
     option: str
     value: str | Secret
 
     @property
     def path(self) -> str | None:
-        """The file; None if the value is the text."""
+        """Path of the file; None for PEM text."""
         value = revealed(self.value)
         return None if "-----BEGIN" in value else value
 
     def content(self) -> bytes:
-        """Return what is there now.
+        """Return the current content.
 
         Raises: StoreError.
         """
@@ -70,7 +70,7 @@ class Source:
         return content
 
     def __str__(self) -> str:
-        """Return what to call it; what was given as a secret is not taken for a harmless path."""
+        """Return the option, with the path unless the value is a Secret."""
         path = self.path
         return self.option if path is None or isinstance(self.value, Secret) else f"{self.option} = {path!r}"
 
@@ -82,7 +82,7 @@ def read_store(
     password: Secret | None = None,
     load: Callable[[str], Any] = importlib.import_module,
 ) -> Pem:
-    """Read a store; its content tells what it is, unless *store_type* (PEM, PKCS12, JKS) does.
+    """Read a store. Without *store_type* (PEM, PKCS12, JKS), the content determines the type.
 
     Raises: StoreError.
     """
@@ -107,7 +107,7 @@ def read_store(
 
 
 def kind_of(content: bytes) -> str:
-    """Return PEM, PKCS12 or JKS: what *content* looks like."""
+    """Return the type of *content*: PEM, PKCS12 or JKS."""
     if content.startswith(_JKS):
         return "JKS"
     if content[:1] == bytes([_DER_SEQUENCE]) and b"-----BEGIN" not in content:

@@ -37,7 +37,7 @@ MAX_SHOWN_SUITES: Final = 3
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite of TLS 1.2: ECDHE-RSA-AES128-GCM-SHA256; its own ones stay as they are."""
+    """Return OpenSSL's name of a TLS 1.2 suite, for example ECDHE-RSA-AES128-GCM-SHA256. OpenSSL's names are unchanged."""
     if not suite.startswith("TLS_") or "_WITH_" not in suite:
         return suite
     exchange, cipher = suite.removeprefix("TLS_").split("_WITH_", 1)
@@ -48,9 +48,9 @@ def openssl_name(suite: str) -> str:
 
 
 def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
-    """Let *context* negotiate *suites* and nothing else, also by leaving out a version of TLS that none is of.
+    """Restrict *context* to *suites*, and to the versions of TLS that have one of them.
 
-    Raises: ValueError with the names that OpenSSL does not know, or with suites that authenticate no server or encrypt
+    Raises: ValueError with the suites unknown to OpenSSL, or with suites that authenticate no server or encrypt
         nothing. `ALL:@SECLEVEL=0` would accept a server without any certificate.
     """
     if not suites:
@@ -94,7 +94,7 @@ def _known(suite: str) -> bool:
 
 
 def server_name(host: str) -> str:
-    """Return the name to ask for and to check: never empty, as Python checks nothing then; no dot at its end.
+    """Return the server name for SNI and the certificate check, without a trailing dot. Python does not check an empty name.
 
     Raises: ValueError.
     """
@@ -105,14 +105,14 @@ def server_name(host: str) -> str:
 
 
 def build_context(settings: TlsSettings, *, system_trust: bool = True) -> ssl.SSLContext:
-    """Return a new context; it reads files, and with the system's authorities takes some 40 ms.
+    """Return a new context. It reads files; loading the authorities of the system takes about 40 ms.
 
-    Without *system_trust* it does not load those: enough to see whether everything else will do.
+    Without *system_trust* those are not loaded, for a check of the other settings.
 
-    Raises: StoreError, with the option that will not do.
+    Raises: StoreError, with the invalid option.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Java, whatever is in the truststore is trusted, be it an authority in the middle or the broker itself.
+    # As in Java, every certificate of the truststore is trusted, also an intermediate authority or the broker itself.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = settings.check_hostname
     # As in Java, the common name counts if a certificate has no subjectAltName. ConnectionSecurity logs a WARNING.
@@ -202,7 +202,7 @@ def _identity(settings: TlsSettings) -> Pem:
 
 
 def _password_of(password: Secret | None, where: Source | None) -> Callable[[], str]:
-    """Return what OpenSSL asks for the password: without one it would ask whoever sits at the terminal."""
+    """Return the password callback of OpenSSL. Without a callback OpenSSL prompts on the terminal."""
 
     def missing() -> NoReturn:
         raise StoreError(f"the key in {where} is encrypted: give ssl_key_password")
@@ -212,7 +212,7 @@ def _password_of(password: Secret | None, where: Source | None) -> Callable[[], 
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Give *text* a name for as long as OpenSSL reads it: in memory where there is that, else readable by us alone."""
+    """Yield the path of a file with *text* for OpenSSL: in memory if possible, else with mode 0600."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("aioproducer", os.MFD_CLOEXEC)
         try:
@@ -232,10 +232,10 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 class TlsContexts:
-    """The context for the next connection.
+    """TLS context of the next connection.
 
-    What changed on disk is read into a fresh context, in a thread. If that fails, or the user's callable raises, the
-    last good context stays in use, and loading is retried after a growing pause.
+    Changed files are loaded into a new context, in a thread. After a failure the last valid context stays in use, and
+    loading is retried after a growing pause.
     """
 
     def __init__(self, settings: TlsSettings, *, backoff: Backoff, limits: LogLimits | None = None) -> None:
@@ -252,7 +252,7 @@ class TlsContexts:
     async def context(self) -> ssl.SSLContext:
         """Return the context for a new connection.
 
-        Raises: AuthenticationFailed if there is none, and none from before.
+        Raises: AuthenticationFailed without a valid context.
         """
         given = self.settings.context
         if isinstance(given, ssl.SSLContext):
@@ -268,7 +268,7 @@ class TlsContexts:
                 else:
                     context = _checked(await called(given))
                     self._warn(context)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the last good context may do
+            except Exception as error:  # noqa: BLE001 - the last valid context may suffice
                 return self._kept(error)
             self._context, self._failures = context, 0
             self._limits.over("security.tls.kept", "", "security.tls.recovered")
@@ -282,13 +282,13 @@ class TlsContexts:
                 log.warning("security.weak setting=%s risk=%r", setting, risk)
 
     def _stays(self, seen: tuple[object, ...] | None) -> bool:
-        """Whether the last good context is to be used without another try."""
+        """Return True if the last valid context is used without another attempt."""
         if self._failures:
             return seen == self._tried and self._now() < self._not_before
         return seen is not None and seen == self._tried
 
     def _kept(self, error: Exception) -> ssl.SSLContext:
-        """Return the last good context, or raise for want of one."""
+        """Return the last valid context, or raise without one."""
         without_frames(error)  # a frame has the private key as a local variable
         ours = isinstance(error, StoreError)
         why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
@@ -306,7 +306,7 @@ class TlsContexts:
         return asyncio.get_running_loop().time()
 
     def _signature(self) -> tuple[object, ...]:
-        """Return what changes when a file does; a look at each, and no reading."""
+        """Return the file status of each source, which changes with its content."""
         return tuple(_looked_at(source.path) for source in self.settings.sources)
 
 

@@ -31,14 +31,14 @@ MOST_NAMES: Final = 100
 
 
 class PeerCertificate(NamedTuple):
-    """A certificate, unverified: nothing in it is true because it says so."""
+    """Fields of an unverified certificate."""
 
     subject: str
     issuer: str
     not_before: datetime
     not_after: datetime
     names: tuple[str, ...]
-    """The hosts and addresses that it is for."""
+    """Host names and addresses of the subject."""
 
 
 class _Element(NamedTuple):
@@ -47,9 +47,9 @@ class _Element(NamedTuple):
 
 
 def read_certificate(der: bytes) -> PeerCertificate:
-    """Read what is of interest.
+    """Return the fields of a certificate in DER.
 
-    Raises: ValueError, and nothing else, for whatever is no certificate.
+    Raises: ValueError if *der* is no certificate.
     """
     try:
         (outer,) = _elements(der)
@@ -67,7 +67,7 @@ def read_certificate(der: bytes) -> PeerCertificate:
 
 
 def _elements(data: bytes) -> Iterator[_Element]:
-    """Yield the elements of *data* one after the other."""
+    """Yield the elements of *data* in order."""
     pos = 0
     while pos < len(data):
         tag, length, start = data[pos], data[pos + 1], pos + 2
@@ -93,7 +93,7 @@ def _time(element: _Element) -> datetime:
 
 
 def _name(data: bytes) -> str:
-    """Return a distinguished name as people write it: CN=broker, O=lab."""
+    """Return a distinguished name as text, for example CN=broker, O=lab."""
     parts = []
     for relative in _elements(data):
         for attribute in _elements(relative.content):
@@ -104,7 +104,7 @@ def _name(data: bytes) -> str:
 
 
 def _names(fields: list[_Element]) -> Iterator[str]:
-    """Yield the subject's alternative names, of which there may be none."""
+    """Yield the subject alternative names."""
     for field in fields:
         if field.tag != _EXTENSIONS:
             continue
@@ -155,7 +155,7 @@ _OUR_CERTIFICATE: Final = {
     "ACCESS_DENIED": "it denies us access",
     "DECRYPT_ERROR": "our certificate's signature did not convince it",
 }
-"""Alerts about what we have shown, or have not. Under TLS 1.3 they come after our side of the handshake."""
+"""Alerts about the client certificate. Under TLS 1.3 they arrive after the client has completed its handshake."""
 _NOTHING_IN_COMMON: Final = {
     "PROTOCOL_VERSION": "it does not speak any of {versions}: see ssl_enabled_protocols",
     "UNSUPPORTED_PROTOCOL": "it does not speak any of {versions}: see ssl_enabled_protocols",
@@ -177,9 +177,9 @@ def tls_failure(
     settings: TlsSettings,
     chain: Sequence[PeerCertificate] = (),
 ) -> AuthenticationFailed | ConnectionFailed:
-    """Return what to raise for an *error* of a TLS connection.
+    """Return the exception for an *error* of a TLS connection.
 
-    AuthenticationFailed if one side did not accept the other, which trying again does not mend; else ConnectionFailed.
+    AuthenticationFailed, which no retry fixes, if one side refused the other; else ConnectionFailed.
     *chain* has the certificates that the broker presents, its own first; the text names the fault in them. The error
     is no `__cause__`: the caller sets that.
     """
@@ -213,7 +213,7 @@ def tls_failure(
 
 
 def is_about_us(error: BaseException) -> bool:
-    """Whether the broker refuses what we have shown, which under TLS 1.3 it says after the handshake."""
+    """Return True if the broker refused the client certificate, under TLS 1.3 after the handshake."""
     return isinstance(error, ssl.SSLError) and _reason(error) in _OUR_CERTIFICATE
 
 

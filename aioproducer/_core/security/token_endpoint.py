@@ -39,7 +39,7 @@ LARGEST_BYTES: Final = 1024 * 1024
 def assertion(
     settings: AssertionSettings, now_s: float, load: Callable[[str], Any] = importlib.import_module
 ) -> Secret:
-    """Return an assertion that is valid from *now_s* on; it reads files, anew each time.
+    """Return an assertion that is valid from *now_s* on. Files are read at every call.
 
     Raises: Refused.
     """
@@ -101,24 +101,24 @@ _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class _TryAgain(Exception):
-    """The endpoint failed in a way that may pass."""
+    """Raised for a temporary failure of the endpoint."""
 
 
 class TokenEndpoint:
-    """Asks for tokens; urllib in a worker thread, so that proxies and authorities are the system's."""
+    """Client of a token endpoint, by urllib in a worker thread, with the proxies and authorities of the system."""
 
     def __init__(
         self, settings: EndpointSettings, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
     ) -> None:
-        """*extensions* come along with each token."""
+        """*extensions* are added to each token."""
         self._settings = settings
         self._extensions = dict(extensions)
         self._wall = wall
 
     async def fetch(self) -> Token:
-        """Return a new token. What is refused (4xx) is told at once, what fails is tried again for a while.
+        """Return a new token. Refusals (4xx) are final; other failures are retried for a while.
 
-        Raises: AuthenticationFailed. Its text has no secret.
+        Raises: AuthenticationFailed, whose text contains no secret.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
         limit_s = settings.connect_timeout_s + settings.read_timeout_s
@@ -175,7 +175,7 @@ class TokenEndpoint:
         return self._token(body)
 
     def _request(self) -> tuple[dict[str, str], dict[str, str], list[Secret | str]]:
-        """Return the form, the headers, and what may not be seen of either."""
+        """Return the form, the headers, and the secrets in both."""
         settings = self._settings
         headers = {"Accept": "application/json", "Cache-Control": "no-cache"}
         form: dict[str, str] = {}
@@ -227,7 +227,7 @@ class TokenEndpoint:
 def from_file(
     url: str, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
 ) -> Callable[[], Awaitable[Token]]:
-    """Return what reads a token from the file that a `file:` *url* names, anew each time."""
+    """Return a function that reads a token from the file of a `file:` *url*."""
     path = file_of(url)
     assert path is not None, "checked by the configuration"
 
@@ -244,7 +244,7 @@ def from_file(
 def unsecured(
     settings: UnsecuredSettings, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
 ) -> Callable[[], Awaitable[Token]]:
-    """Return what makes tokens that nobody has signed (KIP-255), for brokers of one's own. Never in production."""
+    """Return a function that creates unsigned tokens (KIP-255), for tests and never for production."""
 
     async def fetch() -> Token:
         now = wall()
@@ -261,7 +261,7 @@ def _part(content: Mapping[str, Any]) -> str:
 
 
 def expiry(token: str) -> float | None:
-    """Return when a JWT expires, unverified, in seconds since the epoch; None if it does not say, or is none."""
+    """Return the unverified expiry of a JWT in seconds since the epoch; None without an expiry, or if *token* is no JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -274,7 +274,7 @@ def expiry(token: str) -> float | None:
 
 
 def shown(url: str) -> str:
-    """Return *url* without what may be secret in it."""
+    """Return *url* without user, password, query and fragment."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -288,7 +288,7 @@ def _body(error: urllib.error.HTTPError) -> bytes:
 
 
 def _said(body: bytes, secrets: list[Secret | str]) -> str:
-    """Return what the endpoint says of its error, by RFC 6749, without what we have sent."""
+    """Return the error text of the endpoint (RFC 6749), without *secrets*."""
     try:
         answer = json.loads(body)
         parts = [answer[name] for name in ("error", "error_description") if isinstance(answer.get(name), str)]
@@ -304,7 +304,7 @@ def _cleaned(text: str, secrets: list[Secret | str]) -> str:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Secrets go where the configuration says, and nowhere else."""
+    """Handler that refuses redirects, so secrets reach only the configured endpoint."""
 
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
@@ -338,7 +338,7 @@ class _Line:
 
 
 class _HttpConnection(http.client.HTTPConnection):
-    """Waits longer, or shorter, for an answer than for being made."""
+    """HTTP connection with different timeouts for connect and read."""
 
     read_timeout_s: float = 0.0
 
@@ -348,7 +348,7 @@ class _HttpConnection(http.client.HTTPConnection):
 
 
 class _HttpsConnection(http.client.HTTPSConnection):
-    """Likewise."""
+    """HTTPS connection with different timeouts for connect and read."""
 
     read_timeout_s: float = 0.0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from aioproducer._core.metadata.metadata_source import MetadataSource
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.snapshot import Broker
+from aioproducer._core.net.pool import Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit._core.metadata.answers import port_of
 from tests.unit._core.metadata.fakes import LATENCY_S, FakeCluster, FakePool, settings
@@ -21,7 +22,8 @@ class Setup:
     def __init__(self, *bootstrap: int, config: MetadataSettings | None = None, **pool: Any) -> None:
         self.cluster = FakeCluster()
         self.pool = FakePool(self.cluster, **pool)
-        self.source = MetadataSource(config or settings(*bootstrap), self.pool, self.cluster.open)
+        pool_of_nodes = cast("Pool", self.pool)
+        self.source = MetadataSource(config or settings(*bootstrap), pool_of_nodes, self.cluster.open)
         self.pool.on_connected = lambda _: self.source.connected()
         self.pool.on_disconnected = lambda *_: self.source.disconnected()
 

@@ -132,7 +132,7 @@ async def test_at_the_deadline_nobody_new_is_asked() -> None:
 
 @in_virtual_time
 async def test_without_anybody_to_ask_it_says_so() -> None:
-    with pytest.raises(ConnectionFailed, match="nobody answered: nobody was asked") as raised:
+    with pytest.raises(ConnectionFailed, match="nobody answered: no address was asked") as raised:
         await race()
     assert raised.value.__cause__ is None
 

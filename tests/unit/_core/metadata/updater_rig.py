@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.snapshot import MetadataSnapshot, TopicInfo
 from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.net.pool import Pool
 from tests.unit._core.metadata.fakes import FakeCluster, FakePool, now, settings
 
 
@@ -26,7 +28,7 @@ class Setup:
         """The topics with records that wait for a leader."""
         self.updater = MetadataUpdater(
             config,
-            self.pool,
+            cast("Pool", self.pool),
             open_connection=self.cluster.open,
             on_update=lambda *update: self.updates.append(update),
             leaderless=lambda: self.leaderless,

@@ -11,7 +11,7 @@ from aioproducer._core.protocol.schema import (
     decode_start,
     encode,
     message,
-    written_by_hand,
+    written_by,
 )
 from aioproducer._core.protocol.types import INT16, STRING
 from aioproducer._core.wire import Writer
@@ -92,12 +92,12 @@ def test_a_version_that_a_message_does_not_have_is_our_bug(version: int) -> None
         decode(EchoRequest, version, b"\0\2hi")
 
 
-def test_from_a_version_on_a_message_may_be_written_by_hand() -> None:
+def test_registered_writer_is_used_from_its_version() -> None:
     @message(api_key=77, versions=(1, 2), flexible_from=9)
     class Shout(Message):
         text: str = field(STRING)
 
-    @written_by_hand(Shout, since=2)
+    @written_by(Shout, since=2)
     def _writer(compiled: Writer, version: int) -> Writer:
         def write(buf: bytearray, shout: Shout) -> None:
             buf += b"%d" % version

@@ -1,4 +1,4 @@
-"""Reconnection of an idle producer: after its last connection is lost, brokers are dialled until one accepts.
+"""Dials without a request: after the loss of the last connection, and of brokers that left the cluster.
 
 A producer with records dials to send them. An idle producer has no other reason to dial, and would stay disconnected.
 """
@@ -9,10 +9,10 @@ import asyncio
 import random
 from collections.abc import Mapping
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
-from aioproducer._core.metadata.snapshot import Broker
-from aioproducer._core.net.address import Address
+from aioproducer._core.metadata.snapshot import Broker, MetadataSnapshot
+from aioproducer._core.net.pool import Pool
 
 STAGGER_S: Final = 0.25
 """Head start of one dialled broker over the next, in seconds."""
@@ -20,20 +20,10 @@ LEAST_GAP_S: Final = 0.05
 """Minimum time between two dials, in seconds. Without it, each failure in a large cluster would start the next dial."""
 
 
-class Dialler(Protocol):
-    """Subset of `net.pool.Pool` that dials."""
-
-    def connect_soon(self, node_id: int, address: Address) -> None:
-        """Start connecting, unless the node is connected, connecting or backing off."""
-
-    def next_attempt_at(self, node_id: int) -> float | None:
-        """Return the end of the pause after a failure, in loop time; None without a failure."""
-
-
 class LastConnection:
     """Tracks connected nodes, and dials after the last one was lost."""
 
-    def __init__(self, pool: Dialler) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._connected: set[int] = set()
         self._is_lost = False
@@ -73,3 +63,40 @@ class LastConnection:
             self._not_before = now + LEAST_GAP_S
             return now + STAGGER_S
         return min(pauses.values(), default=inf)
+
+
+MOST_MISSED: Final = 10
+"""Maximum number of departed brokers that are dialled. A restarting cluster may have many, with new ids."""
+
+
+class MissingBrokers:
+    """Brokers that left the cluster while partitions have no leader, and that may return.
+
+    Frequent metadata requests would load the other brokers, so the departed broker itself is dialled. Metadata is
+    requested once it accepts. Only the last `MOST_MISSED` departed brokers are dialled. A later response lists the others.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._brokers: dict[int, Broker] = {}
+
+    def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
+        """Record the brokers that left and returned between two snapshots."""
+        before_brokers, self._brokers = self._brokers, {}
+        if after.leaderless:
+            known = {**before_brokers, **before.brokers}
+            missed = [each for node_id, each in known.items() if node_id not in after.brokers]
+            self._brokers = {each.node_id: each for each in missed[-MOST_MISSED:]}
+        for node_id in before_brokers.keys() - self._brokers.keys() - after.brokers.keys():
+            if self._pool.get(node_id) is None:
+                self._pool.forget(node_id)
+
+    def dial(self) -> float:
+        """Dial the missing brokers; return the time of the next call, or infinity."""
+        next_at = inf
+        for broker in self._brokers.values():
+            self._pool.connect_soon(broker.node_id, broker.address)
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None:
+                next_at = min(next_at, pause_over_at)
+        return next_at
