@@ -16,7 +16,6 @@ from tests import sanitize
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
-DATA = PACKAGE / "cli/data"
 CORE = PACKAGE / "_core"
 ACCELERATOR = sorted((*CORE.glob("_c/*.c"), *CORE.glob("_c/*.h")))
 LINES_IN_ONE_SITTING = 500
@@ -64,12 +63,12 @@ def name(path: Path) -> str:
 
 
 def test_the_package_holds_its_source_and_nothing_else() -> None:
-    """Everything in it is installed: no backups, no notes, no data but the demo's."""
+    """Everything in it is installed: no backups, no notes, no data."""
     strangers = [
         name(path)
         for path in PACKAGE.rglob("*")
         if "__pycache__" not in path.parts
-        and not (path.is_dir() or path.suffix == ".py" or path.name == "py.typed" or path.parent == DATA)
+        and not (path.is_dir() or path.suffix == ".py" or path.name == "py.typed")
         and path not in ACCELERATOR
         and not (path.match("_accelerator.*") and path.suffix in {".so", ".pyd"})  # built where it is
     ]

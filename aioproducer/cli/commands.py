@@ -17,6 +17,7 @@ from aioproducer.cli.command_classes import Program
 from aioproducer.cli.logs import logging_options
 from aioproducer.cli.output import ACCELERATION, echo
 from aioproducer.cli.parameters import (
+    ClusterOptions,
     check_run,
     check_topic_name,
     compression_option,
@@ -30,7 +31,6 @@ from aioproducer.cli.parameters import (
     rate_option,
     refuse_transactional,
     topic_argument,
-    with_setting,
 )
 from aioproducer.cli.securing import allowed_options, given
 from aioproducer.cli.send.command import send
@@ -77,9 +77,7 @@ def program() -> None:
 )
 @partial(compression_option, default=DEMO_COMPRESSION)
 def demo(
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     records: int,
     partitions: int,
     compression: str | None,
@@ -91,10 +89,10 @@ def demo(
     from aioproducer.cli.demo_command import Plan, run_and_report
 
     config = None
-    if bootstrap_servers is not None or config_file is not None or settings or given():
-        settings = with_setting("compression.type", compression, settings, by="--compression")
+    if any(cluster) or given():
+        cluster = cluster.with_setting("compression.type", compression, by="--compression")
         defaults = {"compression.type": DEMO_COMPRESSION}
-        config = configuration(bootstrap_servers, config_file, settings, defaults)
+        config = configuration(cluster, defaults)
         refuse_transactional(config)
     plan = Plan(config, records=records, partitions=partitions, compression=compression or DEMO_COMPRESSION)
     if not asyncio.run(run_and_report(plan)):
@@ -196,9 +194,7 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
 @json_option
 def topics(
     names: tuple[str, ...],
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Show the brokers of a cluster, and which broker has which partition of these topics, or of all but internal ones.
@@ -209,7 +205,7 @@ def topics(
 
     for name in names:
         check_topic_name(click.get_current_context(), topics.params[0], name)
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     if not asyncio.run(show_topics(config, names, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
@@ -234,9 +230,7 @@ def topics(
 @json_option
 def tail(
     topic: str,
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     last: int,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
@@ -246,7 +240,7 @@ def tail(
     """
     from aioproducer.cli.stored_records import tail_and_show
 
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     asyncio.run(tail_and_show(config, topic, last=last, as_json=as_json))
 
 
@@ -281,9 +275,7 @@ def completion(shell: str) -> None:
 @click.option("--order", is_flag=True, help="Fail if records of a lane are out of order in a partition.")
 @json_option
 def audit(
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     topic: str,
     run: str,
     expect: int | None,
@@ -297,7 +289,7 @@ def audit(
     """
     from aioproducer.cli.audit_command import audit_and_report
 
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     if not asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json, order=order)):
         raise click.exceptions.Exit(1)
 
@@ -335,15 +327,13 @@ def audit(
     help="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
 )
 @json_option
-def perf(  # noqa: PLR0917 - click passes names
-    bootstrap_servers: str | None,
-    config_file: Path | None,
+def perf(
+    cluster: ClusterOptions,
     topic: str,
     records: int,
     value_bytes: int,
     rate: float | None,
     compression: str | None,
-    settings: dict[str, str],
     run: str | None,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
@@ -355,8 +345,8 @@ def perf(  # noqa: PLR0917 - click passes names
     """
     from aioproducer.cli.perf_command import Plan, run_and_report
 
-    settings = with_setting("compression.type", compression, settings, by="--compression")
-    config = configuration(bootstrap_servers, config_file, settings)
+    cluster = cluster.with_setting("compression.type", compression, by="--compression")
+    config = configuration(cluster)
     refuse_transactional(config)
     plan = Plan(
         config=config,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from importlib.resources import files
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from time import perf_counter
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -29,6 +30,28 @@ from aioproducer.producer import Producer
 from aioproducer.testing import Cluster
 from aioproducer.types import RecordMetadata
 
+EVENTS_A_DAY: Final = 2_400
+_KINDS: Final = {
+    "product_viewed": 40,
+    "searched": 20,
+    "category_viewed": 10,
+    "added_to_cart": 9,
+    "removed_from_cart": 2,
+    "checkout_started": 3,
+    "order_placed": 2,
+    "payment_captured": 2,
+    "payment_declined": 1,
+}
+"""Relative frequency of each event after the start of a session."""
+_PRODUCTS: Final = (
+    ("TA-4001", "Dinner plate, stoneware", "tableware", 12.9),
+    ("BK-5001", "Bread from a small kitchen", "books", 18.9),
+    ("CF-3010", "Coffee grinder, ceramic", "coffee", 49.0),
+    ("GA-2044", "Watering can, 5 l", "garden", 27.8),
+    ("LI-1102", "Table cloth, linen", "textiles", 64.5),
+    ("KN-7003", "Kitchen knife, 16 cm", "knives", 39.9),
+)
+_CITIES: Final = (("Lyon", "FR"), ("Århus", "DK"), ("Köln", "DE"), ("Gent", "BE"), ("Graz", "AT"))
 _NUMBER = re.compile(rb'\{"number":(\d{1,9}),')
 
 
@@ -48,16 +71,58 @@ class Events:
 
     @classmethod
     def load(cls, count: int) -> Self:
-        """Return *count* events, numbered from 0 in their values: so they differ, though the day repeats."""
-        day = files("aioproducer.cli").joinpath("data", "clicks.jsonl").read_bytes().splitlines()
-        customers = [json.loads(line)["customer"].encode() for line in day]
+        """Return *count* events of a day that repeats; numbers from 0 on make the values differ."""
+        day = _day()
         return cls(
-            keys=list(islice(cycle(customers), count)),
+            keys=[event["customer"].encode() for event in islice(cycle(day), count)],
             values=[
-                b'{"number":%d,%b' % (number, line[1:])
-                for number, line in enumerate(islice(cycle(day), count))
+                json.dumps({"number": number, **event}, separators=(",", ":")).encode()
+                for number, event in enumerate(islice(cycle(day), count))
             ],
         )
+
+
+def _day() -> list[dict[str, Any]]:
+    """Return the events of one day of a shop, the same in every run."""
+    chance, at = random.Random(1), datetime(2024, 9, 17, tzinfo=UTC)
+    events: list[dict[str, Any]] = []
+    while len(events) < EVENTS_A_DAY:
+        session = {
+            "customer": f"c-{chance.randrange(1_000):05}",
+            "session": f"{chance.getrandbits(40):010x}",
+        }
+        kinds = chance.choices(tuple(_KINDS), tuple(_KINDS.values()), k=chance.randint(2, 12))
+        for kind in ("session_started", *kinds):
+            at += timedelta(milliseconds=chance.randrange(70_000))
+            when = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            events.append({"event": kind, "at": when, **session, **_details(kind, chance)})
+    return events[:EVENTS_A_DAY]
+
+
+def _details(kind: str, chance: random.Random) -> dict[str, Any]:
+    sku, name, category, price = chance.choice(_PRODUCTS)
+    city, country = chance.choice(_CITIES)
+    match kind:
+        case "session_started":
+            return {"device": chance.choice(("mobile", "desktop")), "country": country, "city": city}
+        case "searched":
+            return {"query": name.lower(), "results": chance.randrange(40), "took_ms": chance.randrange(200)}
+        case "product_viewed":
+            product = {"path": f"/p/{sku.lower()}", "sku": sku, "name": name, "category": category}
+            return {
+                **product,
+                "price": price,
+                "in_stock": chance.random() < 0.9,
+                "dwell_ms": chance.randrange(30_000),
+            }
+        case "category_viewed":
+            depth = round(chance.random(), 2)
+            return {"path": f"/c/{category}", "category": category, "page": 1, "scroll_depth": depth}
+        case "added_to_cart" | "removed_from_cart":
+            return {"sku": sku, "quantity": chance.randint(1, 3), "unit_price": price, "currency": "EUR"}
+        case _:
+            order = f"o-{chance.randrange(48_000, 49_000)}"
+            return {"order": order, "total": price, "currency": "EUR", "city": city, "country": country}
 
 
 def number_of(value: bytes | None) -> int:
@@ -239,10 +304,7 @@ class Outcome:
 
 
 async def run(plan: Plan, follow: Follow) -> Outcome:
-    """Do what *plan* says.
-
-    Raises: ProducerError if the cluster cannot be used, or a record was not acknowledged.
-    """
+    """Do what *plan* says. Raises: ProducerError if the cluster cannot be used, or a record was not acknowledged."""
     events = Events.load(plan.records)
     warm_up = plan.records // 100
     one_by_one_until = warm_up + plan.records // 4

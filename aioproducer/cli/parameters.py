@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -79,18 +79,31 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
     return settings
 
 
-def configured(
-    servers: str | None,
-    file: Path | None,
-    settings: dict[str, str],
-    defaults: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Return the options of *defaults*, *file*, *settings*, the environment's secrets and *servers*; later ones win.
+class ClusterOptions(NamedTuple):
+    """Options of a command that configure its producer."""
 
-    Serializers in the file are left out: what a command sends is bytes.
+    servers: str | None
+    file: Path | None
+    settings: dict[str, str]
+    """Options by Kafka's names, of `--option` and of options with a flag of their own."""
+
+    def with_setting(self, name: str, value: str | None, *, by: str) -> ClusterOptions:
+        """Return these options with the value of the flag *by*. Raises: WrongOption: `settings` has *name*."""
+        if value is None:
+            return self
+        if name in self.settings:
+            raise WrongOption(f"{by} already sets {name}")
+        return self._replace(settings={**self.settings, name: value})
+
+
+def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the options of *defaults*, the file, the settings, the environment's secrets and the servers; later ones win.
+
+    Serializers in the file are left out, because commands send bytes.
 
     Raises: ConfigError; click.UsageError: no servers are named.
     """
+    servers, file, settings = cluster
     in_file = {} if file is None else read_file(file)
     if prefix := config_prefix():
         from aioproducer.config.mapping import behind_prefix
@@ -125,20 +138,15 @@ def read_file(file: Path) -> dict[str, str]:
         raise WrongOption(f"{escaped(str(file))}: {error.strerror}") from error
 
 
-def configuration(
-    servers: str | None,
-    file: Path | None,
-    settings: dict[str, str],
-    defaults: Mapping[str, str] | None = None,
-) -> ProducerConfig:
+def configuration(cluster: ClusterOptions, defaults: Mapping[str, str] | None = None) -> ProducerConfig:
     """Return a producer's configuration, as `configured`.
 
     Raises: ConfigError; click.UsageError: no servers are named.
     """
     from aioproducer.config import ProducerConfig
 
-    given = configured(servers, file, settings, defaults)
-    with _naming(file):
+    given = configured(cluster, defaults)
+    with _naming(cluster.file):
         return ProducerConfig.from_mapping(given, config_providers=config_providers())
 
 
@@ -218,19 +226,6 @@ def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) 
     return value
 
 
-def bootstrap_option(command: C, *, text: str = "The Kafka cluster.") -> C:
-    """`--bootstrap-servers`."""
-    return click.option(
-        "-b",
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        envvar=variable(SERVERS),
-        show_envvar=True,
-        callback=keep_servers,
-        help=text,
-    )(command)
-
-
 def rate_option(command: C) -> C:
     """`--rate`."""
     text = "Records per second.  [default: as fast as memory allows]"
@@ -250,8 +245,37 @@ def compression_option(command: C, *, default: str | None = None) -> C:
     )(command)
 
 
-def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
-    """Add the options of the cluster, its configuration, security and the log, for `configuration`."""
+def producer_options(
+    command: Callable[..., None], *, servers: str = "The Kafka cluster."
+) -> Callable[..., None]:
+    """Add the options of the cluster, its configuration, security and the log; *command* gets `ClusterOptions`."""
+
+    @wraps(command)
+    def with_cluster(
+        *args: Any,
+        bootstrap_servers: str | None,
+        config_file: Path | None,
+        settings: dict[str, str],
+        **own: Any,
+    ) -> None:
+        command(*args, cluster=ClusterOptions(bootstrap_servers, config_file, settings), **own)
+
+    bootstrap = click.option(
+        "-b",
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        envvar=variable(SERVERS),
+        show_envvar=True,
+        callback=keep_servers,
+        help=servers,
+    )
+    file = click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A .properties file of a Kafka producer; options of the command line override it.",
+    )
     option = click.option(
         "-o",
         "--option",
@@ -262,15 +286,7 @@ def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
         shell_complete=complete_setting,
         help="A producer option, such as linger.ms=20; may be repeated. `aioproducer config` lists them.",
     )
-    file = click.option(
-        "--config",
-        "config_file",
-        metavar="FILE",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A .properties file of a Kafka producer; what is given here comes first.",
-    )
-    shared = file(file_options(option(security_options(logging_options(command)))))
-    return bootstrap_option(shared, text=servers)
+    return bootstrap(file(file_options(option(security_options(logging_options(with_cluster))))))
 
 
 def file_options(command: C) -> C:
@@ -339,12 +355,3 @@ def _one_topic(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if topic is None:
         raise click.MissingParameter(ctx=ctx, param=param)
     return check_topic_name(ctx, param, topic)
-
-
-def with_setting(name: str, value: str | None, settings: dict[str, str], *, by: str) -> dict[str, str]:
-    """Return *settings* with the value of the option *by*. Raises: WrongOption: *settings* has *name*."""
-    if value is None:
-        return settings
-    if name in settings:
-        raise WrongOption(f"{by} already sets {name}")
-    return {**settings, name: value}

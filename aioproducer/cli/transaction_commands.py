@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
 import click
 
@@ -12,6 +11,7 @@ from aioproducer.cli.command_classes import Command, Group
 from aioproducer.cli.logs import logging_options
 from aioproducer.cli.output import echo
 from aioproducer.cli.parameters import (
+    ClusterOptions,
     WrongOption,
     config_providers,
     configuration,
@@ -38,9 +38,7 @@ def transactions() -> None:
 @click.option("--longer-than-ms", type=click.IntRange(min=0), help="Open for longer than this.")
 @json_option
 def list_ids(
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     pattern: str | None,
     states: tuple[str, ...],
     longer_than_ms: int | None,
@@ -49,7 +47,7 @@ def list_ids(
     """List the transactional ids of a cluster, each with its producer id and state."""
     from aioproducer.cli.transaction_report import show_list
 
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     try:
         asyncio.run(show_list(config, pattern, states, longer_than_ms, as_json=as_json))
     except ValueError as error:  # a state that is none
@@ -65,9 +63,7 @@ def list_ids(
 @json_option
 def describe(
     ids: tuple[str, ...],
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Show what the coordinators of these ids know: state, producer, time and partitions.
@@ -76,7 +72,7 @@ def describe(
     """
     from aioproducer.cli.transaction_report import show_descriptions
 
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     if not asyncio.run(show_descriptions(config, ids, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
@@ -92,9 +88,7 @@ def describe(
 def end(
     prepared: tuple[str, ...],
     commit: bool | None,  # noqa: FBT001 - click passes names
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Commit or abort transactions, each given as the text of its PreparedTransaction; - reads lines of standard input.
@@ -116,7 +110,7 @@ def end(
         parsed = [PreparedTransaction.parse(text) for text in texts]
     except ValueError as error:
         raise WrongOption(str(error)) from error
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     if not asyncio.run(end_and_report(config, parsed, commit=commit, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
@@ -130,9 +124,7 @@ def end(
 @json_option
 def fence(
     ids: tuple[str, ...],
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
     """Take these ids from whoever has them: what they have open is aborted, prepared or not.
@@ -141,7 +133,7 @@ def fence(
     """
     from aioproducer.cli.transaction_report import fence_and_report
 
-    config = configuration(bootstrap_servers, config_file, settings)
+    config = configuration(cluster)
     asyncio.run(fence_and_report(config, ids, as_json=as_json))
 
 
@@ -157,9 +149,7 @@ def fence(
 def spark_recover(
     prefix: str,
     confirm: bool,  # noqa: FBT001 - click passes names
-    bootstrap_servers: str | None,
-    config_file: Path | None,
-    settings: dict[str, str],
+    cluster: ClusterOptions,
 ) -> None:
     """Show what Spark has decided under PREFIX, the transactionalIdPrefix of a query, and could not commit.
 
@@ -168,7 +158,7 @@ def spark_recover(
     """
     from aioproducer.config.mapping import with_references
 
-    given = with_references(configured(bootstrap_servers, config_file, settings), config_providers())
+    given = with_references(configured(cluster), config_providers())
     try:
         from aioproducer.spark.committing import recover
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""One node: its listener, its connections, and the order in which it answers."""
+"""One node of the cluster: its listener, its connections, and the order of its responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
-from aioproducer.testing.listener import READ_BYTES, Listener
+from aioproducer.testing.listener import READ_BYTES, TcpListener
+from aioproducer.testing.memory import MemoryListener
 from aioproducer.testing.sasl_session import Session
 from aioproducer.testing.state import Call, ClusterState
 from aioproducer.testing.tls_stream import TlsStream
@@ -33,14 +34,15 @@ MAX_REQUEST_BYTES = 100 * 1024 * 1024
 NOTHING = (0, -1)
 """Versions of an API that is not offered."""
 
+Listener: TypeAlias = TcpListener | MemoryListener
 _Writer: TypeAlias = asyncio.StreamWriter | TlsStream
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Broker:
-    """A node that listens, and serves each connection in a task of its own.
+    """A node that serves each connection in a task of its own.
 
-    As in Kafka, a connection's requests are served one after the other, so its answers come in order.
+    As in Kafka, the requests of a connection are served one after the other, so responses keep their order.
     """
 
     def __init__(
@@ -59,11 +61,11 @@ class Broker:
         """Sockets at former addresses of this node, which refuse connections."""
 
     async def start(self) -> None:
-        """Listen. Raises: OSError if the port is taken."""
+        """Start to listen. Raises: OSError if the port is in use."""
         await self.listener.open(self._accept)
 
     async def stop(self) -> None:
-        """Reset the connections, leave no task behind, and raise what went wrong in one, if anything did."""
+        """Reset the connections and end their tasks. Raises: ExceptionGroup of the exceptions in these tasks."""
         self.listener.close()
         await self.listener.wait_closed()
         tasks = list(self._connections)
@@ -99,7 +101,7 @@ class Broker:
             listener.release()
 
     def disconnect(self) -> None:
-        """Reset all connections; clients may connect again."""
+        """Reset all connections; the node accepts new ones."""
         for writer in self._connections.values():
             sock: socket.socket | None = writer.get_extra_info("socket")
             if (
@@ -109,11 +111,11 @@ class Broker:
             writer.transport.abort()
 
     def freeze(self) -> None:
-        """Accept connections and requests, and do nothing with them until `thaw`."""
+        """Accept connections and requests without serving them until `thaw`."""
         self._thawed.clear()
 
     def thaw(self) -> None:
-        """Go on where it was frozen."""
+        """Serve the requests that arrived since `freeze`."""
         self._thawed.set()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,7 +161,7 @@ class Broker:
                     return
 
     async def _answer(self, payload: bytes, writer: _Writer, session: Session) -> None:
-        """Answer one request. Raises: HangUp, NeverAnswer, and ProtocolError if it is none."""
+        """Serve one request. Raises: HangUp; NeverAnswer; ProtocolError: malformed request."""
         await self._thawed.wait()
         header, body_at = decode_request(payload, REQUESTS)
         lowest, highest = OFFERED.get(header.api_key, NOTHING)
@@ -169,7 +171,7 @@ class Broker:
             header = header._replace(api_version=0)
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
-        # Brokers do not mind what is left over: librdkafka, asking for all topics, sends three bytes too many.
+        # Brokers ignore trailing bytes: a request of librdkafka for all topics has three bytes too many.
         request, _ = decode_start(REQUESTS[header.api_key], header.api_version, payload, body_at)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
@@ -188,17 +190,17 @@ class Broker:
             raise HangUp(f"{api.name} was refused before the login was complete")
 
     async def _send(self, writer: _Writer, header: RequestHeader, response: Any, strike: Strike) -> None:
-        """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
+        """Write the response and pause for its throttle time; in old versions the pause comes first (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:
-            if hasattr(response, "throttle_time_ms"):  # the answers of a login have no word for it
+            if hasattr(response, "throttle_time_ms"):  # SASL responses have no such field
                 response.throttle_time_ms = strike.throttle_ms
             if not answers_first:
                 await asyncio.sleep(strike.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in strike.pieces(frame):
-            if writer.is_closing():  # asyncio would say nothing, and uvloop that it is a bug
+            if writer.is_closing():  # asyncio ignores such a write, and uvloop logs an error
                 raise ConnectionResetError("closed before the answer")
             writer.write(piece)
             await writer.drain()

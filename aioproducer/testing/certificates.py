@@ -1,4 +1,4 @@
-"""Certificates for a cluster that speaks TLS, made on the fly: an authority, and what it signs."""
+"""Generated certificates for a cluster with TLS: an authority and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Identity(NamedTuple):
 
 
 class Authority:
-    """Signs certificates, and is trusted by nobody who was not told to."""
+    """A certificate authority with a new key."""
 
     def __init__(self) -> None:
         self._name = _name("aioproducer.testing authority")
@@ -66,7 +66,7 @@ class Authority:
             .not_valid_before(now - 3 * _DAY)
             .not_valid_after(now + days * _DAY)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            # Python 3.13 takes certificates strictly by RFC 5280
+            # Python 3.13 verifies certificates strictly by RFC 5280
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
             .add_extension(_usage(authority=authority), critical=True)
@@ -78,9 +78,9 @@ class Authority:
 
 
 def server_context(identity: Identity, *, clients_of: str | None) -> ssl.SSLContext:
-    """Return a broker's context; with *clients_of*, the PEM of an authority, clients have to show its certificates."""
+    """Return a broker's context. *clients_of*: PEM of the authority whose client certificates are required, or None."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as folder:  # readable by us alone
+    with tempfile.TemporaryDirectory() as folder:  # readable by this user alone
         file = Path(folder, "broker.pem")
         file.write_text(identity.certificate + identity.key)
         context.load_cert_chain(file)

@@ -1,4 +1,4 @@
-"""The in-process Kafka cluster, as tests see it."""
+"""The in-process Kafka cluster: its interface for tests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
-from aioproducer.testing.broker import Broker
+from aioproducer.testing.broker import Broker, Listener
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.groups import CommittedOffset
 from aioproducer.testing.handlers.table import APIS
-from aioproducer.testing.listener import Listener, TcpListener
+from aioproducer.testing.listener import TcpListener
 from aioproducer.testing.memory import MemoryListener
 from aioproducer.testing.sasl_logins import Tokens
 from aioproducer.testing.state import ClusterState, Node, TopicConfig
@@ -32,26 +32,26 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
 class Cluster:
-    """A Kafka cluster within this process: real protocol, real logs, and faults on demand.
+    """A Kafka cluster within this process: the protocol of Kafka, logs in memory, and faults on demand.
 
         async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
             producer = Producer(cluster.bootstrap_servers)
 
-    Any Kafka client can produce to it, in transactions too, and fetch from it without a consumer group. It refuses
-    what a broker refuses. Nothing is written to disk, and everything is gone at the end of the `async with`.
+    Any Kafka client can produce to it, with and without transactions, and fetch from it without a consumer group. It
+    rejects the requests that a broker rejects. All data is in memory and deleted at the end of the `async with`.
 
     Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
-    sockets: only clients of this package in the same event loop reach it, and `virtual_time` works with it. There
-    bytes can take time: *latency_s* each way.
+    sockets: only clients of this package in the same event loop can connect, and `virtual_time` works. The memory
+    transport delays bytes by *latency_s* each way.
 
-    With a *security_protocol* other than PLAINTEXT it speaks TLS, asks for a login, or both, and `client_options` are
-    what a producer needs for it. Certificates are made on the fly; with *client_auth* clients have to show one, too.
-    *users* are passwords by name, *tokens* are names by token, or a callable that returns whose a token is, or None.
-    *sasl_mechanisms* are by default all that these make possible. With *session_lifetime_s* clients have to log in
-    again before it is over.
+    A *security_protocol* other than PLAINTEXT requires TLS, authentication, or both; `client_options` has the options
+    of a producer for it. Certificates are generated; *client_auth* requires certificates of clients.
+    *users* maps names to passwords. *tokens* maps tokens to names, or is a callable that returns the name or None.
+    *sasl_mechanisms* defaults to all mechanisms that *users* and *tokens* support. With *session_lifetime_s* clients
+    have to re-authenticate within that time.
 
-    *transaction_version* is the level of that feature: 0 and 1 for transactions as before KIP-890.
+    *transaction_version* is the level of that feature: 0 and 1 select transactions without KIP-890.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Cluster:
     ) -> None:
         await self._exit.aclose()
 
-    # --- what clients and tests ask -----------------------------------------------------------------------------
+    # --- records and requests
 
     @property
     def bootstrap_servers(self) -> str:
@@ -147,17 +147,17 @@ class Cluster:
     def records(
         self, topic: str, partition: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> list[DecodedRecord]:
-        """Return every record of a partition, in order of offset, or those that a `read_committed` consumer sees."""
+        """Return the records of a partition by offset; with `read_committed`, without open and aborted transactions."""
         log = self._state.partition(topic, partition).log
         batches = log.data_batches(read_committed=isolation_level == "read_committed")
         return [record for batch in batches for record in batch.records]
 
     def batches(self, topic: str, partition: int) -> list[DecodedBatch]:
-        """Return every batch of a partition, with what its producer wrote in its header; markers are `control` ones."""
+        """Return every batch of a partition with the fields of its header; transaction markers are `control` batches."""
         return self._state.partition(topic, partition).log.batches()
 
     async def wait_for_records(self, topic: str, partition: int, count: int) -> list[DecodedRecord]:
-        """Return the records of a partition as soon as there are *count*."""
+        """Wait until a partition has *count* records, and return its records."""
         partition_log = self._state.partition(topic, partition).log
         appended = asyncio.Event()
         partition_log.watchers.add(appended.set)
@@ -170,11 +170,11 @@ class Cluster:
         return self.records(topic, partition)
 
     def produce_requests(self, topic: str, partition: int) -> list[int]:
-        """Return the ids of the nodes that were asked to append to a partition, in order."""
+        """Return the ids of the nodes that received produce requests for a partition, in order."""
         return list(self._state.produce_requests.get(Target(topic, partition), ()))
 
     def request_count(self, request: str, *, node: int | None = None) -> int:
-        """Return how many requests of a kind have come, to one node or all; kinds as in `on`."""
+        """Return the number of requests of a kind that *node*, or all nodes, received; kinds as in `on`."""
         kind = _known(request)
         return sum(
             count
@@ -182,45 +182,45 @@ class Cluster:
             if name == kind and node in {None, node_id}
         )
 
-    # --- who may connect ------------------------------------------------------------------------------------------
+    # --- security
 
     @property
     def client_options(self) -> dict[str, Any]:
         """The options of a producer for this cluster: `Producer(cluster.bootstrap_servers, **cluster.client_options)`.
 
-        It logs in by the first mechanism, as the first of *users*, or with the first of *tokens*; callables that know
-        tokens, and AWS, have to be asked for theirs. Empty, if the protocol is PLAINTEXT.
+        They authenticate by the first mechanism, as the first of *users* or with the first of *tokens*. Tokens of a
+        callable and credentials for AWS are left out. The dict is empty with PLAINTEXT.
         """
         return self._security.client_options
 
     @property
     def ca_pem(self) -> str:
-        """The certificate of the authority that signed the brokers', as PEM. Raises: RuntimeError without TLS."""
+        """Certificate of the authority that signed the brokers' certificates, as PEM. Raises: RuntimeError without TLS."""
         return self._security.ca_pem
 
     @property
     def users(self) -> dict[str, str]:
-        """Passwords by name; for AWS_MSK_IAM, secret keys by access key. What is changed holds for the next login."""
+        """Passwords by name; for AWS_MSK_IAM, secret keys by access key. Changes apply to the next authentication."""
         return self._security.accounts.users
 
     @property
     def tokens(self) -> Tokens:
-        """Names by token, or the callable that knows. What is changed holds for the next login."""
+        """Names by token, or the callable that returns them. Changes apply to the next authentication."""
         return self._security.accounts.tokens
 
     def renew_certificates(
         self, *, hosts: Iterable[str] | None = None, expired: bool = False, new_authority: bool = False
     ) -> None:
-        """Show another certificate to whoever connects from now on: a good one, unless it is said otherwise.
+        """Use a new certificate for connections from now on, valid for the brokers by default.
 
-        It can be for *hosts* that are not ours, or have *expired*; or be signed by a *new_authority*, with another
-        `ca_pem` and, in `client_options`, another certificate for clients.
+        It may be for other *hosts*, be *expired*, or be signed by a *new_authority*; `ca_pem` and the client certificate
+        in `client_options` then change.
 
         Raises: RuntimeError without TLS.
         """
         self._security.renew(hosts=hosts, expired=expired, new_authority=new_authority)
 
-    # --- topics and leaders ---------------------------------------------------------------------------------------
+    # --- topics and leaders
 
     def create_topic(
         self,
@@ -233,8 +233,8 @@ class Cluster:
     ) -> None:
         """Create a topic, with *partitions* or the cluster's default number.
 
-        With *log_append_time* its records get the broker's time instead of their own; *compacted* refuses records
-        without a key (it compacts nothing); *message_max_bytes* is the largest batch it takes.
+        With *log_append_time* the broker sets the timestamps of records. *compacted* rejects records without a key; the
+        log itself is never compacted. *message_max_bytes* limits the size of a batch.
         """
         config = TopicConfig(
             log_append_time=log_append_time, compacted=compacted, message_max_bytes=message_max_bytes
@@ -242,26 +242,26 @@ class Cluster:
         self._state.add_topic(self._state.new_topic(name, partitions, config))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records; if created again it has another id."""
+        """Delete a topic with its records; a recreated topic has another id."""
         self._state.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic have *total* partitions, more than it has."""
+        """Increase the number of a topic's partitions to *total*."""
         self._state.add_partitions(name, total)
 
     def move_leader(self, topic: str, partition: int, *, to_broker: int) -> None:
-        """Let another node lead a partition; it has all the records."""
+        """Make another node the leader of a partition, with all its records."""
         self._broker(to_broker)
         self._state.move_leader(self._state.partition(topic, partition), to_broker)
 
     def lose_end(
         self, topic: str, partition: int, records: int, *, to_broker: int | None = None
     ) -> list[DecodedRecord]:
-        """Let a partition lose the last *records* of its log, and return what is gone: an unclean leader election.
+        """Truncate a partition by its last *records* as an unclean leader election does, and return the lost records.
 
-        The new leader, *to_broker* or the same node, has copied no more than what is left: whole batches, so what
-        shared one with the first lost record is gone, too. It leads in a new leader epoch, and knows of producers
-        what it reads from its log: the last five batches of each, and nothing of one that has none there.
+        Whole batches are lost: all records of the batch that has the first lost record. The leader, *to_broker* or the
+        same node, has a new leader epoch. It restores the state of producers from its log: the last five batches of
+        each producer that has batches there.
         """
         check_number("records", records)
         if records < 1:
@@ -275,7 +275,7 @@ class Cluster:
 
     @property
     def message_max_bytes(self) -> int:
-        """The largest batch for topics created without a limit of their own."""
+        """Largest batch of topics without a limit of their own, in bytes."""
         return self._state.message_max_bytes
 
     @message_max_bytes.setter
@@ -286,9 +286,9 @@ class Cluster:
 
     @property
     def transaction_version(self) -> int:
-        """The level of the feature `transaction.version`, which may be changed while the cluster runs (KIP-890).
+        """Level of the feature `transaction.version`, which may change while the cluster runs (KIP-890).
 
-        Clients hear of another one with their next connection.
+        Clients read it with their next connection.
         """
         return self._state.coordinator.transaction_version
 
@@ -299,7 +299,7 @@ class Cluster:
 
     @property
     def marker_delay_s(self) -> float:
-        """How long it takes from the answer to a commit or abort to the markers, from which on consumers see it."""
+        """Time from the response to EndTxn until the markers are written, in seconds; consumers then see the outcome."""
         return self._state.timers.marker_delay_s
 
     @marker_delay_s.setter
@@ -307,36 +307,35 @@ class Cluster:
         self._state.timers.marker_delay_s = s
 
     def transaction_state(self, transactional_id: str) -> str | None:
-        """Return how far the transaction of an id is; None if nobody has used the id.
+        """Return the state of an id's transaction; None for an unused id.
 
-        "Empty", "Ongoing", "PrepareCommit" or "PrepareAbort", and "CompleteCommit" or "CompleteAbort" when all markers
-        are written.
+        "Empty", "Ongoing", "PrepareCommit" or "PrepareAbort"; "CompleteCommit" or "CompleteAbort" once all markers are
+        written.
         """
         known = self._state.coordinator.transactions.get(transactional_id)
         return None if known is None else known.state.value
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return the offset that a consumer group has committed in a partition; None if it has none."""
+        """Return the offset that a consumer group has committed for a partition, or None."""
         return self._state.groups.committed(group_id, Target(topic, partition))
 
     def join_group(
         self, group_id: str, member_id: str, generation: int, *, instance_id: str | None = None
     ) -> None:
-        """Let a group have a member in a generation: in a new one, those who were there before are not any more.
+        """Add a member to a group in a generation; a new generation removes the former members.
 
-        There is nothing else to a group here. One that nobody has joined takes offsets from whoever names no
-        generation.
+        Groups have no other function here. A group without members accepts offsets without a generation.
         """
         check_number("generation", generation)
         self._state.groups.join(group_id, member_id, generation, instance_id)
 
     def coordinator(self, key: str) -> int | None:
-        """Return the node that coordinates a transactional id or a consumer group; None if no node is alive."""
+        """Return the node that coordinates a transactional id or consumer group; None if no node is alive."""
         node = self._state.coordinator_node(key)
         return None if node is None else node.node_id
 
     def move_coordinator(self, key: str, *, to_broker: int) -> None:
-        """Let another node coordinate a transactional id or a consumer group; it knows all that is known of it."""
+        """Make another node the coordinator of a transactional id or consumer group, with all state."""
         if to_broker not in self._state.nodes:
             raise ValueError(f"there is no broker {to_broker}; the brokers are {sorted(self._state.nodes)}")
         self._state.moved_coordinators[key] = to_broker
@@ -349,12 +348,12 @@ class Cluster:
         compression_types: Sequence[str] = ("zstd", "lz4", "gzip", "snappy"),
         max_bytes: int = 1_048_576,
     ) -> None:
-        """Ask clients for the metrics whose names begin with one of *prefixes*; "*" is all, nothing is none.
+        """Subscribe to client metrics whose names begin with one of *prefixes*; "*" selects all, no prefix none.
 
-        Before the first call brokers do not offer telemetry, so clients hear of it with their next connection. Clients
-        that push already are told that the subscription has changed.
+        Before the first call brokers do not offer telemetry, so clients discover it with their next connection. Clients
+        that already push receive an error that makes them fetch the new subscription.
 
-        Raises: ValueError for an unknown codec.
+        Raises: ValueError: unknown codec.
         """
         self._state.telemetry.subscribe(
             MetricsSubscription(
@@ -363,10 +362,10 @@ class Cluster:
         )
 
     def pushed_metrics(self) -> list[MetricsPushed]:
-        """Return what clients have pushed, in order."""
+        """Return the pushes of clients, in order."""
         return list(self._state.telemetry.pushed)
 
-    # --- what goes wrong --------------------------------------------------------------------------------------------
+    # --- faults
 
     def on(
         self,
@@ -378,15 +377,16 @@ class Cluster:
         times: int | None = 1,
         after: int = 0,
     ) -> Rule:
-        """Return a rule for the next requests of a kind; say what happens to them by its methods.
+        """Return a rule for the next requests of a kind; its methods add faults.
 
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
         "init_producer_id", "find_coordinator", "add_partitions_to_txn", "add_offsets_to_txn", "txn_offset_commit",
         "end_txn", "offset_fetch", "describe_transactions", "list_transactions", "describe_producers",
-        "describe_configs", "sasl_handshake", "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"; None is any. The first *after* matching requests pass, then the next *times* are struck
-        (None: all). See `aioproducer.testing.faults`.
+        "describe_configs", "sasl_handshake", "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"; None
+        matches any. The first *after* matching requests pass; the rule applies to the next *times* (None: to all). See
+        `aioproducer.testing.faults`.
 
-        Raises: TypeError, ValueError for what no request could match.
+        Raises: TypeError, ValueError: no request could match.
         """
         for argument, number in {
             "partition": partition,
@@ -401,9 +401,9 @@ class Cluster:
         return self._script.add(rule)
 
     async def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
-        """Stop a node: its connections are reset, its port refuses others, clients no longer hear of it.
+        """Stop a node: reset its connections, refuse new ones, and remove the node from metadata.
 
-        Its partitions have no leader until it is back; with *failover* another node leads them, for good.
+        Its partitions have no leader until `start_broker`; with *failover* other nodes become their leaders.
         """
         broker = self._broker(node_id)
         self._state.nodes[node_id].alive = False
@@ -414,9 +414,9 @@ class Cluster:
         await broker.stop()
 
     async def start_broker(self, node_id: int) -> None:
-        """Start a stopped node at its old address; it leads again the partitions that no other node has taken over.
+        """Start a stopped node at its old address; it leads its partitions that have no other leader.
 
-        As Kafka, it knows the last batch of each producer there, and no other.
+        As in Kafka, it restores only the last batch of each producer.
         """
         await self._broker(node_id).start()
         self._state.nodes[node_id].alive = True
@@ -425,19 +425,19 @@ class Cluster:
             self._state.move_leader(partition, node_id)
 
     def freeze_broker(self, node_id: int) -> None:
-        """Let a node accept connections and requests, and do nothing with them until `thaw_broker`."""
+        """Let a node accept connections and requests without serving them until `thaw_broker`."""
         self._broker(node_id).freeze()
 
     def thaw_broker(self, node_id: int) -> None:
-        """Let a frozen node carry on where it stopped."""
+        """Let a frozen node serve its requests again."""
         self._broker(node_id).thaw()
 
     def disconnect(self, node_id: int) -> None:
-        """Reset all connections to a node; it can be reached again at once."""
+        """Reset all connections to a node; it accepts new ones at once."""
         self._broker(node_id).disconnect()
 
     async def move_broker(self, node_id: int) -> None:
-        """Give a running node a new address; its old address refuses connections, and its connections are reset."""
+        """Give a running node a new address: its connections are reset, and the old address refuses new ones."""
         broker = self._broker(node_id)
         await broker.move(self._listener(node_id))
         self._state.nodes[node_id].address = broker.listener.address
@@ -471,7 +471,7 @@ def _check_topics(topics: object) -> None:
 
 
 def _checked_version(version: int) -> int:
-    """Return a level that the feature can have. Raises: TypeError, ValueError."""
+    """Return *version*. Raises: TypeError, ValueError: the feature has no such level."""
     check_number("transaction_version", version)
     if version not in TRANSACTION_VERSIONS:
         raise ValueError(f"transaction.version is 0, 1 or 2, not {version}")

@@ -1,4 +1,4 @@
-"""What a cluster asks of its clients, TLS, a login, both or neither, and what they have to say for it."""
+"""Security of a cluster: TLS and SASL of its listeners, and the options of clients for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_TOKEN: Final = "OAUTHBEARER"  # noqa: S105 - a name
 
 
 class Security:
-    """The arguments of a cluster that are about security, checked; and what they become."""
+    """Checked security arguments of a cluster, and the TLS contexts and client options made of them."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Security:
         self._authority: Authority | None = None
         self._client: Identity | None = None
         self.context: ssl.SSLContext | None = None
-        """For the next connection; None: it is not to be encrypted."""
+        """TLS context of the next connection; None without TLS."""
         if protocol.endswith("SSL"):
             self.renew(hosts=None, expired=False, new_authority=True)
         elif client_auth:
@@ -74,7 +74,7 @@ class Security:
             )
 
     def renew(self, *, hosts: Iterable[str] | None, expired: bool, new_authority: bool) -> None:
-        """Show another certificate to whoever connects next. Raises: RuntimeError where there is none."""
+        """Use a new certificate for the next connections. Raises: RuntimeError without TLS."""
         if not self._protocol.endswith("SSL"):
             raise RuntimeError(f"a cluster that speaks {self._protocol} has no certificates")
         certificates = import_module("aioproducer.testing.certificates")
@@ -88,14 +88,14 @@ class Security:
 
     @property
     def ca_pem(self) -> str:
-        """Whom to trust. Raises: RuntimeError where there is nobody."""
+        """Certificate of the authority, as PEM. Raises: RuntimeError without TLS."""
         if self._authority is None:
             raise RuntimeError(f"a cluster that speaks {self._protocol} has no certificates")
         return self._authority.pem
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """What a producer has to be told, as things are now."""
+        """Options of a producer for the current certificates and accounts."""
         if self._protocol == "PLAINTEXT":
             return {}
         options: dict[str, Any] = {"security_protocol": self._protocol}
@@ -119,7 +119,7 @@ class Security:
 
 
 def _mechanisms(names: Iterable[str] | None, accounts: Accounts) -> tuple[str, ...]:
-    """Return the mechanisms of a listener. Raises: TypeError, ValueError for those that nobody could log in by."""
+    """Return the mechanisms of a listener. Raises: TypeError; ValueError: unknown, or without accounts."""
     by_token = callable(accounts.tokens) or bool(accounts.tokens)
     if names is None:
         chosen = (*(BY_PASSWORD if accounts.users else ()), *((BY_TOKEN,) if by_token else ()))
@@ -151,7 +151,7 @@ def _mapping(argument: str, given: object) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(
         isinstance(text, str) and text for pair in given.items() for text in pair
     ):
-        # without what was given: it may have secrets in it
+        # the message omits the value, which may contain secrets
         raise TypeError(f"{argument} is a mapping of texts to texts, and none of them empty")
     return dict(given)
 

@@ -1,4 +1,11 @@
-"""What a coordinator knows of one transactional id (Kafka's TransactionMetadata)."""
+"""The transaction coordinator, and the timers of its transactions.
+
+One coordinator serves the whole cluster. In Kafka each broker coordinates some of the ids, and the state moves with the
+leader of a topic. As in Kafka, requests behave by their version; the cluster's `transaction.version` only decides
+whether a producer that the coordinator fenced may continue (KIP-890).
+
+Source: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-890.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +31,11 @@ from aioproducer.testing.faults import Refused, Target
 
 NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_766
-"""After it there is a new producer id: the largest int16 is left for fencing."""
+"""Last epoch before a new producer id; the largest int16 is reserved for fencing."""
 
 
 class TransactionState(StrEnum):
-    """The states, by their names in DescribeTransactions and ListTransactions."""
+    """States of a transaction, by their names in DescribeTransactions and ListTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -39,12 +46,12 @@ class TransactionState(StrEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how the transaction ends, and its markers are not all written."""
+        """True from the decision to commit or abort until all markers are written."""
         return self in {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last transaction has ended."""
+        """True if the last transaction has ended."""
         return self in {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 
 
@@ -57,33 +64,33 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transactional id: who may use it, and how far its transaction is."""
+    """A transactional id: its producer id and epoch, and its transaction (Kafka's TransactionMetadata)."""
 
     transactional_id: str
     producer_id: int
     epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH
-    """The epoch before, if whoever has it may ask again for the present one."""
+    """Previous epoch, if a request with it may be repeated; else -1."""
     previous_producer_id: int = -1
     next_producer_id: int = -1
-    """Taken when the markers are written; -1 if the present one goes on."""
+    """Producer id from the markers on; -1 if the id stays."""
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
     partitions: set[Target] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     started_ms: int = -1
     number: int = 0
-    """Counts the transactions of the id: a timer is for one of them."""
+    """Number of transactions of the id: a timer applies to one of them."""
 
     @property
     def identity(self) -> Identity:
-        """Who may use it; while it ends, who may use it then."""
+        """Identity that may use the id, while a transaction ends the identity after that end."""
         if self.next_producer_id >= 0:
             return Identity(self.next_producer_id, 0)
         return Identity(self.producer_id, self.epoch)
 
     def is_behind(self, identity: Identity) -> bool:
-        """Whether *identity* is the one before, of an end that bumped the epoch and was not heard of."""
+        """True if *identity* is the one before the epoch bump of an EndTxn whose response was lost."""
         if identity.producer_id == self.previous_producer_id:
             return identity.epoch == LAST_EPOCH and self.epoch == 0
         return identity == (self.producer_id, self.last_epoch) and self.last_epoch == self.epoch - 1
@@ -92,15 +99,15 @@ class Transaction:
 MAX_TIMEOUT_MS: Final = 900_000
 """Kafka's default for `transaction.max.timeout.ms`."""
 BUMPS_WHO_IS_FENCED: Final = 2
-"""From this `transaction.version` on a producer whose transaction has timed out may go on in a new epoch."""
+"""From this `transaction.version` on a producer whose transaction timed out may continue in a new epoch."""
 
 
 class Coordinator:
     """The transactional ids of a cluster.
 
-    It calls *begun* for each transaction that begins, whose timeout runs from then on, and *prepared* for each that is
-    to end: when all markers are written, `complete` is to be called. All methods raise Refused, with the code that a
-    broker answers.
+    It calls *begun* when a transaction begins, to start its timeout, and *prepared* when a transaction is about to end;
+    `complete` must follow once all markers are written. All methods raise Refused with the error code of a broker.
+    This class has no I/O and no clock.
     """
 
     def __init__(
@@ -116,9 +123,9 @@ class Coordinator:
         self._begun, self._prepared = begun, prepared
 
     def init(self, transactional_id: str, timeout_ms: int, own: Identity | None) -> Identity:
-        """Return who may use the id from now on; with *own* it has to be that one's producer that goes on.
+        """Return the identity that may use the id from now on. *own*: identity of a producer that continues.
 
-        What is open is aborted first; then it has to be called again.
+        An open transaction is aborted first; the call then has to be repeated.
         """
         if not transactional_id:
             raise Refused(InvalidRequest, "a transactional id cannot be empty")
@@ -146,7 +153,7 @@ class Coordinator:
         if own is not None and known.epoch not in {NO_EPOCH, own.epoch}:
             if own.epoch != known.last_epoch and own.producer_id != known.previous_producer_id:
                 raise _fenced(known)
-            return  # asked before, and not answered
+            return  # a repeated request whose response was lost
         if known.epoch >= LAST_EPOCH:
             known.previous_producer_id, known.producer_id = known.producer_id, self._new_producer_id()
             known.epoch = known.last_epoch = NO_EPOCH
@@ -162,7 +169,7 @@ class Coordinator:
         groups: Collection[str] = (),
         now_ms: int = 0,
     ) -> None:
-        """Let partitions, or the offsets of groups, be part of the transaction, which begins if there is none."""
+        """Add partitions, or the offsets of groups, to the transaction; begin one if none is open."""
         known = self._of(transactional_id, identity)
         if known.state.is_prepared:
             raise Refused(ConcurrentTransactions, "the last transaction is not complete")
@@ -175,7 +182,7 @@ class Coordinator:
         known.groups.update(groups)
 
     def verify(self, transactional_id: str, identity: Identity, part: Target | str) -> None:
-        """Refuse a partition, or a group, that is not part of the open transaction."""
+        """Check that a partition or group is part of the open transaction."""
         known = self._of(transactional_id, identity)
         if known.state.is_prepared:
             raise Refused(ConcurrentTransactions, "the last transaction is not complete")
@@ -187,7 +194,7 @@ class Coordinator:
     def end(
         self, transactional_id: str, identity: Identity, *, committed: bool, bumps_epoch: bool
     ) -> Identity:
-        """End the transaction, and return who may use the id then: with *bumps_epoch* (EndTxn 5) in the next epoch."""
+        """End the transaction and return the identity after it; *bumps_epoch* (EndTxn 5) increments the epoch."""
         known = self._of_id(transactional_id)
         if bumps_epoch and known.state.is_prepared:  # Kafka checks the state before the epoch
             raise Refused(ConcurrentTransactions, "the transaction is not complete")
@@ -208,17 +215,17 @@ class Coordinator:
                 raise wrong
         elif committed or not bumps_epoch:
             raise wrong
-        else:  # an abort of nothing: whatever may still come of the producer is to be fenced
+        else:  # an abort without a transaction: it fences late requests of the producer
             self._prepare(known, committed=False, bumps_epoch=True)
         return known.identity
 
     def expire(self, known: Transaction, number: int) -> None:
-        """Abort the transaction with this *number*, if it is still open."""
+        """Abort transaction *number*, if it is still open."""
         if known.state is TransactionState.ONGOING and known.number == number:
             self._fence(known)
 
     def complete(self, known: Transaction) -> None:
-        """Note that all markers are written."""
+        """Complete the transaction, whose markers are all written."""
         committed = known.state is TransactionState.PREPARE_COMMIT
         known.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         known.partitions.clear()
@@ -229,14 +236,14 @@ class Coordinator:
             known.next_producer_id = -1
 
     def described(self, transactional_id: str) -> Transaction:
-        """Return what is known of an id."""
+        """Return the transaction of an id."""
         known = self.transactions.get(transactional_id)
         if known is None:
             raise Refused(TransactionalIdNotFound, f"nobody has used the id {transactional_id!r}")
         return known
 
     def _fence(self, known: Transaction) -> None:
-        """Abort what is open, in an epoch of the coordinator's own."""
+        """Abort the open transaction in a new epoch."""
         goes_on = self.transaction_version >= BUMPS_WHO_IS_FENCED
         known.last_epoch = known.epoch if goes_on else NO_EPOCH
         known.epoch += 1
@@ -267,7 +274,7 @@ class Coordinator:
 
 
 def _has_been(known: Transaction, own: Identity) -> bool:
-    """Whether the id is, or was just before, that producer's; its epoch is looked at later."""
+    """Return True if the id has or just had the producer id of *own*; the epoch is checked later."""
     return own.producer_id == known.producer_id or (
         own.producer_id == known.previous_producer_id and own.epoch >= LAST_EPOCH
     )
@@ -288,13 +295,13 @@ def _wrong_state(known: Transaction, *, committed: bool) -> Refused:
 
 
 PATIENCE_S: Final = 0.1
-"""How long Kafka lets a batch wait that begins a transaction while the one before is being completed."""
+"""Time that the first batch of a transaction waits for the markers of the transaction before it, as in Kafka."""
 
 
 class TransactionTimers:
-    """Lets transactions time out, and has their markers written, after *marker_delay_s*.
+    """Timers of transactions: their timeouts, and the delay of their markers.
 
-    *write_markers* returns whether all could be written; if not, `retry` has it called again.
+    *write_markers* returns True if it wrote all markers; after False, `retry` calls it again.
     """
 
     def __init__(
@@ -309,7 +316,7 @@ class TransactionTimers:
         self._waiting: set[asyncio.Event] = set()
 
     async def settled(self, transactional_id: str) -> None:
-        """Wait until the id's transaction has ended, if it is about to, and if it does soon."""
+        """Wait up to `PATIENCE_S` for the end of a transaction that is committing or aborting."""
         known = self.coordinator.transactions.get(transactional_id)
         if known is None or not known.state.is_prepared:
             return
@@ -325,12 +332,12 @@ class TransactionTimers:
             self._waiting.discard(changed)
 
     def retry(self) -> None:
-        """Write the markers that could not be written: a partition has a leader again, or is gone."""
+        """Write missing markers again, after a partition has got a leader or was deleted."""
         for known in list(self._unwritten.values()):
             self._complete(known)
 
     def stop(self) -> None:
-        """Let nothing happen any more."""
+        """Cancel all timers."""
         for timer in (*self._timeouts.values(), *self._delays.values()):
             timer.cancel()
 
@@ -362,5 +369,5 @@ class TransactionTimers:
 
 
 def is_commit(known: Transaction) -> bool:
-    """Whether the markers of a transaction that ends say that it is committed."""
+    """Return True if the markers of an ending transaction commit it."""
     return known.state is TransactionState.PREPARE_COMMIT

@@ -1,4 +1,18 @@
-"""How the parts of the in-process broker say no."""
+"""Faults of the cluster: rules that tests add, and their effect on requests.
+
+    cluster.on("produce", topic="orders").answer(NotLeaderOrFollower)           # the next one, once
+    cluster.on("produce", times=3).close(before_append=False)                   # appended, never acknowledged
+    cluster.on("metadata", node=2, times=None).drop()                           # node 2 never answers it
+    cluster.on("produce", after=10).delay(0.5).answer(NotEnoughReplicas)        # the eleventh: late, and an error
+
+A rule applies to requests of its kind: to `times` of them (None: all), after the first `after` requests. For each
+partition of a request the oldest matching rule applies, so rules for the same requests apply in turn, and rules for two
+partitions may apply to one request. An error is returned for the partitions that the rule matches; other faults apply
+to the whole request.
+
+Faults happen before the broker serves the request. With `before_append=False` they happen between the append and the
+response: the record is in the log, and the producer has no acknowledgement.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +25,20 @@ from typing import Final, NamedTuple, Self
 from aioproducer._core.wire import BytesLike
 from aioproducer.errors import BrokerError, broker_error
 
+Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
+
+
+class Target(NamedTuple):
+    """A partition or topic that a request names; (None, None) for requests without one."""
+
+    topic: str | None = None
+    partition: int | None = None
+
 
 class Refused(Exception):
-    """A request, or its part for one partition, is answered with an error.
+    """Raised to answer a request, or its part for one partition, with an error.
 
-    *record_errors* says which records of a batch are to blame, by position, and why (KIP-467).
+    *record_errors* has a message for each rejected record of a batch, by position (KIP-467).
     """
 
     def __init__(
@@ -27,27 +50,17 @@ class Refused(Exception):
         self.record_errors: Mapping[int, str] = record_errors or {}
 
 
-Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
-
-
-class Target(NamedTuple):
-    """What a request is about: a partition, a topic, or (None, None) for requests about neither."""
-
-    topic: str | None = None
-    partition: int | None = None
-
-
 class HangUp(Exception):
-    """The connection is to be closed instead of an answer."""
+    """Raised to close the connection instead of responding."""
 
 
 class NeverAnswer(Exception):
-    """The connection is to stay open, and silent."""
+    """Raised to keep the connection open without a response."""
 
 
 @dataclass(slots=True)
 class _Moment:
-    """What happens before, or after, the broker does what it was asked for."""
+    """Faults of a rule before or after the append."""
 
     delay_s: float = 0.0
     error: type[BrokerError] | None = None
@@ -60,14 +73,14 @@ class _Moment:
 
 
 class _Waiting(NamedTuple):
-    """Somebody who waits for a rule to strike."""
+    """A task that waits for a rule to apply, and its event loop."""
 
     loop: asyncio.AbstractEventLoop
     hit: asyncio.Event
 
 
 class Rule:
-    """What happens to the requests that it matches; made by `Cluster.on`. Without a fault it only watches.
+    """Faults for matching requests, made by `Cluster.on`. A rule without a fault only counts them.
 
     The faults return the rule itself: `rule.delay(0.2).answer(NotEnoughReplicas)` does both.
     """
@@ -78,7 +91,7 @@ class Rule:
         if after < 0 or (times is not None and times < 1):
             raise ValueError(f"times={times} must be at least 1 or None, and after={after} not negative")
         self.hits: int = 0
-        """How many requests it has struck."""
+        """Number of requests that the rule has applied to."""
         self.throttle_ms: int = 0
         self.rewrites: list[Rewrite] = []
         self.before: Final = _Moment()
@@ -95,11 +108,11 @@ class Rule:
         before_append: bool = True,
         record_errors: Mapping[int, str] | None = None,
     ) -> Self:
-        """Answer with *error*, a class of `aioproducer.errors` or any code.
+        """Respond with *error*, a class of `aioproducer.errors` or any code.
 
         *record_errors* are the messages for single records of a batch, by position.
 
-        Raises: TypeError for anything else; ValueError for a code that no answer can have.
+        Raises: TypeError; ValueError: no response can have this code.
         """
         moment = self._moment(before_append=before_append)
         moment.error = _answerable(error)
@@ -107,40 +120,40 @@ class Rule:
         return self
 
     def delay(self, s: float, *, before_append: bool = True) -> Self:
-        """Wait *s* seconds; the connection's later requests wait too. Raises: TypeError, ValueError."""
+        """Delay the request and the later requests of its connection by *s* seconds. Raises: TypeError, ValueError."""
         _check_seconds(s)
         self._moment(before_append=before_append).delay_s = s
         return self
 
     def drop(self, *, before_append: bool = True) -> Self:
-        """Never answer.
+        """Never respond.
 
-        The answers of a connection come in order: it stays silent until the client closes it.
+        Responses of a connection keep their order: it sends no others until the client closes it.
         """
         self._moment(before_append=before_append).end = NeverAnswer
         return self
 
     def close(self, *, before_append: bool = True) -> Self:
-        """Close the connection instead of answering."""
+        """Close the connection instead of responding."""
         self._moment(before_append=before_append).end = HangUp
         return self
 
     def throttle(self, ms: int) -> Self:
-        """Tell the client to pause for *ms* milliseconds, and read nothing from it meanwhile (KIP-219)."""
+        """Throttle the client for *ms* milliseconds; the broker reads none of its requests meanwhile (KIP-219)."""
         self.throttle_ms = ms
         return self
 
     def rewrite(self, change: Rewrite) -> Self:
-        """Send what *change* makes of the answer, a frame with its length in front: bytes, or pieces of them."""
+        """Send the result of *change*, bytes or pieces of bytes, instead of the response frame with its length."""
         self.rewrites.append(change)
         return self
 
     def remove(self) -> None:
-        """Stop striking."""
+        """Remove the rule from the cluster."""
         self._removed = True
 
     async def happened(self, times: int = 1) -> None:
-        """Wait, on any event loop, until the rule has struck *times* requests; it strikes when a request arrives."""
+        """Wait, on any event loop, until the rule has applied to *times* requests; it applies when they arrive."""
         waiting = _Waiting(asyncio.get_running_loop(), asyncio.Event())
         self._waiting.add(waiting)
         try:
@@ -151,19 +164,19 @@ class Rule:
             self._waiting.discard(waiting)
 
     def is_spent(self) -> bool:
-        """Whether it will strike no more."""
+        """Return True if the rule applies to no more requests."""
         return self._removed or (self._times is not None and self.hits >= self._times)
 
     def only_watches(self) -> bool:
-        """Whether no fault was given: such a rule never keeps another one from striking."""
+        """Return True if the rule has no fault; it then never replaces another rule."""
         return not (self.throttle_ms or self.rewrites) and self.before == self.after == _Moment()
 
     def covers(self, target: Target) -> bool:
-        """Whether it may strike what a request says about *target*."""
+        """Return True if the rule matches *target*."""
         return all(mine in {None, theirs} for mine, theirs in zip(self._target, target, strict=True))
 
     def is_due(self, request: str, node: int, targets: Iterable[Target]) -> bool:
-        """Whether it may strike this request; one that it has to let pass has passed then."""
+        """Return True if the rule applies to this request; count the request against `after` if it only passes."""
         if self.is_spent() or self._request not in {None, request} or self._node not in {None, node}:
             return False
         if not any(map(self.covers, targets)):
@@ -174,14 +187,14 @@ class Rule:
         return True
 
     def strike(self) -> None:
-        """Count a request, and tell who waits for it."""
+        """Count a request, and wake the tasks in `happened`."""
         self.hits += 1
         here = asyncio.get_running_loop()
         for loop, hit in tuple(self._waiting):
             if loop is here:
                 hit.set()
-            else:  # the cluster is on a thread of its own
-                with suppress(RuntimeError):  # who waited is gone, and so is the loop
+            else:  # the cluster runs on another thread
+                with suppress(RuntimeError):  # the loop of the waiting task is closed
                     loop.call_soon_threadsafe(hit.set)
 
     def _moment(self, *, before_append: bool) -> _Moment:
@@ -189,7 +202,7 @@ class Rule:
 
 
 def check_number(argument: str, number: object) -> None:
-    """Raise TypeError unless *number* is an int, which many a mistake would only show later."""
+    """Raise TypeError unless *number* is an int: many mistakes would only show later."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{argument} must be an int, not {number!r}")
 
@@ -202,7 +215,7 @@ def _check_seconds(s: object) -> None:
 
 
 def _answerable(error: object) -> type[BrokerError]:
-    """Return the class of an answer's *error*, checked where the test says it: a broker would trip over it later."""
+    """Return the error class of *error*. Raises: TypeError, ValueError."""
     if isinstance(error, int) and not isinstance(error, bool):
         if not -(2**15) <= error < 2**15 or error == 0:
             raise ValueError(f"error codes are -32768 to 32767 without 0, which is success; not {error}")
@@ -216,25 +229,25 @@ def _answerable(error: object) -> type[BrokerError]:
 
 
 class Strike:
-    """The rules that struck one request, by what they struck in it."""
+    """The rules that apply to one request, by target."""
 
     def __init__(self, rules: Mapping[Target, Rule]) -> None:
         self._by_target = rules
         self._rules = set(rules.values())
 
     async def before(self) -> None:
-        """Let happen what happens before the append. Raises: HangUp, NeverAnswer."""
+        """Execute the faults before the append. Raises: HangUp, NeverAnswer."""
         if self._rules:
             await _happen([rule.before for rule in self._rules])
 
     async def after(self) -> None:
-        """Let happen what happens after the append. Raises: HangUp, NeverAnswer."""
+        """Execute the faults after the append. Raises: HangUp, NeverAnswer."""
         if self._rules:
             await _happen([rule.after for rule in self._rules])
 
     @contextmanager
     def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
-        """Raise Refused before or after the body, if an error is to be answered for this target."""
+        """Raise Refused before or after the body, if a rule has an error for this target."""
         rule = self._by_target.get(Target(topic, partition))
         if rule is not None:
             rule.before.refuse()
@@ -244,11 +257,11 @@ class Strike:
 
     @property
     def throttle_ms(self) -> int:
-        """How long the client is to pause."""
+        """Throttle time of the response, in milliseconds."""
         return max(rule.throttle_ms for rule in self._rules) if self._rules else 0
 
     def pieces(self, frame: BytesLike) -> Iterable[BytesLike]:
-        """Return what is to be written for *frame*."""
+        """Return the pieces to write for *frame*."""
         pieces: Iterable[BytesLike] = (frame,)
         for rule in self._rules:
             for rewrite in rule.rewrites:
@@ -270,7 +283,7 @@ NO_FAULT = Strike({})
 
 
 class Refusal(Strike):
-    """Answers a request with one error for all that it is about, whatever the script says."""
+    """One error for all targets of a request, instead of the rules."""
 
     def __init__(self, error: type[BrokerError]) -> None:
         super().__init__({})
@@ -287,18 +300,18 @@ class Refusal(Strike):
 
 
 class Script:
-    """The rules of a cluster, in the order they were given."""
+    """The rules of a cluster, oldest first."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
 
     def add(self, rule: Rule) -> Rule:
-        """Let *rule* strike from now on."""
+        """Add *rule*, and return it."""
         self._rules.append(rule)
         return rule
 
     def strike(self, request: str, node: int, targets: Sequence[Target]) -> Strike:
-        """Return what befalls a request about *targets*; count it for the rules that strike."""
+        """Return the faults of a request that names *targets*; count the request for their rules."""
         if not self._rules:
             return NO_FAULT
         named = targets or (Target(),)

@@ -1,4 +1,4 @@
-"""The offsets of consumer groups, committed and still to be; nobody joins a group here, but a test can say who has."""
+"""Offsets of consumer groups, committed and pending; tests set the members of a group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioproducer.testing.faults import Refused, Target
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in a partition."""
+    """Committed offset of a group for a partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -18,7 +18,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """Whose the offsets are; nothing of it known is somebody who is in no group."""
+    """Consumer in an offset commit; the defaults stand for a consumer without a group membership."""
 
     member_id: str = ""
     generation: int = -1
@@ -31,20 +31,20 @@ class Group:
 
     committed: dict[Target, CommittedOffset] = field(default_factory=dict)
     pending: dict[int, dict[Target, CommittedOffset]] = field(default_factory=dict)
-    """By producer id, the offsets of its open transaction."""
+    """Offsets of open transactions, by producer id."""
     members: dict[str, str | None] = field(default_factory=dict)
     """The `group.instance.id` of each member."""
     generation: int = -1
 
 
 class Groups:
-    """All groups of a cluster. What it refuses, it refuses with the code of a broker."""
+    """All groups of a cluster. Methods raise Refused with the error code of a broker."""
 
     def __init__(self) -> None:
         self._groups: Final[dict[str, Group]] = {}
 
     def join(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Let a group be in *generation*, and have the member; those of other generations have left it."""
+        """Set the generation of a group and add the member; a new generation removes other members."""
         group = self._groups.setdefault(group_id, Group())
         if generation != group.generation:
             group.members.clear()
@@ -52,7 +52,7 @@ class Groups:
         group.members[member_id] = instance_id
 
     def check(self, group_id: str, consumer: Consumer) -> None:
-        """Refuse the offsets of a consumer that is not in the group, or in it in another generation."""
+        """Check that *consumer* is a member of the group in its generation."""
         group = self._groups.get(group_id)
         if group is None:
             if consumer.generation >= 0:
@@ -72,25 +72,25 @@ class Groups:
             raise Refused(IllegalGeneration, f"group {group_id} is in generation {group.generation}")
 
     def add(self, group_id: str, producer_id: int, target: Target, offset: CommittedOffset) -> None:
-        """Take an offset that is to be committed with the transaction of a producer."""
+        """Add an offset to commit with the transaction of a producer."""
         group = self._groups.setdefault(group_id, Group())
         group.pending.setdefault(producer_id, {})[target] = offset
 
     def end(self, group_id: str, producer_id: int, *, committed: bool) -> None:
-        """Commit, or forget, what the transaction of a producer has for a group."""
+        """Commit or drop the offsets of a producer's transaction for a group."""
         group = self._groups.get(group_id, Group())
         pending = group.pending.pop(producer_id, {})
         if committed:
             group.committed |= pending
 
     def committed(self, group_id: str, target: Target) -> CommittedOffset | None:
-        """Return the offset of a group in a partition; None if it has none."""
+        """Return the committed offset of a group for a partition, or None."""
         return self._groups.get(group_id, Group()).committed.get(target)
 
     def targets(self, group_id: str) -> list[Target]:
-        """Return the partitions in which a group has an offset."""
+        """Return the partitions with a committed offset of a group."""
         return sorted(self._groups.get(group_id, Group()).committed)
 
     def is_pending(self, group_id: str, target: Target) -> bool:
-        """Whether an open transaction may change the offset."""
+        """Return True if an open transaction may change the offset."""
         return any(target in offsets for offsets in self._groups.get(group_id, Group()).pending.values())

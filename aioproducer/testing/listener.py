@@ -1,4 +1,4 @@
-"""Where a node listens: the seam between real sockets and memory."""
+"""The TCP listener of a node."""
 
 from __future__ import annotations
 
@@ -6,41 +6,20 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from aioproducer._core.net.address import Address
 
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 READ_BYTES = 256 * 1024
-"""What a node reads at once; several produce requests of usual size."""
-
-
-class Listener(Protocol):
-    """Accepts connections at an address that stays the same when it is closed and opened again."""
-
-    @property
-    def address(self) -> Address:
-        """Where; known once it was open."""
-
-    async def open(self, accept: Accept) -> None:
-        """Call *accept* with each new connection from now on. Raises: OSError."""
-
-    def close(self) -> None:
-        """Refuse connections from now on; those that there are stay. The address is held, if it can be."""
-
-    def release(self) -> None:
-        """Leave the address of a closed listener to others."""
-
-    async def wait_closed(self) -> None:
-        """Wait until *accept* has been called for the last time."""
+"""Bytes that a node reads at once: several produce requests of usual size."""
 
 
 class TcpListener:
-    """A listening socket; port 0 is any free one.
+    """A listening socket; port 0 selects a free port. The address stays the same when it is closed and opened again.
 
-    Not an `asyncio.Server`: one that is closed just when a client connects loses that connection's socket, and
-    clients do connect while a broker stops. Here nothing between accepting and the connection can be interrupted.
+    An `asyncio.Server` that closes while a client connects would leak the socket of that connection, and clients do
+    connect while a broker stops. This class cannot be interrupted between accept and the connection.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -51,7 +30,7 @@ class TcpListener:
         self._connecting: set[asyncio.Task[None]] = set()
 
     async def open(self, accept: Accept) -> None:
-        """Listen; the first time tells the port."""
+        """Call *accept* with each new connection from now on. Raises: OSError."""
         self._accept = accept
         self.release()
         sock = socket.create_server(self.address, backlog=1024)
@@ -65,31 +44,31 @@ class TcpListener:
         self._sock = sock
 
     def close(self) -> None:
-        """Stop listening, but hold the port: clients go on asking there, and would take another server for this node."""
+        """Stop listening and keep the port bound, so that no other server receives this node's clients."""
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock)
             self._sock.close()
             self._sock = None
-            with suppress(OSError):  # somebody was quicker; opening will say so
+            with suppress(OSError):  # another process took the port; `open` then fails
                 self._held = _hold(self.address)
 
     def release(self) -> None:
-        """Leave the port to others."""
+        """Release the port of a closed listener."""
         if self._held is not None:
             self._held.close()
             self._held = None
 
     async def wait_closed(self) -> None:
-        """Wait for the connections that were accepted last."""
+        """Wait until *accept* was called for all accepted connections."""
         await asyncio.gather(*self._connecting)
 
     def _take(self, sock: socket.socket) -> None:
         try:
             conn, _ = sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # the client did not wait
-        # As Kafka does. asyncio does so for sockets that know that they are TCP, which accepted ones do not. Without it the
-        # last of several answers waits until the client's acknowledgement of those before, which TCP delays by 40 ms.
+            return  # the client has disconnected
+        # As in Kafka. asyncio sets it for sockets with proto=IPPROTO_TCP only, which accepted sockets lack. Without it the
+        # last of several responses waits for the client's TCP acknowledgement, which is delayed by 40 ms.
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.get_running_loop().create_task(self._connect(conn))
         self._connecting.add(task)
@@ -103,10 +82,10 @@ class TcpListener:
 
 
 def _hold(address: Address) -> socket.socket:
-    """Return a socket at *address* that refuses connections, and shares it with nobody. Raises: OSError."""
+    """Return a socket that binds *address* exclusively and refuses connections. Raises: OSError."""
     held = socket.socket()
     try:
-        # Only to bind it, since accepted connections may still be open there: while it is set, others that set it may, too.
+        # Needed to bind while accepted connections are open; while it is set, other processes that set it can bind, too.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(address)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

@@ -1,6 +1,11 @@
-"""The checks that a broker makes of a batch, as far as its header and checksum show.
+"""The log of one partition: received batches, after the checks of a broker.
 
-Source: Kafka's LogValidator; https://kafka.apache.org/documentation/#recordbatch
+The module has no clock, no event loop and no I/O; callers pass the time.
+
+A batch stays the received bytes. As in Kafka, the log only writes the base offset and the leader epoch, which the
+checksum does not cover. Records are decoded on reading.
+
+Source: Kafka's UnifiedLog and LogValidator; https://kafka.apache.org/documentation/#recordbatch
 """
 
 from __future__ import annotations
@@ -56,15 +61,14 @@ class BatchHeader(NamedTuple):
 
 
 def is_zstd(data: BytesLike) -> bool:
-    """Whether the batch says that it is compressed by zstd, which old versions of requests must not carry."""
+    """Return True if the batch is compressed by zstd, which old versions of Produce must not carry."""
     return len(data) >= HEADER.size and data[CHECKED_FROM + 1] & CODEC_MASK == Codec.ZSTD
 
 
 def check_batch(data: BytesLike, max_bytes: int) -> BatchHeader:
-    """Return the header of the one batch that a client may send for a partition.
+    """Return the header of the only batch in *data*, after a broker's checks of header and checksum in their order.
 
-    Raises: Refused. These are a broker's checks, in its order, as far as header and checksum show. What is inside
-    a record is looked at when it is read.
+    Raises: Refused.
     """
     if len(data) < HEADER.size:
         raise Refused(InvalidRecord, "there must be exactly one record batch for each partition")
@@ -82,7 +86,7 @@ def check_batch(data: BytesLike, max_bytes: int) -> BatchHeader:
 
 
 class _Objection(NamedTuple):
-    """Something that a broker refuses a batch for."""
+    """A condition on which brokers refuse a batch."""
 
     applies: Callable[[BatchHeader], bool]
     error: type[BrokerError]
@@ -135,7 +139,7 @@ def _object(objections: Iterable[_Objection], header: BatchHeader) -> None:
 
 
 FUTURE_LIMIT_MS = 3_600_000
-"""Kafka's default for `message.timestamp.after.max.ms`: how far ahead of the broker's clock a record may be."""
+"""Kafka's default for `message.timestamp.after.max.ms`: largest lead of a timestamp over the broker's clock."""
 
 MAX_DECOMPRESSED_BYTES = 1 << 30
 
@@ -150,23 +154,23 @@ class StoredBatch(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What a broker answers for a batch that is in the log, now or since an earlier attempt."""
+    """Result of an append, or of a duplicate of an earlier append."""
 
     base_offset: int
     log_append_time_ms: int
-    """-1: the records keep the time their producer gave them."""
+    """-1: the records keep the timestamps of their producer."""
 
 
 class PartitionLog:
-    """The batches of one partition, and the producers that wrote them."""
+    """Batches of one partition, and the state of their producers."""
 
     def __init__(self, *, log_append_time: bool = False, compacted: bool = False) -> None:
         self.end_offset: int = 0
-        """The offset that the next record will have."""
+        """Offset of the next record."""
         self.record_count: int = 0
-        """How many records there are; markers are none."""
+        """Number of records without markers."""
         self.watchers: set[Callable[[], None]] = set()
-        """Called after each append: fetches that wait for more."""
+        """Callbacks after each append, for waiting fetches."""
         self._log_append_time = log_append_time
         self._compacted = compacted
         self._batches: list[StoredBatch] = []
@@ -175,7 +179,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed consumer's log ends."""
+        """End of the log for read_committed consumers."""
         return self.transactions.stable_before(self.end_offset)
 
     def append(
@@ -186,9 +190,9 @@ class PartitionLog:
         max_bytes: int,
         now_ms: int,
     ) -> Appended:
-        """Append the one batch that *data* is; a batch that its producer sent before is answered, not appended.
+        """Append the batch *data*; return the offset of the first copy for a duplicate.
 
-        Raises: Refused with the error that a broker answers; the log is then as it was.
+        Raises: Refused with the error of a broker; the log is unchanged.
         """
         header = check_batch(data, max_bytes)
         if not self._log_append_time and header.max_timestamp > now_ms + FUTURE_LIMIT_MS:
@@ -211,23 +215,22 @@ class PartitionLog:
     def append_marker(
         self, producer_id: int, epoch: int, *, committed: bool, leader_epoch: int, now_ms: int
     ) -> None:
-        """Append the marker that ends the transaction of a producer."""
+        """Append the marker of a producer's transaction."""
         data = marker(producer_id, epoch, committed=committed, now_ms=now_ms)
         self._note_marker(producer_id, epoch, self.end_offset, committed=committed)
         self._store(BatchHeader._make(HEADER.unpack_from(data)), data, leader_epoch, -1)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer is in the middle of a transaction here."""
+        """Return True if a producer has an open transaction in this partition."""
         return (
             self.transactions.first_offset(producer_id) is not None
             and self.producers.epoch(producer_id) == epoch
         )
 
     def lose_end(self, records: int) -> list[DecodedRecord]:
-        """Forget the last *records*, and return them, with those before them in the same batch.
+        """Remove the last *records* with all records of their batches, and return them.
 
-        Replicas copy whole batches, so a log never ends within one. Of producers that is remembered which a broker
-        reads from what is left: one that has no batch there is unknown.
+        Replicas copy whole batches. The state of producers is restored from the remaining batches.
         """
         position = self._position(max(0, self.end_offset - records))
         lost = self._batches[position:]
@@ -241,15 +244,15 @@ class PartitionLog:
         return [record for batch in _data_batches(lost) for record in batch.records]
 
     def restart(self) -> None:
-        """Know of producers what a broker knows that was started again."""
+        """Reduce the state of producers to that of a restarted broker."""
         self.producers.restart()
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, until: int | None = None
     ) -> bytes:
-        """Return whole batches from the one that holds *offset*, as many as fit in *max_bytes*, up to offset *until*.
+        """Return whole batches from the one with *offset* on, up to *max_bytes* and to offset *until*.
 
-        With *at_least_one* the first is returned even if it is larger: a consumer must never be stuck (KIP-74).
+        *at_least_one* returns the first batch even if it is larger, so that consumers always progress (KIP-74).
         """
         found: list[bytes] = []
         size = 0
@@ -264,11 +267,11 @@ class PartitionLog:
         return b"".join(found)
 
     def batches(self) -> list[DecodedBatch]:
-        """Return everything in the log, decoded; markers are control batches."""
+        """Return all batches, decoded; markers are control batches."""
         return _decode(b"".join(batch.data for batch in self._batches))
 
     def data_batches(self, *, read_committed: bool = False) -> list[DecodedBatch]:
-        """Return what a consumer is shown."""
+        """Return the batches that consumers receive."""
         batches = _data_batches(self._batches)
         if not read_committed:
             return batches
@@ -282,7 +285,7 @@ class PartitionLog:
         ]
 
     def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first record that is as late as *timestamp_ms*, if there is one."""
+        """Return offset and timestamp of the first record at or after *timestamp_ms*, or None."""
         late = (stored for stored in self._batches if stored.max_timestamp >= timestamp_ms)
         records = (record for batch in _data_batches(late) for record in batch.records)
         found = (
@@ -291,12 +294,12 @@ class PartitionLog:
         return next(found, None)
 
     def find_latest_time(self) -> tuple[int, int] | None:
-        """Return offset and timestamp of the latest record, which need not be the last (KIP-734)."""
+        """Return offset and timestamp of the record with the latest timestamp (KIP-734)."""
         latest = max((batch.max_timestamp for batch in _data_batches(self._batches)), default=None)
         return None if latest is None else self.find_time(latest)
 
     def wake(self) -> None:
-        """Call the watchers: the log has grown, has lost its end, or something else that they should look at has happened."""
+        """Call the watchers after a change of the log or of its leader."""
         for watcher in tuple(self.watchers):
             watcher()
 
@@ -330,7 +333,7 @@ class PartitionLog:
             )
 
     def _note_stored(self, header: BatchHeader, stored: StoredBatch) -> None:
-        """Learn again what a batch of the log says of its producer."""
+        """Restore the state of the producer of a stored batch."""
         stamp = _stamp(header)
         if header.attributes & CONTROL:
             (record,) = _decode(stored.data)[0].records
@@ -351,14 +354,14 @@ class PartitionLog:
 
 
 def _stamp(header: BatchHeader) -> Stamp | None:
-    """Return what an idempotent producer wrote on a batch; None if its producer is not."""
+    """Return the stamp of an idempotent producer's batch; None without idempotence."""
     if header.producer_id < 0:
         return None
     return Stamp(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
 
 
 def transactional_stamp(data: BytesLike) -> Stamp | None:
-    """Return what a batch says of its producer, if it says that it is of a transaction; it is not checked for sense."""
+    """Return the stamp of a transactional batch without checks; None for other batches."""
     if len(data) < HEADER.size:
         return None
     header = BatchHeader._make(HEADER.unpack_from(data))

@@ -1,9 +1,8 @@
 # ruff: noqa: D102, SLF001 - the methods are those of asyncio.Transport, and the two ends are one thing
-"""A connection without a socket: two transports of one event loop, joined in memory.
+"""Connections in memory: two joined transports of one event loop.
 
-The bytes never leave the loop, which makes connections deterministic and lets virtual time work. Both ends are
-ordinary transports, with flow control, half-close, resets and `connection_lost` as a socket has them; only the
-kernel is missing.
+Bytes stay within the loop, so connections are deterministic and work in virtual time. Both ends have the flow control,
+half-close, resets and `connection_lost` of socket transports.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, routes
 from aioproducer.testing.listener import Accept
 
 _ports = itertools.count(9092)
-"""Two clusters have brokers of the same names; the port tells them apart."""
+"""Ports distinguish brokers of several clusters, whose host names are equal."""
 
 HIGH_WATER_BYTES = 64 * 1024  # asyncio's own default
 PIECE_BYTES = 64 * 1024
-"""The most that arrives at once: a reader that wants no more can say so between two pieces."""
+"""Largest piece that arrives at once: a reader can pause between two pieces."""
 
 
 class MemoryListener:
-    """A listener within one event loop, at an address of its own; bytes take *latency_s* to it, and back."""
+    """A listener within one event loop; bytes need *latency_s* in each direction."""
 
     def __init__(self, host: str, *, latency_s: float = 0.0) -> None:
         self.address: Address = Address(host, next(_ports))
@@ -44,17 +43,17 @@ class MemoryListener:
         routes[self.address] = connect
 
     def close(self) -> None:
-        """Refuse connections, as a host does where nothing listens on the port.
+        """Refuse connections, as a host without a listener on the port.
 
-        The route stays: an address is never used again, and who comes late is refused without asking DNS.
+        The route stays, so that late clients are refused without a DNS lookup; addresses are never reused.
         """
         routes[self.address] = _refuse
 
     def release(self) -> None:
-        """Return: an address is never used again."""
+        """Return: addresses are never reused."""
 
     async def wait_closed(self) -> None:
-        """Return: there is nothing to wait for."""
+        """Return: connections are accepted at once."""
 
 
 async def _refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
@@ -64,7 +63,7 @@ async def _refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport
 def open_pair(
     accept: Accept, address: Address, client_protocol: AnyProtocol, *, latency_s: float = 0.0
 ) -> MemoryTransport:
-    """Return the client's end of a new connection; *accept* has been called with the streams of the server's end."""
+    """Return the client's end of a new connection; call *accept* with the streams of the server's end."""
     loop = asyncio.get_running_loop()
     server_reader = asyncio.StreamReader(loop=loop)
     server_protocol = asyncio.StreamReaderProtocol(server_reader, accept, loop=loop)
@@ -77,9 +76,9 @@ def open_pair(
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection. What is written waits here until the other end reads, *latency_s* at least."""
+    """One end of a connection. It keeps written bytes until the other end reads, at least for *latency_s*."""
 
-    _start_tls_compatible = True  # what `loop.start_tls` looks for
+    _start_tls_compatible = True  # `loop.start_tls` requires it
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class MemoryTransport(asyncio.Transport):
         self._peer, peer._peer = peer, self
 
     def receive(self, data: bytes) -> None:
-        """Hand *data*, which the other end has written, to the protocol."""
+        """Pass *data* of the other end to the protocol."""
         if not isinstance(self._protocol, asyncio.BufferedProtocol):
             self._protocol.data_received(data)
             return
@@ -143,18 +142,18 @@ class MemoryTransport(asyncio.Transport):
             self._deliver_soon()
 
     def close(self) -> None:
-        """Close once everything written has been delivered."""
+        """Close after all written bytes are delivered."""
         if not self._closing:
             self._closing = True
             self._deliver_soon()
 
     def abort(self) -> None:
-        """Close now: what was not delivered is lost, and the other end sees a reset."""
+        """Close now, drop undelivered bytes, and reset the other end."""
         self._lose(None)
         self._peer._lose(ConnectionResetError("connection reset by peer"))
 
     def _force_close(self, exc: Exception | None) -> None:
-        """Abort, as `asyncio.sslproto` does when a handshake fails: the protocol hears why."""
+        """Abort with the cause for the protocol; `asyncio.sslproto` calls it when a handshake fails."""
         self._lose(exc)
         self._peer._lose(ConnectionResetError("connection reset by peer"))
 
@@ -197,7 +196,7 @@ class MemoryTransport(asyncio.Transport):
             self._delivery = self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        """Hand over what the other end is willing to read, then the end of the stream if it has come."""
+        """Deliver bytes while the other end reads, then the end of the stream."""
         self._delivery = None
         if self._lost:
             return
@@ -228,4 +227,4 @@ class MemoryTransport(asyncio.Transport):
             self._outgoing.clear()
             self._outgoing_bytes = 0
             self._loop.call_soon(self._protocol.connection_lost, cause)
-            self._peer._deliver_soon()  # which finds out that nobody will read what waits there
+            self._peer._deliver_soon()  # its bytes can no longer be delivered

@@ -7,9 +7,8 @@
     @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 6})
     async def test_...(kafka_cluster): ...
 
-The cluster runs on a thread of its own, so it serves synchronous tests, pytest-asyncio and anyio alike.
-pytest imports this module at every start, also for those who do not use it: it imports nothing else of ours
-until the fixture is asked for.
+The cluster runs on a thread of its own, so it serves synchronous tests, pytest-asyncio and anyio.
+pytest imports this module at every start, so other modules are imported when a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers", "kafka_cluster(...): arguments for the cluster of the fixture kafka_cluster"
     )
@@ -32,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
-    """Give the test a Kafka cluster of its own; the marker `kafka_cluster` takes the arguments of `Cluster`."""
+    """Provide a Kafka cluster for one test; the marker `kafka_cluster` takes the arguments of `Cluster`."""
     from aioproducer.testing.threaded import ThreadedCluster  # noqa: PLC0415 - see above
 
     marker = request.node.get_closest_marker("kafka_cluster")

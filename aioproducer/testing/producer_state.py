@@ -1,6 +1,6 @@
-"""What a partition remembers of each idempotent producer, and the checks it makes with it.
+"""State of the producers and transactions in one partition, and the checks of their batches.
 
-Source: Kafka's ProducerStateEntry and ProducerAppendInfo; KIP-98, and KIP-360 for unknown producers.
+Source: Kafka's ProducerStateManager, ProducerAppendInfo and TransactionIndex; KIP-98, and KIP-360 for unknown producers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from aioproducer.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 from aioproducer.testing.faults import Refused
 
 REMEMBERED_BATCHES = 5
-"""Why no more than five requests of a producer may be in flight on a connection."""
+"""Remembered batches per producer, which limit its requests in flight on a connection to five."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class Stamp(NamedTuple):
-    """What an idempotent producer wrote on a batch, and how many sequences the batch takes."""
+    """Producer id, epoch, first sequence and number of records of an idempotent producer's batch."""
 
     producer_id: int
     epoch: int
@@ -39,13 +39,13 @@ class Stamp(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; after the largest int32 comes 0."""
+        """Sequence of the last record; 0 follows the largest int32."""
         return (self.first_sequence + self.records - 1) & MAX_SEQUENCE
 
 
 @dataclass(slots=True)
 class _Producer:
-    """What is remembered of one producer; after a marker that bumped its epoch there is no batch."""
+    """State of one producer; a marker with a new epoch leaves it without batches."""
 
     epoch: int
     recent: deque[tuple[Stamp, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
@@ -53,7 +53,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Beginning:
-    """The lowest sequence with which a producer has tried to begin (Kafka's VerificationStateEntry)."""
+    """Lowest sequence of a producer's attempts to begin a transaction (Kafka's VerificationStateEntry)."""
 
     epoch: int
     sequence: int
@@ -61,42 +61,42 @@ class _Beginning:
 
 
 class ProducerStates:
-    """The producers that have written to one partition."""
+    """States of the producers of one partition."""
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
         self._beginnings: dict[int, _Beginning] = {}
-        """Of producers that have tried to begin a transaction here, and not done so."""
+        """Attempts to begin a transaction in this partition, by producer id."""
 
     def restart(self) -> None:
-        """Know what a broker knows that was started again: its snapshot has the last batch of each producer only."""
+        """Keep the last batch of each producer, as the snapshot of a restarted broker."""
         for producer in self._producers.values():
             while len(producer.recent) > 1:
                 _ = producer.recent.popleft()
 
     def offset_of_duplicate(self, stamp: Stamp) -> int | None:
-        """Return where a batch with just this stamp is, if it is among the producer's last five."""
+        """Return the offset of a batch with this stamp among the producer's last five, or None."""
         producer = self._producers.get(stamp.producer_id)
         if producer is None:
             return None
         return next((offset for known, offset in producer.recent if known == stamp), None)
 
     def epoch(self, producer_id: int) -> int:
-        """Return the epoch in which a producer wrote last; -1 if it is not known."""
+        """Return the last epoch of a producer; -1 for an unknown producer."""
         producer = self._producers.get(producer_id)
         return -1 if producer is None else producer.epoch
 
     def known(self) -> dict[int, tuple[int, int]]:
-        """Return epoch and last sequence of each producer; -1 if it has written nothing in its epoch."""
+        """Return epoch and last sequence of each producer; -1 without a batch in its epoch."""
         return {
             producer_id: (each.epoch, each.recent[-1][0].last_sequence if each.recent else -1)
             for producer_id, each in self._producers.items()
         }
 
     def begins(self, stamp: Stamp, *, from_zero: bool) -> None:
-        """Note that a batch is to begin a transaction here: whatever becomes of it, none may overtake it (KIP-890).
+        """Record a batch that begins a transaction: no later batch may overtake it (KIP-890).
 
-        *from_zero*: the epoch is of this transaction alone, so it has to begin with sequence 0.
+        *from_zero*: the epoch belongs to this transaction alone, which therefore begins with sequence 0.
         """
         known = self._beginnings.get(stamp.producer_id)
         if known is None:
@@ -109,7 +109,7 @@ class ProducerStates:
     def check(self, stamp: Stamp) -> None:
         """Raise Refused unless the batch is the next one of its producer.
 
-        A producer that is not known may start at any sequence: its records may have been deleted (KIP-360).
+        An unknown producer may start at any sequence, because its records may have been deleted (KIP-360).
         """
         producer = self._producers.get(stamp.producer_id)
         beginning = self._beginnings.get(stamp.producer_id)
@@ -138,7 +138,7 @@ class ProducerStates:
             )
 
     def appended(self, stamp: Stamp, offset: int) -> None:
-        """Remember a batch that was checked and is now in the log at *offset*."""
+        """Record a checked batch that the log has at *offset*."""
         producer = self._producers.get(stamp.producer_id)
         if producer is None or producer.epoch != stamp.epoch:
             producer = self._producers[stamp.producer_id] = _Producer(stamp.epoch)
@@ -146,7 +146,7 @@ class ProducerStates:
         self._beginnings.pop(stamp.producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """Note a marker: in a new epoch, the producer begins anew."""
+        """Record a marker; in a new epoch the producer starts over."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch:
             self._producers[producer_id] = _Producer(epoch)
@@ -154,11 +154,11 @@ class ProducerStates:
 
 
 _ATTRIBUTES = 5
-"""Their position in the header."""
+"""Index of the attributes in the header."""
 
 
 class Aborted(NamedTuple):
-    """A transaction whose records a read_committed consumer skips; the last offset is the marker's."""
+    """An aborted transaction, whose records read_committed consumers skip; the last offset is its marker."""
 
     producer_id: int
     first_offset: int
@@ -166,41 +166,41 @@ class Aborted(NamedTuple):
 
 
 class OpenTransactions:
-    """What a log knows of transactions, told of each batch in the order of the log."""
+    """Open and aborted transactions of a log, updated by each batch in order."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}
         self._aborted: list[Aborted] = []
 
     def wrote(self, producer_id: int, offset: int) -> None:
-        """Note a batch of a transaction."""
+        """Record a batch of a transaction."""
         self._first_offsets.setdefault(producer_id, offset)
 
     def ended(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Note a marker."""
+        """Record a marker."""
         first_offset = self._first_offsets.pop(producer_id, None)
         if first_offset is not None and not committed:
             self._aborted.append(Aborted(producer_id, first_offset, marker_offset))
 
     def first_offset(self, producer_id: int) -> int | None:
-        """Return where the open transaction of a producer begins; None if it has none here."""
+        """Return the first offset of a producer's open transaction, or None."""
         return self._first_offsets.get(producer_id)
 
     def stable_before(self, end_offset: int) -> int:
-        """Return the last stable offset: where the first open transaction begins, or else *end_offset*."""
+        """Return the last stable offset: the beginning of the first open transaction, or *end_offset*."""
         return min(self._first_offsets.values(), default=end_offset)
 
     def aborted(self, start: int, end: int) -> list[Aborted]:
-        """Return the aborted transactions that have records from offset *start* to before *end*."""
+        """Return the aborted transactions with records from offset *start* to before *end*."""
         return [each for each in self._aborted if each.last_offset >= start and each.first_offset < end]
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
-        """Whether a transactional record at *offset* belongs to an aborted transaction."""
+        """Return True if the transactional record at *offset* belongs to an aborted transaction."""
         return any(each.producer_id == producer_id for each in self.aborted(offset, offset + 1))
 
 
 def marker(producer_id: int, epoch: int, *, committed: bool, now_ms: int) -> bytes:
-    """Return the control batch that ends a transaction: of one record, with version and kind as its key (KIP-98)."""
+    """Return the control batch of a marker: one record whose key has version and kind (KIP-98)."""
     columns = RecordColumns()
     version_and_coordinator_epoch = bytes(6)
     columns.extend([version_and_coordinator_epoch], [bytes([0, 0, 0, committed])], None, now_ms)

@@ -1,4 +1,4 @@
-"""What a mechanism's side of the broker is, and whom it asks."""
+"""The broker's side of the SASL mechanisms, and the accounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from aioproducer._core.security.aws_msk_iam import presigned
 from aioproducer._core.security.passwords import FEWEST_ITERATIONS, HASHES
@@ -21,39 +21,28 @@ from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing.faults import Refused
 
 Tokens: TypeAlias = dict[str, str] | Callable[[str], str | None]
-"""Whose a token is: from a mapping, or from a callable that returns None for one that it does not accept."""
+"""Names by token, or a callable that returns the name of a token, or None for an invalid one."""
 
 
 class InvalidCredentials(Exception):
-    """The login is refused in words that every mistake has in common: as in Kafka, who exists is not told."""
+    """Authentication failed; as in Kafka, all mistakes have the same message, which does not reveal the accounts."""
 
 
 @dataclass(slots=True)
 class Accounts:
-    """Who may log in. What is changed here holds for the next login."""
+    """Accounts of the cluster. Changes apply to the next authentication."""
 
     users: dict[str, str] = field(default_factory=dict)
     """Passwords by name; secret keys by access key."""
     tokens: Tokens = field(default_factory=dict)
 
     def owner(self, token: str) -> str | None:
-        """Return whose *token* is; None if it is not accepted."""
+        """Return the name of *token*, or None for an invalid token."""
         return self.tokens(token) if callable(self.tokens) else self.tokens.get(token)
 
 
-class Login(Protocol):
-    """One login, as the broker sees it."""
-
-    @property
-    def user(self) -> str | None:
-        """Who has logged in; None before that."""
-
-    def respond(self, message: bytes, /) -> bytes:
-        """Return the answer to the client's next message. Raises: InvalidCredentials, Refused."""
-
-
 class PlainLogin:
-    """One login by PLAIN: a single message, and nothing to say to it."""
+    """Authentication by PLAIN (RFC 4616): one message, and an empty response."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -89,7 +78,7 @@ _AUTH = re.compile(r"bearer +(?P<token>[-_.A-Za-z0-9]+)", re.IGNORECASE)
 
 
 class OAuthBearerLogin:
-    """One login by OAUTHBEARER: a token; if it is refused, the client has to say that it has understood."""
+    """Authentication by OAUTHBEARER (RFC 7628, KIP-255): a token; the client confirms a refusal."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -97,7 +86,7 @@ class OAuthBearerLogin:
         self._refused = False
 
     def respond(self, message: bytes) -> bytes:
-        """Check the token. Error 0 and some JSON is a refusal; 58 comes once the client has answered 0x01."""
+        """Check the token. A refusal is JSON with error 0; error 58 follows the client's 0x01."""
         if self._refused and message == b"\x01":
             raise Refused(SaslAuthenticationFailed, INVALID_TOKEN)
         parts = _FIRST.fullmatch(message.decode("latin-1"))
@@ -135,7 +124,7 @@ _CLIENT_FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A login between its two messages."""
+    """State between the two messages of SCRAM."""
 
     name: str
     password: bytes
@@ -143,11 +132,11 @@ class _Asked:
     header: str
     nonce: str
     so_far: str
-    """The two first messages, as they are signed."""
+    """The two first messages, for the signature."""
 
 
 class ScramLogin:
-    """One login by SCRAM: who; here is salt; the proof; ours."""
+    """Authentication by SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677)."""
 
     def __init__(
         self,
@@ -164,7 +153,7 @@ class ScramLogin:
         self._asked: _Asked | None = None
 
     def respond(self, message: bytes) -> bytes:
-        """Answer the first message, or the proof."""
+        """Respond to the first message or to the proof."""
         try:
             text = message.decode()
         except ValueError:
@@ -178,7 +167,7 @@ class ScramLogin:
         name = _unescaped(parts["name"])
         password = self._accounts.users.get(name)
         if password is None or "tokenauth=true" in parts["extensions"].split(","):
-            raise InvalidCredentials  # delegation tokens (KIP-48) are nobody's here
+            raise InvalidCredentials  # no delegation tokens (KIP-48)
         if parts["acts_for"] is not None and _unescaped(parts["acts_for"]) != name:
             raise Refused(
                 SaslAuthenticationFailed,
@@ -237,7 +226,7 @@ CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 class AwsMskIamLogin:
-    """One login by AWS_MSK_IAM: a signed request, and an answer that means nothing."""
+    """Authentication by AWS_MSK_IAM: a signed request, which the broker signs again and compares."""
 
     def __init__(
         self, accounts: Accounts, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -258,7 +247,7 @@ class AwsMskIamLogin:
         return json.dumps({"version": VERSION, "request-id": request_id}).encode()
 
     def _signer(self, said: dict[str, str]) -> str | None:
-        """Return whose signature it is; None if it is nobody's. Raises: nearly anything, if it makes no sense."""
+        """Return the access key of a valid signature, or None. Raises: various exceptions for a malformed message."""
         access_key, _, region, *_ = said["x-amz-credential"].split("/")
         signed_at = datetime.strptime(said["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         expires_s = int(said["x-amz-expires"])
@@ -281,3 +270,7 @@ class AwsMskIamLogin:
         signature = (theirs.pop("X-Amz-Signature") or "").encode()
         genuine = hmac.compare_digest(signature, expected.pop("X-Amz-Signature").encode())
         return access_key if genuine and theirs == expected else None
+
+
+Login: TypeAlias = PlainLogin | OAuthBearerLogin | ScramLogin | AwsMskIamLogin
+"""The broker's side of one login. `respond` raises InvalidCredentials or Refused; `user` is None before the login."""

@@ -1,7 +1,7 @@
-"""Who is at the other end of one connection, and what it may ask for now: the order that Kafka insists on.
+"""The authentication state of one connection, and the requests allowed in it.
 
-[ApiVersions], SaslHandshake, SaslAuthenticate…, then anything; and the same again on the open connection, without
-ApiVersions, before the session is over (KIP-368).
+Kafka requires this order: [ApiVersions], SaslHandshake, SaslAuthenticate…, then other requests. Re-authentication repeats
+it without ApiVersions before the session expires (KIP-368).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MECHANISMS: Final[Mapping[str, Callable[[Accounts], Login]]] = MappingProxyType(
     }
 )
 REAUTHENTICATION_PAUSE_S: Final = 1.0
-"""Whoever asks for a new session more often is refused; the first may come at once."""
+"""Shortest time between two re-authentications of a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """What a listener with SASL asks for."""
+    """Settings of a listener with SASL."""
 
     accounts: Accounts
     mechanisms: tuple[str, ...]
@@ -57,7 +57,7 @@ class _Stage(Enum):
 
 
 class Session:
-    """The login of one connection. Without *settings* the listener has no SASL, and everybody may do everything."""
+    """Authentication state of one connection. Without *settings* the listener has no SASL and allows all requests."""
 
     def __init__(self, settings: SaslSettings | None) -> None:
         self._settings = settings
@@ -70,17 +70,17 @@ class Session:
         self._renewed_at: float | None = None
         self._other_mechanism = False
         self.is_over: bool = False
-        """Whether the connection is to be closed once the answer is out."""
+        """True if the connection must be closed after the response."""
 
     @property
     def mechanisms(self) -> list[str]:
-        """The mechanisms that a client can choose from."""
+        """Mechanisms of the listener."""
         return [] if self._settings is None else list(self._settings.mechanisms)
 
     def admit(self, api_key: int) -> bool:
-        """Return whether a request is served now; if not, it is answered with error 34, and the connection is closed.
+        """Return True if the request is allowed now; otherwise error 34 answers it, and the connection is closed.
 
-        Raises: HangUp, where a broker closes the connection without a word.
+        Raises: HangUp: a broker closes the connection without a response.
         """
         if self._stage is _Stage.EXCHANGE:
             self.is_over = api_key != SaslAuthenticateRequest.API_KEY
@@ -98,15 +98,15 @@ class Session:
         return True
 
     def tell_versions(self) -> None:
-        """Note that ApiVersions was answered: nobody gets to know them twice before logging in."""
+        """Record the response to ApiVersions, which is served once before authentication."""
         self._versions_told = True
 
     def refuse(self) -> None:
-        """End the connection, unless somebody has logged in: then a refusal is just an answer."""
+        """Record a refusal, which ends the connection unless it is authenticated."""
         self.is_over = self._stage is not _Stage.OPEN
 
     def choose(self, mechanism: str) -> None:
-        """Begin a login. Raises: Refused."""
+        """Begin an authentication. Raises: Refused."""
         if self._settings is None or not (self._stage is _Stage.START or self._may_renew()):
             raise Refused(IllegalSaslState)
         if self._stage is _Stage.OPEN:
@@ -119,7 +119,7 @@ class Session:
         self._login = MECHANISMS[mechanism](self._settings.accounts)
 
     def authenticate(self, message: bytes) -> tuple[bytes, int]:
-        """Return the mechanism's answer, and the lifetime of the session in ms; 0 if it is endless, or not there yet.
+        """Return the mechanism's response and the session lifetime in ms; 0 without an expiry or before the end.
 
         Raises: Refused, HangUp.
         """
@@ -154,7 +154,7 @@ class Session:
         return answer, int(lifetime_s * 1000)
 
     def _may_renew(self) -> bool:
-        """Whether a handshake would begin a new session; only sessions that end are renewed."""
+        """Return True if a handshake may begin a re-authentication; only sessions with a lifetime allow it."""
         if self._stage is not _Stage.OPEN or self._expires_at is None:
             return False
         return self._renewed_at is None or _now() - self._renewed_at >= REAUTHENTICATION_PAUSE_S

@@ -1,7 +1,7 @@
-"""What the nodes of a cluster share: topics, logs, leaders.
+"""State shared by the nodes of a cluster: topics, logs and leaders.
 
 In Kafka this is the controller's log and the replicas of every partition. Here it is one object in memory: each node
-could lead any partition, and a new leader has everything that the old one had.
+can lead any partition, and a new leader has all records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(slots=True)
 class Node:
-    """One broker, as the others know it."""
+    """A node in the metadata."""
 
     node_id: int
     address: Address
@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition's log, and who may write to it. A leader that is not alive is none."""
+    """A partition's log and leader; the partition has no leader while that node is down."""
 
     log: PartitionLog
     leader: int
@@ -55,19 +55,19 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What topics may have different from each other."""
+    """Settings of a topic."""
 
     log_append_time: bool = False
     compacted: bool = False
     message_max_bytes: int | None = None
-    """None: the cluster's."""
+    """Largest batch in bytes; None: the cluster's limit."""
     given: Mapping[str, str] = field(default_factory=dict)
-    """All settings of the topic, as given when it was created."""
+    """Settings of CreateTopics."""
 
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. Deleted and created again it has another id."""
+    """A topic; a recreated topic has another id."""
 
     name: str
     config: TopicConfig
@@ -79,7 +79,7 @@ DEFAULT_CONFIG = TopicConfig()
 
 
 class ClusterState:
-    """The topics and nodes of one cluster, and what its clients asked for."""
+    """Topics, nodes and request counts of one cluster."""
 
     def __init__(
         self,
@@ -96,12 +96,12 @@ class ClusterState:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}
-        """Of topics, by their ids."""
+        """Names of topics by id."""
         self.new_producer_ids: itertools.count[int] = itertools.count(1000)
         self.requests: Counter[tuple[str, int]] = Counter()
-        """How many requests came, by their kind and the node that was asked."""
+        """Number of requests by kind and node."""
         self.produce_requests: dict[Target, list[int]] = {}
-        """The nodes that were asked to append to a partition, in order."""
+        """Nodes that received produce requests, by partition and in order."""
         self.groups: Groups = Groups()
         self.telemetry: TelemetryReceiver = TelemetryReceiver()
         self.timers: TransactionTimers = TransactionTimers(
@@ -110,19 +110,19 @@ class ClusterState:
         self.coordinator: Coordinator = self.timers.coordinator
         self.coordinator.transaction_version = transaction_version
         self.features_epoch: int = 1
-        """Grows with each change of a feature (KIP-584)."""
+        """Epoch of the finalized features, incremented by each change (KIP-584)."""
         self.moved_coordinators: dict[str, int] = {}
-        """Groups and transactional ids whose node was chosen by the test."""
+        """Coordinators set by the test, by group and transactional id."""
 
     def coordinator_node(self, key: str) -> Node | None:
-        """Return the node that coordinates a group or transactional id: if that is down, another one does."""
+        """Return the coordinator of a group or transactional id; another node replaces one that is down."""
         node_ids = sorted(self.nodes)
         chosen = self.moved_coordinators.get(key, node_ids[zlib.crc32(key.encode()) % len(node_ids)])
         in_turn = [*node_ids[chosen - 1 :], *node_ids[: chosen - 1]]
         return next((self.nodes[node_id] for node_id in in_turn if self.nodes[node_id].alive), None)
 
     def _write_markers(self, known: Transaction) -> bool:
-        """Write the markers of a transaction that ends, if all of its partitions have a leader."""
+        """Write the markers of an ending transaction; return False if a partition has no leader."""
         partitions = [
             self.topics[topic].partitions[index]
             for topic, index in sorted(known.partitions)
@@ -144,7 +144,7 @@ class ClusterState:
         return True
 
     def note(self, request: str, node_id: int, targets: Iterable[Target]) -> None:
-        """Count a request, and remember who was asked to append to which partition."""
+        """Count a request, and record the node of a produce request."""
         self.requests[request, node_id] += 1
         if request == "produce":
             for target in targets:
@@ -153,9 +153,9 @@ class ClusterState:
     def new_topic(
         self, name: str, partitions: int | None = None, config: TopicConfig = DEFAULT_CONFIG
     ) -> Topic:
-        """Return a topic that could be added; its partitions are led by the nodes in turn.
+        """Return a topic to add; the nodes lead its partitions in turn.
 
-        Raises: Refused, here as below, with the error that a broker answers.
+        Raises: Refused with the error of a broker.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise Refused(InvalidTopicException, f"{name!r} is no topic name")
@@ -166,7 +166,7 @@ class ClusterState:
         return topic
 
     def add_topic(self, topic: Topic) -> None:
-        """Let clients find *topic*."""
+        """Add *topic* to the metadata."""
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
 
@@ -178,7 +178,7 @@ class ClusterState:
         self.timers.retry()
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, *total* in all. Raises: Refused."""
+        """Increase the number of partitions to *total*. Raises: Refused."""
         topic = self.topic(name)
         if total <= len(topic.partitions):
             raise Refused(InvalidPartitions, f"topic {name} has {len(topic.partitions)} partitions already")
@@ -199,7 +199,7 @@ class ClusterState:
         return partitions[index]
 
     def led_partition(self, node_id: int, topic: str, index: int, *, leader_epoch: int = -1) -> Partition:
-        """Return a partition that *node_id* leads, in *leader_epoch* if the client knows it (KIP-320).
+        """Return a partition that *node_id* leads, in the client's *leader_epoch* (KIP-320), or -1 for any.
 
         Raises: Refused.
         """
@@ -213,28 +213,28 @@ class ClusterState:
         return partition
 
     def max_bytes(self, topic: str) -> int:
-        """Return how large a batch of *topic* may be. Raises: Refused."""
+        """Return the largest batch of *topic* in bytes. Raises: Refused."""
         own = self.topic(topic).config.message_max_bytes
         return self.message_max_bytes if own is None else own
 
     def leader(self, partition: Partition) -> Node | None:
-        """Return the node that leads, if it is alive."""
+        """Return the leader of *partition*; None while it is down."""
         node = self.nodes.get(partition.leader)
         return node if node is not None and node.alive else None
 
     def move_leader(self, partition: Partition, to_node: int) -> None:
-        """Let another node lead, in a new leader epoch; who waits for records at the old one is told."""
+        """Set the leader in a new leader epoch, and wake fetches at the old leader."""
         partition.leader = to_node
         partition.leader_epoch += 1
         partition.log.wake()
         self.timers.retry()
 
     def alive_nodes(self) -> list[Node]:
-        """Return the nodes that a client is told of."""
+        """Return the running nodes, which are in the metadata."""
         return [node for node in self.nodes.values() if node.alive]
 
     def led_by(self, node_id: int) -> list[Partition]:
-        """Return the partitions that a node leads, or did until it was stopped."""
+        """Return the partitions of a node, running or stopped."""
         return [
             partition
             for topic in self.topics.values()
@@ -253,7 +253,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which node is asked, in which version, by whom, and which of the script's faults struck."""
+    """Context of one request: node, version, session and faults."""
 
     state: ClusterState
     node_id: int

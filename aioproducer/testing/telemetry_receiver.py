@@ -1,4 +1,4 @@
-"""OTLP's MetricsData, read: metrics with numbers for values, as clients push them. What else there is, is passed over."""
+"""The receiver of client metrics (KIP-714): subscriptions, pushes, and decoding of OTLP."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _TEMPORALITY: Final[dict[object, MetricKind]] = {1: "delta", 2: "cumulative"}
 
 
 class PushedMetric(NamedTuple):
-    """One value of a metric that a client has pushed."""
+    """One value of a pushed metric."""
 
     name: str
     kind: MetricKind
-    """"delta" is what a counter has grown by since *start_ns*, "cumulative" all that it has counted."""
+    """"delta": increase of a counter since *start_ns*; "cumulative": its total."""
     value: float
     attributes: dict[str, str]
     start_ns: int
-    """By the client's wall clock, as the next one; 0 of a gauge."""
+    """Start of the interval by the client's wall clock, in ns; 0 for a gauge."""
     time_ns: int
 
 
 def decode_metrics(data: bytes) -> tuple[list[PushedMetric], dict[str, str]]:
-    """Return what is in *data*, and the attributes of the resources. Raises: ProtocolError, if it is something else."""
+    """Return the numeric metrics in OTLP's MetricsData, and the attributes of its resources. Raises: ProtocolError."""
     try:
         of_resources = _messages(data, 1)
         points = [
@@ -93,13 +93,13 @@ def _point(name: str, kind: MetricKind, data: bytes) -> PushedMetric:
 
 
 def _attribute(data: bytes) -> tuple[str, str]:
-    """Read a KeyValue; a value that is no string is ""."""
+    """Return key and value of a KeyValue; "" for a value of another type than string."""
     [key], [value] = _messages(data, 1), _messages(data, 2)
     return key.decode(), b"".join(_messages(value, 1)).decode()
 
 
 def _messages(data: bytes, number: int) -> list[bytes]:
-    """Return what field *number* has: messages, strings or bytes."""
+    """Return the contents of field *number*: messages, strings or bytes."""
     return [_bytes(content) for field, content in _fields(data) if field == number]
 
 
@@ -110,7 +110,7 @@ def _bytes(content: bytes | int) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield number and content of each field: an int of a varint, else its bytes."""
+    """Yield number and content of each field: an int for a varint, otherwise bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -147,7 +147,7 @@ MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
 
 class MetricsSubscription(NamedTuple):
-    """What clients are asked for."""
+    """A subscription to client metrics."""
 
     prefixes: tuple[str, ...]
     push_interval_s: float
@@ -157,20 +157,20 @@ class MetricsSubscription(NamedTuple):
 
 
 class MetricsPushed(NamedTuple):
-    """What a client has pushed at once."""
+    """One push of a client."""
 
     client_instance_id: uuid.UUID
     terminating: bool
-    """Whether it is the last push of a client that is being closed."""
+    """True for the last push of a closing client."""
     codec: Codec
     metrics: list[PushedMetric]
     resource: dict[str, str]
-    """What OTLP calls so: what is true of the whole client, such as its `transactional_id`."""
+    """Resource attributes of OTLP, which describe the client, such as `transactional_id`."""
 
 
 @dataclass(slots=True)
 class _Instance:
-    """A client, as the broker knows it."""
+    """State of one client instance."""
 
     subscription_id: int = 0
     pushed_at: float | None = None
@@ -179,7 +179,7 @@ class _Instance:
 
 @dataclass(slots=True)
 class TelemetryReceiver:
-    """One for all nodes. Without a subscription, brokers know nothing of telemetry, as without the plugin for it."""
+    """Receiver of all nodes. Without a subscription brokers behave as without a telemetry plugin."""
 
     subscription: MetricsSubscription | None = None
     pushed: list[MetricsPushed] = field(default_factory=list)
@@ -188,12 +188,12 @@ class TelemetryReceiver:
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def subscribe(self, subscription: MetricsSubscription) -> None:
-        """Ask for something else from now on: what was asked before is unknown."""
+        """Replace the subscription, which gets a new id."""
         self.subscription = subscription
         self._subscription_id = next(self._ids)
 
     def describe(self, client_instance_id: bytes) -> GetTelemetrySubscriptionsResponse:
-        """Return what a client is to push; one that has no id gets one. Raises: Refused."""
+        """Return the subscription of a client, with a new instance id if it has none. Raises: Refused."""
         subscription = self._subscribed()
         if not any(client_instance_id):
             client_instance_id = uuid.uuid4().bytes
@@ -209,7 +209,7 @@ class TelemetryReceiver:
         )
 
     def take(self, push: PushTelemetryRequest) -> None:
-        """Take what a client has pushed. Raises: Refused, in the order that Kafka looks at it."""
+        """Record a push. Raises: Refused, by Kafka's checks in their order."""
         subscription, now = self._subscribed(), asyncio.get_running_loop().time()
         instance = self._instances.get(push.client_instance_id)
         if instance is None or instance.is_terminating:
@@ -241,7 +241,7 @@ class TelemetryReceiver:
 
 
 def codecs(names: Sequence[str]) -> tuple[Codec, ...]:
-    """Return the codecs of these names. Raises: ValueError."""
+    """Return the codecs named *names*. Raises: ValueError."""
     known = {str(each): each for each in Codec}
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -1,7 +1,7 @@
-"""TLS on top of a connection's streams, whatever is beneath them: a socket, or memory.
+"""TLS on the streams of a connection, over sockets and memory transports.
 
-By hand, and not by asyncio: that closes a failed handshake without the alert by which a broker says what it did not
-like, and not every event loop does it over another transport than a socket's.
+It replaces asyncio's TLS, which closes a failed handshake without the alert that brokers send. Some event loops support
+TLS over sockets only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from aioproducer._core.wire import BytesLike
 from aioproducer.testing.listener import READ_BYTES
 
 INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")
-"""An alert. A client that expects Kafka's protocol reads a length of 352 MB."""
+"""TLS alert; a client that expects Kafka's protocol reads it as a length of 352 MB."""
 
 
 class TlsStream:
-    """The server's side of one connection: a reader and a writer."""
+    """Server side of a TLS connection: a reader and a writer."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext
@@ -29,7 +29,7 @@ class TlsStream:
         self._tls: Final = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     async def handshake(self) -> None:
-        """Agree on keys. Raises: OSError, ssl.SSLError among them; the client has been told then."""
+        """Perform the handshake. Raises: OSError, including ssl.SSLError, after the alert was sent."""
         try:
             while True:
                 try:
@@ -39,7 +39,7 @@ class TlsStream:
                     if not await self._more():
                         raise ConnectionResetError("the client left during the TLS handshake") from None
         except ssl.SSLError:
-            if not self._outgoing.pending:  # OpenSSL does not answer what is no TLS at all; a JVM does
+            if not self._outgoing.pending:  # OpenSSL sends no alert for bytes that are not TLS; a JVM does
                 self._outgoing.write(INTERNAL_ERROR)
             raise
         finally:
@@ -58,28 +58,28 @@ class TlsStream:
                 return b""
 
     def write(self, data: BytesLike) -> None:
-        """Encrypt and write."""
+        """Encrypt and write *data*."""
         self._tls.write(data)
         self._flush()
 
     async def drain(self) -> None:
-        """Wait until it is worth writing more."""
+        """Wait until the write buffer has room."""
         await self._writer.drain()
 
     def is_closing(self) -> bool:
-        """Whether the connection below is closed, or being so."""
+        """Return True if the connection is closed or closing."""
         return self._writer.is_closing()
 
     def say_goodbye(self) -> None:
-        """Tell the client that nothing more will come, if it can still hear it."""
+        """Send close_notify, unless the connection is closing."""
         if self._writer.is_closing():
-            return  # which uvloop takes for an error
-        with suppress(ssl.SSLError):  # which wants to read the client's goodbye
+            return  # uvloop treats a write as an error
+        with suppress(ssl.SSLError):  # `unwrap` waits for the client's close_notify
             self._tls.unwrap()
         self._flush()
 
     async def _more(self) -> bool:
-        """Feed what the client has sent, after what we have for it; False at the end."""
+        """Send pending bytes, and read bytes of the client; return False at the end of the stream."""
         self._flush()
         data = await self._reader.read(READ_BYTES)
         self._incoming.write(data)

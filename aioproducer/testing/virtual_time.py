@@ -1,23 +1,23 @@
 """An event loop whose clock jumps: a two-minute timeout takes a millisecond.
 
-When nothing is ready to run and the next thing to happen is a timer, this loop moves its clock to that
-timer instead of waiting. So a test of timeouts, backoffs and lingers runs at full speed, takes no chances
-with a busy machine, and sees exact times:
+When no callback is ready and the next event is a timer, this loop moves its clock to that timer instead of
+waiting. Tests of timeouts, backoffs and lingers run at full speed, are independent of the machine's load, and
+see exact times:
 
     @in_virtual_time
     async def test_a_frozen_broker_is_given_up_after_the_delivery_timeout() -> None:
         async with Cluster(transport="memory") as cluster: ...
 
-Three things it has to be careful about:
+Limits:
 
-- Bytes in the kernel are invisible to it, so real sockets are refused; the cluster's memory transport
-  moves its bytes within the loop.
-- Work in a thread (`asyncio.to_thread`, `run_in_executor`, `anyio.to_thread.run_sync`) takes real time:
-  while a thread is out the clock stands still and the loop waits for it.
-- When nothing is ready, no timer is set and no thread is out, nothing can ever happen again: `Deadlock` is
-  raised and says which task waits where, instead of a hanging test.
+- The loop cannot see bytes in the kernel, so it refuses sockets; the cluster's memory transport moves bytes
+  within the loop.
+- Worker threads (`asyncio.to_thread`, `run_in_executor`, `anyio.to_thread.run_sync`) need real time: the clock
+  stands still while one runs, and the loop waits for it.
+- Without ready callbacks, timers and worker threads no task can continue: the loop raises `Deadlock`, which
+  names each task and its line.
 
-`time.time()` and `wall_ms()` are not touched: record timestamps stay those of the wall.
+`time.time()` and `wall_ms()` are unchanged: record timestamps are wall-clock times.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 THREAD_PATIENCE_S = 30.0
-"""How long, in real seconds, a worker thread may stay out with nothing else to do."""
+"""Longest time that the loop waits for a worker thread, in real seconds."""
 
 
 _NO_SOCKETS = "virtual time cannot wait for a socket; use Cluster(transport='memory')"
@@ -48,20 +48,20 @@ _LINKS = (CoroutineType, AsyncGeneratorType)
 
 
 class Deadlock(RuntimeError):
-    """Every task waits for something that can never happen."""
+    """Raised when every task waits for an event that cannot happen."""
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """Run *main* on a loop of its own with virtual time, as `asyncio.run` does with real time.
+    """Run *main* on a new loop with virtual time, as `asyncio.run` does with real time.
 
-    Raises: Deadlock, and whatever *main* raises.
+    Raises: Deadlock, and the exceptions of *main*.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop, debug=debug) as runner:
         return runner.run(main)
 
 
 def in_virtual_time(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Turn a coroutine function into a plain function: calling it runs it in virtual time."""
+    """Return a plain function that runs the coroutine function in virtual time."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -71,7 +71,7 @@ def in_virtual_time(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop that starts at time 0 and never waits for a timer."""
+    """An event loop with virtual time, which starts at 0."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -84,24 +84,24 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def pass_time(self, timeout_s: float | None) -> None:
-        """Jump to the next timer, *timeout_s* away; None means that there is none."""
+        """Move the clock by *timeout_s* to the next timer. Raises: Deadlock if *timeout_s* is None."""
         if timeout_s is None:
             raise Deadlock(_describe(asyncio.all_tasks(self)))
         self._now += timeout_s
         self._jumped()
 
     def _jumped(self) -> None:
-        # asyncio calls a timer that is less than this ahead. It is the clock's resolution, a nanosecond; but this clock stands
-        # still: whoever was called too early, and sets another timer for the rest, would be called early for ever.
+        # asyncio runs timers early, by up to the clock's resolution of 1 ns. This clock stands still meanwhile, so a callback
+        # that sets another timer for the rest would run early for ever.
         self._clock_resolution = math.ulp(self._now)
 
     def a_thread_is_out(self) -> bool:
-        """Whether a worker thread may still call back."""
+        """Return True if a worker thread may still call back."""
         if self._threads_out:
             return True
         if threading.active_count() == 1:
             return False
-        # anyio's threads take no part in run_in_executor; but who waits for one stands in its function.
+        # anyio's threads bypass run_in_executor; the waiting task is inside of anyio's function.
         waits = anyio.to_thread.run_sync.__code__
         return any(
             isinstance(frame, CoroutineType) and frame.cr_code is waits
@@ -112,14 +112,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run *func* in a thread; the clock stands still until it is back."""
+        """Run *func* in a thread; the clock stands still until it returns."""
         future = super().run_in_executor(executor, func, *args)
         self._threads_out += 1
         future.add_done_callback(self._thread_is_back)
         return future
 
     async def shutdown_default_executor(self, *timeout: Any) -> None:
-        """Wait for the threads of the default executor, by means of one more thread."""
+        """Wait for the threads of the default executor, in another thread."""
         self._threads_out += 1
         try:
             await super().shutdown_default_executor(*timeout)
@@ -127,11 +127,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._threads_out -= 1
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse, before a socket is opened."""
+        """Raise RuntimeError before a socket is opened."""
         raise RuntimeError(_NO_SOCKETS)
 
     async def create_server(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse, before a socket is opened."""
+        """Raise RuntimeError before a socket is opened."""
         raise RuntimeError(_NO_SOCKETS)
 
     def _thread_is_back(self, _: asyncio.Future[Any]) -> None:
@@ -139,14 +139,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls where the loop asks it to wait, and lets the virtual time pass."""
+    """Selector that polls instead of waiting, and moves the virtual clock."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        if self.get_map():  # the first is the pipe through which threads wake the loop
+        if self.get_map():  # the first file is the pipe by which threads wake the loop
             raise RuntimeError(_NO_SOCKETS)
         return super().register(fileobj, events, data)
 
@@ -164,7 +164,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 def _await_chain(task: asyncio.Task[Any]) -> Iterator[Any]:
-    """Yield the coroutines and async generators of *task*, from the outermost to where it waits."""
+    """Yield the coroutines and async generators of *task*, from the outermost to the waiting one."""
     link: Any = task.get_coro()
     while link is not None:
         if isinstance(link, CoroutineType):
@@ -173,7 +173,7 @@ def _await_chain(task: asyncio.Task[Any]) -> Iterator[Any]:
         elif isinstance(link, AsyncGeneratorType):
             yield link
             link = link.ag_await
-        else:  # `async for` waits for a step of a generator: what it is a step of, only the collector knows
+        else:  # `async for` awaits a step of a generator; only the garbage collector links it to the generator
             links = (each for each in gc.get_referents(link) if isinstance(each, _LINKS))
             link = next(links, None)
 

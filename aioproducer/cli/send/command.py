@@ -13,6 +13,7 @@ import click
 
 from aioproducer.cli.command_classes import Command
 from aioproducer.cli.parameters import (
+    ClusterOptions,
     WrongOption,
     check_run,
     check_topic_name,
@@ -21,7 +22,6 @@ from aioproducer.cli.parameters import (
     json_option,
     producer_options,
     rate_option,
-    with_setting,
 )
 
 if TYPE_CHECKING:
@@ -163,15 +163,13 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
 def send(  # noqa: PLR0917 - click passes names
     topic: str,
     files: tuple[str, ...],
-    bootstrap_servers: str | None,
-    config_file: Path | None,
+    cluster: ClusterOptions,
     form: str,
     key_separator: str | None,
     record_key: str | None,
     headers: tuple[tuple[str, bytes], ...],
     rate: float | None,
     compression: str | None,
-    settings: dict[str, str],
     checkpoint: Path | None,
     transactional_id: str | None,
     on_error: str,
@@ -197,9 +195,9 @@ def send(  # noqa: PLR0917 - click passes names
         raise WrongOption("standard input is closed; name a file")
     if paths.count("-") > 1:
         raise WrongOption("standard input can be read once")
-    settings = with_setting("compression.type", compression, settings, by="--compression")
-    settings = with_setting("transactional.id", transactional_id, settings, by="--transactional-id")
-    config = configuration(bootstrap_servers, config_file, settings)
+    cluster = cluster.with_setting("compression.type", compression, by="--compression")
+    cluster = cluster.with_setting("transactional.id", transactional_id, by="--transactional-id")
+    config = configuration(cluster)
     if checkpoint is not None and config.acks == 0:
         raise WrongOption(
             "with acks=0 nothing is acknowledged: there is nothing for a checkpoint to remember"

@@ -7,22 +7,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 PIECE_BYTES: Final = 1024 * 1024
 """At most so much is unpacked at once: a small file may hold a large one."""
 ZSTD_STEP: Final = 1024
 """zstd is fed so many bytes at a time: it cannot be told how much to give at most."""
-
-
-class Unpacking(Protocol):
-    """Unpacks one file."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what is in *data*. Raises: ValueError: it is damaged."""
-
-    def finish(self) -> None:
-        """Check that the file has ended. Raises: ValueError: it has not."""
 
 
 class Gunzip:
@@ -116,6 +106,9 @@ class Decompressing:
         """Check that the last stream has ended."""
         if not self._stream.eof:
             raise ValueError(f"the {self._name} file ends too early: is it whole?")
+
+
+Unpacking: TypeAlias = Gunzip | Unzstd | Decompressing
 
 
 def _bunzip2() -> Unpacking:

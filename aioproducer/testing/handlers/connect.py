@@ -1,4 +1,4 @@
-"""ApiVersions and FindCoordinator: what clients ask before they come to the point."""
+"""Handlers about the connection: ApiVersions, FindCoordinator, SASL and client telemetry."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {key: cls.VERSIONS for key, cls in sorted(REQUESTS.items())}
     | {InitProducerIdRequest.API_KEY: (0, 5)}  # Kafka has 6 only with `unstable.api.versions.enable`
 )
-"""By the number of the API, the lowest and the highest version that brokers offer, and take."""
+"""Lowest and highest version of each API that brokers offer and accept, by API key."""
 
 TELEMETRY: Final = frozenset({GetTelemetrySubscriptionsRequest.API_KEY, PushTelemetryRequest.API_KEY})
-"""Offered only where somebody receives it."""
+"""API keys of telemetry, offered only with a subscription."""
 
 SOFTWARE_NAMES_SINCE = 3
 """KIP-511."""
@@ -60,13 +60,13 @@ MANY_KEYS_SINCE = 4
 """KIP-699."""
 
 TRANSACTION_VERSION = "transaction.version"
-"""The feature that says how transactions behave (KIP-890)."""
+"""Feature that selects the behaviour of transactions (KIP-890)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List the APIs and versions."""
+    """Return the APIs with their versions."""
     try:
         with call.strike.around():
             if call.version >= SOFTWARE_NAMES_SINCE:
@@ -89,7 +89,7 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
 
 
 def _finalized(transaction_version: int) -> list[FinalizedFeatureKey]:
-    """Say nothing of a feature at level 0, as Kafka does."""
+    """Return the finalized features; Kafka leaves out a feature at level 0."""
     if not transaction_version:
         return []
     level = transaction_version
@@ -102,7 +102,7 @@ def _check_software(*named: str) -> None:
 
 
 def _check_node(call: Call, request: ApiVersionsRequest) -> None:
-    """Refuse a client that expects another cluster or node. A client sends both ids or none (KIP-1242)."""
+    """Refuse a client that expects another cluster or node; clients send both ids or none (KIP-1242)."""
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
         call.state.cluster_id,
         call.node_id,
@@ -111,7 +111,7 @@ def _check_node(call: Call, request: ApiVersionsRequest) -> None:
 
 
 def unknown_api_versions() -> ApiVersionsResponse:
-    """Answer, in version 0, a request for ApiVersions in a version that is too new (KIP-511)."""
+    """Return the response, in version 0, to ApiVersions in a version that is too new (KIP-511)."""
     return ApiVersionsResponse(
         error_code=UnsupportedVersion.code, api_keys=[_range(ApiVersionsRequest.API_KEY)]
     )
@@ -120,12 +120,12 @@ def unknown_api_versions() -> ApiVersionsResponse:
 def _range(api_key: int) -> ApiVersion:
     lowest, highest = OFFERED[api_key]
     if api_key == ProduceRequest.API_KEY:
-        lowest = 0  # what Kafka says for the sake of old clients, and does not keep (KAFKA-18659)
+        lowest = 0  # Kafka announces 0 for old clients and rejects it (KAFKA-18659)
     return ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Name the node that coordinates each group or transactional id."""
+    """Return the coordinator of each group or transactional id."""
     many = call.version >= MANY_KEYS_SINCE
     found = [
         _coordinator(call, request.key_type, key)
@@ -171,7 +171,7 @@ def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
 
 
 async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Let the client choose a mechanism."""
+    """Begin an authentication with the mechanism of the client."""
     if call.version == 0:
         raise HangUp("the login of version 0, in messages without headers, is not served")
     code = 0
@@ -186,7 +186,7 @@ async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHands
 
 
 async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Hand one message to the mechanism."""
+    """Pass one message to the mechanism."""
     try:
         with call.strike.around():
             answer, lifetime_ms = call.session.authenticate(request.auth_bytes)
@@ -203,7 +203,7 @@ async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> Sas
 async def get_telemetry_subscriptions(
     call: Call, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Say what is to be pushed."""
+    """Return the subscription."""
     try:
         with call.strike.around():
             return call.state.telemetry.describe(request.client_instance_id)
@@ -212,7 +212,7 @@ async def get_telemetry_subscriptions(
 
 
 async def push_telemetry(call: Call, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """Take what is pushed."""
+    """Accept pushed metrics."""
     try:
         with call.strike.around():
             call.state.telemetry.take(request)

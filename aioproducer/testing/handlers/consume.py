@@ -1,4 +1,4 @@
-"""ListOffsets and Fetch: what a consumer without a group needs."""
+"""Handlers for consumers without a group: ListOffsets and Fetch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.state import Call, ClusterState
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Times that ListOffsets may be asked for beside real ones."""
+"""Special timestamps of ListOffsets."""
 MAX_TIMESTAMP_SINCE = 7
 """KIP-734."""
 READ_COMMITTED = 1
@@ -37,7 +37,7 @@ FetchSessionIdNotFound: type[BrokerError] = broker_error(70)
 
 
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Find the offsets for times."""
+    """Return the offsets for timestamps."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -50,13 +50,6 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
             for topic in request.topics
         ]
     )
-
-
-def list_offsets_targets(request: ListOffsetsRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions that are asked about."""
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield Target(topic.name, asked.partition_index)
 
 
 def _offset_for(
@@ -92,8 +85,8 @@ def _find(log: PartitionLog, timestamp_ms: int, version: int, isolation_level: i
 
 
 async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
-    """Answer as soon as there are *min_bytes* to read, something is wrong, or *max_wait_ms* are over."""
-    if request.session_id:  # this broker starts no sessions (KIP-227), so it cannot have this one
+    """Respond once `min_bytes` can be read, a partition has an error, or `max_wait_ms` has passed."""
+    if request.session_id:  # this broker has no fetch sessions (KIP-227)
         return FetchResponse(error_code=FetchSessionIdNotFound.code, responses=[])
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
@@ -118,7 +111,7 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
 
 
 def fetch_targets(request: FetchRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions that are read from."""
+    """Yield the partitions of a fetch."""
     for topic in request.topics:
         for asked in topic.partitions:
             yield Target(topic.topic, asked.partition)

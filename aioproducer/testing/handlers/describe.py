@@ -1,4 +1,4 @@
-"""Metadata, CreateTopics and DescribeConfigs: topics, their leaders and settings."""
+"""Handlers about topics: Metadata, CreateTopics and DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ CONFIG_DEFAULTS = {
     "retention.bytes": "-1",
     "retention.ms": "604800000",
 }
-"""Topic settings that DescribeConfigs returns, with Kafka's defaults."""
+"""Topic settings in DescribeConfigs, with Kafka's defaults."""
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """Describe the nodes that are alive, and the topics asked for."""
+    """Describe the running nodes and the requested topics."""
     asked = request.topics
     if asked is None:
         asked = [MetadataRequestTopic(name=name) for name in call.state.topics]
@@ -68,7 +68,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 
 def metadata_targets(request: MetadataRequest, state: ClusterState) -> Iterator[Target]:
-    """Yield the topics that are asked about."""
+    """Yield the requested topics."""
     if request.topics is None:
         yield from map(Target, state.topics)
     else:
@@ -81,7 +81,7 @@ def _name(asked: MetadataRequestTopic, state: ClusterState) -> str | None:
 
 
 def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:
-    """Whether the script has answered this code, which is never one topic's."""
+    """Return True if a rule has this error, which belongs to the whole response."""
     try:
         with call.strike.around():
             pass
@@ -116,7 +116,7 @@ def _find_or_create(state: ClusterState, name: str | None, *, may_create: bool) 
 
 
 def _describe_partition(state: ClusterState, index: int, partition: Partition) -> MetadataResponsePartition:
-    """Describe a partition as if the leader had the only replica: without it, there is none to lead."""
+    """Describe a partition whose leader has the only replica."""
     leader = state.leader(partition)
     replicas = (partition.leader,)
     return MetadataResponsePartition(
@@ -131,16 +131,10 @@ def _describe_partition(state: ClusterState, index: int, partition: Partition) -
 
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Create topics; every node may be asked, as in KRaft the others pass it on to the controller."""
+    """Create topics; every node serves it, as KRaft brokers forward it to the controller."""
     return CreateTopicsResponse(
         topics=[_create(call, topic, validate_only=request.validate_only) for topic in request.topics]
     )
-
-
-def create_topics_targets(request: CreateTopicsRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the topics that are created."""
-    for topic in request.topics:
-        yield Target(topic.name)
 
 
 def _create(call: Call, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
@@ -179,14 +173,8 @@ def _new_topic(state: ClusterState, asked: CreatableTopic) -> Topic:
 
 
 async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Return the settings of topics; every node may be asked."""
+    """Return the settings of topics; every node serves it."""
     return DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
-
-
-def describe_configs_targets(request: DescribeConfigsRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the topics that are described."""
-    for each in request.resources:
-        yield Target(each.resource_name)
 
 
 def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResult:

@@ -1,9 +1,9 @@
-"""TxnOffsetCommit and OffsetFetch: what a group's coordinator is asked about offsets."""
+"""Handlers of a group's coordinator: TxnOffsetCommit and OffsetFetch."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.protocol.consumer import (
@@ -36,10 +36,10 @@ from aioproducer.testing.coordinator import Identity
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.groups import CommittedOffset, Consumer
 from aioproducer.testing.handlers.transact import check_coordinator
-from aioproducer.testing.state import Call, ClusterState
+from aioproducer.testing.state import Call
 
 ADDS_GROUP_SINCE = 5
-"""KIP-890: the group need not be added before."""
+"""KIP-890: the request adds the group to the transaction."""
 ABORTABLE_SINCE = 4
 """KIP-890."""
 MANY_GROUPS_SINCE = 8
@@ -49,11 +49,11 @@ TOLD_AS: dict[int, type[BrokerError]] = {
     ConcurrentTransactions.code: CoordinatorNotAvailable,
     ProducerFenced.code: InvalidProducerEpoch,
 }
-"""What the group's coordinator makes of the transaction coordinator's word."""
+"""Error of the group's coordinator for an error code of the transaction coordinator."""
 
 
 async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Take offsets that are to be committed with a transaction."""
+    """Add offsets to commit with a transaction."""
     if call.version >= ADDS_GROUP_SINCE:
         await call.state.timers.settled(request.transactional_id)
     try:
@@ -77,13 +77,6 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
             for topic in request.topics
         ]
     )
-
-
-def txn_offset_commit_targets(request: TxnOffsetCommitRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions whose offsets are committed."""
-    for topic in request.topics:
-        for each in topic.partitions:
-            yield Target(topic.name, each.partition_index)
 
 
 def _admit(call: Call, request: TxnOffsetCommitRequest) -> None:
@@ -128,7 +121,7 @@ def _take(
 
 
 async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Return the offsets of one group, or of many."""
+    """Return the offsets of one or several groups."""
     if call.version >= MANY_GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[

@@ -1,4 +1,4 @@
-"""Produce: batches are appended, or refused, one by one."""
+"""Handler of Produce, which appends or refuses each batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from aioproducer.testing.producer_state import Stamp
 from aioproducer.testing.state import Call, ClusterState
 
 ZSTD_SINCE = 7
-"""KIP-110: older clients could not read what such a request writes."""
+"""KIP-110: older clients cannot read zstd."""
 ABORTABLE_SINCE = 11
 ADDS_PARTITIONS_SINCE = 12
 """KIP-890."""
@@ -49,7 +49,7 @@ LEADER_HINTS_SINCE = 10
 
 
 async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    """Append; with acks=0 the only answer there can be is a closed connection."""
+    """Append the batches; with acks=0 an error closes the connection."""
     if request.transactional_id is not None and call.version >= ADDS_PARTITIONS_SINCE:
         await call.state.timers.settled(request.transactional_id)
     response = ProduceResponse(
@@ -80,7 +80,7 @@ async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None
 
 
 def produce_targets(request: ProduceRequest, state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions that are written to; of a topic with an id that nobody has, there is none."""
+    """Yield the partitions of the batches; a topic with an unknown id has none."""
     for topic in request.topic_data:
         name = _name(topic, state)
         if name is not None:
@@ -131,7 +131,7 @@ def _append(call: Call, request: ProduceRequest, topic: str, data: PartitionProd
 
 
 def _admit(call: Call, request: ProduceRequest, log: PartitionLog, target: Target, stamp: Stamp) -> None:
-    """Let the first batch of a transaction be written to a partition only if that is part of it (KIP-890)."""
+    """Refuse the first batch of a transaction in a partition that is not part of it (KIP-890)."""
     if request.transactional_id is None:
         raise Refused(TransactionalIdAuthorizationFailed, "a batch of a transaction needs its id")
     if log.has_open_transaction(stamp.producer_id, stamp.epoch):
@@ -149,7 +149,7 @@ def _admit(call: Call, request: ProduceRequest, log: PartitionLog, target: Targe
 
 
 def _told(code: int, version: int) -> type[BrokerError]:
-    """Return what a producer is told of a refusal by the transaction coordinator."""
+    """Return the error of the partition for an error code of the transaction coordinator."""
     if code == ProducerFenced.code:
         return InvalidProducerEpoch
     if code == ConcurrentTransactions.code and version < ADDS_PARTITIONS_SINCE:
@@ -171,7 +171,7 @@ def _refusal(call: Call, topic: str, index: int, refused: Refused) -> PartitionP
         error_message=refused.message,
     )
     if call.version >= LEADER_HINTS_SINCE and refused.code == NotLeaderOrFollower.code:
-        with suppress(Refused):  # a fault may say so of a partition that does not exist
+        with suppress(Refused):  # a rule may use this error for a missing partition
             partition = call.state.partition(topic, index)
             response.current_leader = LeaderIdAndEpoch(
                 leader_id=partition.leader, leader_epoch=partition.leader_epoch

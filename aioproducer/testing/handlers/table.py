@@ -1,30 +1,13 @@
-"""Which API is served by what, and how the script and the counters call it."""
+"""Table of the APIs: handler, name and targets of each."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
-from aioproducer._core.protocol.admin import (
-    CreateTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeProducersRequest,
-    ListTransactionsRequest,
-)
-from aioproducer._core.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
-from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
-from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
-from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from aioproducer._core.protocol.schema import Message, Request
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
-from aioproducer._core.protocol.transactions import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    TxnOffsetCommitRequest,
-)
+from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.schema import Message
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.connect import (
     api_versions,
@@ -38,20 +21,16 @@ from aioproducer.testing.handlers.consume import (
     fetch,
     fetch_targets,
     list_offsets,
-    list_offsets_targets,
 )
 from aioproducer.testing.handlers.describe import (
     create_topics,
-    create_topics_targets,
     describe_configs,
-    describe_configs_targets,
     metadata,
     metadata_targets,
 )
 from aioproducer.testing.handlers.offsets import (
     offset_fetch,
     txn_offset_commit,
-    txn_offset_commit_targets,
 )
 from aioproducer.testing.handlers.produce import produce, produce_targets
 from aioproducer.testing.handlers.transact import (
@@ -59,7 +38,6 @@ from aioproducer.testing.handlers.transact import (
     add_partitions_to_txn,
     add_partitions_to_txn_targets,
     describe_producers,
-    describe_producers_targets,
     describe_transactions,
     end_txn,
     init_producer_id,
@@ -71,42 +49,65 @@ Handler = Callable[[Call, Any], Awaitable[Message | None]]
 Targets = Callable[[Any, ClusterState], Iterable[Target]]
 
 
-def _the_node_itself(_request: Request[Any], _state: ClusterState) -> Iterable[Target]:
-    return ()
-
-
 class Api(NamedTuple):
     """One API; no answer is sent where *handle* returns None."""
 
     name: str
+    """Kind of request in `Cluster.on` and in the counters: the handler's name."""
     handle: Handler
-    targets: Targets = _the_node_itself
+    targets: Targets
 
 
+def _partitions(request: Any, _state: ClusterState) -> Iterable[Target]:
+    return [Target(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+
+
+_HANDLERS: tuple[Handler, ...] = (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    api_versions,
+    create_topics,
+    describe_configs,
+    describe_producers,
+    describe_transactions,
+    end_txn,
+    fetch,
+    find_coordinator,
+    get_telemetry_subscriptions,
+    init_producer_id,
+    list_offsets,
+    list_transactions,
+    metadata,
+    offset_fetch,
+    produce,
+    push_telemetry,
+    sasl_authenticate,
+    sasl_handshake,
+    txn_offset_commit,
+)
+_TARGETS: dict[str, Targets] = {
+    "add_partitions_to_txn": add_partitions_to_txn_targets,
+    "create_topics": lambda request, _: [Target(topic.name) for topic in request.topics],
+    "describe_configs": lambda request, _: [Target(each.resource_name) for each in request.resources],
+    "describe_producers": lambda request, _: [
+        Target(topic.name, index) for topic in request.topics for index in topic.partition_indexes
+    ],
+    "fetch": fetch_targets,
+    "list_offsets": _partitions,
+    "metadata": metadata_targets,
+    "produce": produce_targets,
+    "txn_offset_commit": _partitions,
+}
+"""Partitions and topics that a request names; other requests concern the node."""
+
+
+def _name(request: type) -> str:
+    """Return the name of a request's handler: "end_txn" for EndTxnRequest."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", request.__name__.removesuffix("Request")).lower()
+
+
+_BY_NAME = {handler.__name__: handler for handler in _HANDLERS}
 APIS: dict[int, Api] = {
-    AddOffsetsToTxnRequest.API_KEY: Api("add_offsets_to_txn", add_offsets_to_txn),
-    AddPartitionsToTxnRequest.API_KEY: Api(
-        "add_partitions_to_txn", add_partitions_to_txn, add_partitions_to_txn_targets
-    ),
-    ApiVersionsRequest.API_KEY: Api("api_versions", api_versions),
-    CreateTopicsRequest.API_KEY: Api("create_topics", create_topics, create_topics_targets),
-    DescribeConfigsRequest.API_KEY: Api("describe_configs", describe_configs, describe_configs_targets),
-    DescribeProducersRequest.API_KEY: Api(
-        "describe_producers", describe_producers, describe_producers_targets
-    ),
-    DescribeTransactionsRequest.API_KEY: Api("describe_transactions", describe_transactions),
-    EndTxnRequest.API_KEY: Api("end_txn", end_txn),
-    FetchRequest.API_KEY: Api("fetch", fetch, fetch_targets),
-    FindCoordinatorRequest.API_KEY: Api("find_coordinator", find_coordinator),
-    GetTelemetrySubscriptionsRequest.API_KEY: Api("get_telemetry_subscriptions", get_telemetry_subscriptions),
-    InitProducerIdRequest.API_KEY: Api("init_producer_id", init_producer_id),
-    ListOffsetsRequest.API_KEY: Api("list_offsets", list_offsets, list_offsets_targets),
-    ListTransactionsRequest.API_KEY: Api("list_transactions", list_transactions),
-    MetadataRequest.API_KEY: Api("metadata", metadata, metadata_targets),
-    OffsetFetchRequest.API_KEY: Api("offset_fetch", offset_fetch),
-    ProduceRequest.API_KEY: Api("produce", produce, produce_targets),
-    PushTelemetryRequest.API_KEY: Api("push_telemetry", push_telemetry),
-    SaslAuthenticateRequest.API_KEY: Api("sasl_authenticate", sasl_authenticate),
-    SaslHandshakeRequest.API_KEY: Api("sasl_handshake", sasl_handshake),
-    TxnOffsetCommitRequest.API_KEY: Api("txn_offset_commit", txn_offset_commit, txn_offset_commit_targets),
+    key: Api(name, _BY_NAME[name], _TARGETS.get(name, lambda *_: ()))
+    for key, name in ((key, _name(request)) for key, request in REQUESTS.items())
 }

@@ -1,4 +1,4 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: what a producer asks the transaction coordinator."""
+"""Handlers about transactions: of producers, and for their administration (KIP-664)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import Call, ClusterState
 
 FENCED_SINCE = 2
-"""From this version on a client is told of PRODUCER_FENCED, instead of INVALID_PRODUCER_EPOCH (KIP-588)."""
+"""First version with PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)."""
 FENCED_SINCE_ON_INIT = 4
 BUMPS_EPOCH_SINCE = 5
 """The version of EndTxn (KIP-890)."""
@@ -48,7 +48,7 @@ OPERATION_NOT_ATTEMPTED = broker_error(55).code
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Give out a new id, or, of a transactional id, the next epoch."""
+    """Return a new producer id, or the next epoch of a transactional id."""
     try:
         with call.strike.around():
             producer_id, epoch = _init(call, request)
@@ -60,7 +60,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
 
 
 def _init(call: Call, request: InitProducerIdRequest) -> Identity:
-    if request.transactional_id is None:  # without one, nobody carries on an old id
+    if request.transactional_id is None:  # an old id belongs to a transactional id
         return Identity(next(call.state.new_producer_ids), 0)
     check_coordinator(call, request.transactional_id)
     own = Identity(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
@@ -68,7 +68,7 @@ def _init(call: Call, request: InitProducerIdRequest) -> Identity:
 
 
 async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """Add all of the partitions, or none of them."""
+    """Add all partitions of the request, or none."""
     targets = list(add_partitions_to_txn_targets(request, call.state))
     codes = _add_partitions(call, request, targets)
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = defaultdict(list)
@@ -89,7 +89,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
 def add_partitions_to_txn_targets(
     request: AddPartitionsToTxnRequest, _state: ClusterState
 ) -> Iterator[Target]:
-    """Yield the partitions that are added."""
+    """Yield the partitions to add."""
     for topic in request.v3_and_below_topics:
         for index in topic.partitions:
             yield Target(topic.name, index)
@@ -98,7 +98,7 @@ def add_partitions_to_txn_targets(
 def _add_partitions(
     call: Call, request: AddPartitionsToTxnRequest, targets: list[Target]
 ) -> dict[Target, int]:
-    """Return the codes of the partitions that are refused."""
+    """Return the error codes of refused partitions."""
     codes: dict[Target, int] = {}
     entered: dict[Target, AbstractContextManager[None]] = {}
     for target in targets:
@@ -131,7 +131,7 @@ def _add_partitions(
 
 
 async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """Let the offsets of a group be part of the transaction."""
+    """Add the offsets of a group to the transaction."""
     try:
         with call.strike.around():
             check_coordinator(call, request.transactional_id)
@@ -147,7 +147,7 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
 
 
 async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
-    """End the transaction; the answer comes when that is decided, which is before the markers are written."""
+    """End the transaction; the response precedes the markers, as in Kafka."""
     try:
         with call.strike.around():
             check_coordinator(call, request.transactional_id)
@@ -163,7 +163,7 @@ async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
 
 
 def check_coordinator(call: Call, key: str) -> None:
-    """Refuse what another node is to be asked."""
+    """Refuse a key that another node coordinates."""
     node = call.state.coordinator_node(key)
     if node is None or node.node_id != call.node_id:
         raise Refused(NotCoordinator, f"node {call.node_id} does not coordinate {key!r}")
@@ -178,7 +178,7 @@ def _told(refused: Refused, call: Call, *, since: int) -> int:
 async def describe_transactions(
     call: Call, request: protocol.DescribeTransactionsRequest
 ) -> protocol.DescribeTransactionsResponse:
-    """Describe transactional ids that this node coordinates."""
+    """Describe transactional ids of this node's coordinator."""
     return protocol.DescribeTransactionsResponse(
         transaction_states=[_described(call, each) for each in request.transactional_ids]
     )
@@ -208,7 +208,7 @@ def _described(call: Call, transactional_id: str) -> protocol.TransactionState:
 async def list_transactions(
     call: Call, request: admin.ListTransactionsRequest
 ) -> admin.ListTransactionsResponse:
-    """List the transactional ids that this node coordinates."""
+    """List the transactional ids of this node's coordinator."""
     unknown = sorted(set(request.state_filters) - set(TransactionState))
     try:
         with call.strike.around():
@@ -265,13 +265,6 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
             for topic in request.topics
         ]
     )
-
-
-def describe_producers_targets(request: DescribeProducersRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions that are asked about."""
-    for topic in request.topics:
-        for index in topic.partition_indexes:
-            yield Target(topic.name, index)
 
 
 def _producers(call: Call, topic: str, index: int) -> PartitionResponse:

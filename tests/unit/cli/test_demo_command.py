@@ -16,6 +16,7 @@ from aioproducer._core.records.decode import DecodedRecord
 from aioproducer._topic_client import Client
 from aioproducer.cli import demo_command
 from aioproducer.cli.demo_command import (
+    EVENTS_A_DAY,
     Check,
     Events,
     Follow,
@@ -32,8 +33,7 @@ from aioproducer.errors import ConfigError, ConnectionFailed, InvalidRecord, Sen
 from aioproducer.testing import Cluster
 from aioproducer.types import RecordMetadata
 
-DAY = 2408
-"""How many events the file has."""
+DAY = EVENTS_A_DAY
 
 
 def test_each_event_is_numbered_json_keyed_by_its_customer() -> None:

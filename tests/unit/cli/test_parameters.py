@@ -8,6 +8,7 @@ import click
 import pytest
 
 from aioproducer.cli.parameters import (
+    ClusterOptions,
     check_rate,
     check_run,
     check_topic_name,
@@ -80,23 +81,23 @@ PROPERTIES = """
 def test_a_file_a_setting_and_the_servers_make_a_configuration_the_later_ones_first(tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_text(PROPERTIES)
-    config = configuration(None, file, {"linger.ms": "7"})
+    config = configuration(ClusterOptions(None, file, {"linger.ms": "7"}))
     assert (config.bootstrap_servers, config.linger_ms, config.batch_size) == (("a:1",), 7, 1000)
     assert config.key_serializer is None, "what is sent is bytes"
-    assert configuration("b:2", file, {}).bootstrap_servers == ("b:2",)
-    assert configuration("b:2", None, {"linger.ms": "7"}).linger_ms == 7
+    assert configuration(ClusterOptions("b:2", file, {})).bootstrap_servers == ("b:2",)
+    assert configuration(ClusterOptions("b:2", None, {"linger.ms": "7"})).linger_ms == 7
 
 
 def test_without_servers_there_is_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("linger.ms = 20")
     for file in (None, tmp_path / "p"):
         with pytest.raises(click.UsageError, match="Missing option '-b' / '--bootstrap-servers'"):
-            configuration(None, file, {})
+            configuration(ClusterOptions(None, file, {}))
 
 
 def test_servers_of_a_file_may_have_the_name_of_librdkafka(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("metadata.broker.list = a:1")
-    assert configuration(None, tmp_path / "p", {}).bootstrap_servers == ("a:1",)
+    assert configuration(ClusterOptions(None, tmp_path / "p", {})).bootstrap_servers == ("a:1",)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +111,15 @@ def test_servers_of_a_file_may_have_the_name_of_librdkafka(tmp_path: Path) -> No
 def test_wrong_names_come_before_missing_servers(tmp_path: Path, text: str, mistake: str) -> None:
     (tmp_path / "p").write_text(text)
     with pytest.raises(ConfigError, match=rf"{mistake}.*aioproducer config .*p` checks it"):
-        configuration(None, tmp_path / "p", {})
+        configuration(ClusterOptions(None, tmp_path / "p", {}))
 
 
 def test_what_is_wrong_with_a_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("linger.ms = soon")
     with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'.*aioproducer config .*p` checks it"):
-        configuration("a:1", tmp_path / "p", {})
+        configuration(ClusterOptions("a:1", tmp_path / "p", {}))
     with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'(?!.*checks it)"):
-        configuration("a:1", None, {"linger.ms": "soon"})
+        configuration(ClusterOptions("a:1", None, {"linger.ms": "soon"}))
 
 
 def test_names_are_completed() -> None:
