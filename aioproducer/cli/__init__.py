@@ -11,9 +11,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Do what the command line says, and end the process: with 1 if that failed, with 2 if it was misunderstood."""
+    """Run the command and exit: with 1 if the command failed, with 2 for a wrong command line."""
     try:
-        import click  # noqa: F401 - of the extra "cli", like the next: not everybody has them
+        import click  # noqa: F401 - click and rich are packages of the extra "cli"
         import rich  # noqa: F401
     except ModuleNotFoundError as missing:
         if missing.name not in {"click", "rich"}:
@@ -25,7 +25,7 @@ def main() -> None:
         sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a character that a terminal lacks is no reason to fail
+            stream.reconfigure(errors="replace")  # for characters outside of the terminal's encoding
     from aioproducer.cli.commands import program
     from aioproducer.cli.output import checked
 

@@ -1,4 +1,4 @@
-"""`aioproducer audit`: what became of a run's records."""
+"""`aioproducer audit`: lost, duplicated and reordered records of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aioproducer.config import ProducerConfig
 async def audit_and_report(
     config: ProducerConfig, topic: str, run: str, *, expect: int | None, as_json: bool, order: bool = False
 ) -> bool:
-    """Read a topic, show what became of *run*, and return True if each record is there once, and in order with *order*.
+    """Read a topic and show the records of *run*; return True if the topic has each once, and in order with *order*.
 
     Raises: ProducerError if the topic cannot be read.
     """
@@ -73,7 +73,7 @@ def _table(report: AuditReport) -> Table:
 
 
 def _cell(part: PartitionAudit, flaw: str, *, is_flaw: bool) -> Text:
-    """Return how many, and where to look for the first."""
+    """Return the count of a flaw and its first offset."""
     count: int = getattr(part, flaw)
     if not count:
         return Text("0")
@@ -84,7 +84,7 @@ def _cell(part: PartitionAudit, flaw: str, *, is_flaw: bool) -> Text:
 
 def _verdict(report: AuditReport) -> Text:
     if not report.records and not report.expected_was_told:
-        return Text("FAILED, nothing of this run was found: is --run right?", "bold red")
+        return Text("FAILED, no record of this run was found: is --run right?", "bold red")
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
         order = "" if report.out_of_order else ", in order"

@@ -1,4 +1,4 @@
-"""Help of the commands: options in groups, and examples."""
+"""Click classes of the commands: help with groups and examples, errors on one line."""
 
 from __future__ import annotations
 
@@ -99,15 +99,15 @@ def _escaped_errors() -> Iterator[None]:
 
 
 class Program(Group):
-    """Shows our errors in one line: they are made to be read without a traceback."""
+    """Root command, which shows errors of the package on one line without a traceback."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the command line; the text of an error is escaped."""
+        """Parse the command line; escape the text of errors."""
         with _escaped_errors():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; the text of an error is escaped."""
+        """Run the command; escape the text of errors."""
         with logged(ctx), _escaped_errors():
             return self._run(ctx)
 
@@ -121,13 +121,13 @@ class Program(Group):
 
             told = as_given(error_text(error), ctx)
             if isinstance(error, ConnectionFailed) and servers_by_variable(ctx):
-                told += f"\nThe servers are those of {variable(SERVERS)}."
+                told += f"\nThe servers come from {variable(SERVERS)}."
             raise click.ClickException(told) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or name the nearest."""
+        """Return the command, or suggest a similar name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""The commands and their options; what they do is imported when they are called."""
+"""The commands and their options; implementations are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def program() -> None:
 
 
 @program.command(
-    short_help="See the producer at work, and each record checked.",
+    short_help="Send a demo click stream and check each record.",
     examples=["aioproducer demo", "aioproducer demo --records 10000 -b localhost:9092"],
 )
 @partial(producer_options, servers="A Kafka cluster, not one in this process.")
@@ -82,9 +82,9 @@ def demo(
     partitions: int,
     compression: str | None,
 ) -> None:
-    """Send a shop's click stream, measure that, read it back, and check every record.
+    """Send a shop's click stream, measure it, read it back, and check every record.
 
-    On a Kafka cluster it creates a topic of its own, which stays there.
+    On a Kafka cluster it creates a new topic and leaves it there.
     """
     from aioproducer.cli.demo_command import Plan, run_and_report
 
@@ -138,9 +138,9 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 
 
 async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
-    """Run a cluster until a signal asks the process to end; a *port* of 0 is any that is free, for every broker.
+    """Run a cluster until a signal to terminate; *port* 0 selects a free port for every broker.
 
-    Raises: ClickException if a port is taken, or a topic cannot be created.
+    Raises: ClickException: a port is in use, or a topic cannot be created.
     """
     from aioproducer.cli.reports import on_signals
     from aioproducer.testing import Cluster, Refused
@@ -173,9 +173,9 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
 @allowed_options
 @logging_options
 def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
-    """List every option, or check a .properties FILE, show what it changes and what does nothing here.
+    """List every option, or check a .properties FILE and show its changes and its names without effect.
 
-    It fails if the file is wrong, and lists all names and values that are.
+    It fails for a wrong file, and lists all wrong names and values.
     """
     from aioproducer.cli.config import show_file, show_options
 
@@ -197,9 +197,9 @@ def topics(
     cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Show the brokers of a cluster, and which broker has which partition of these topics, or of all but internal ones.
+    """Show the brokers of a cluster and the partitions of topics, by default of all topics except internal ones.
 
-    It fails if a topic is not there, or a partition has no leader.
+    It fails if a topic does not exist or a partition has no leader.
     """
     from aioproducer.cli.topics import show_topics
 
@@ -236,7 +236,7 @@ def tail(
 ) -> None:
     """Show the last records of each partition of TOPIC: partition, offset, time (UTC), key, value and headers.
 
-    It does not wait for more. With --json each line is an object.
+    It ends after the last record. With --json each line is an object.
     """
     from aioproducer.cli.stored_records import tail_and_show
 
@@ -245,7 +245,7 @@ def tail(
 
 
 @program.command(
-    short_help="Print what a shell needs to complete commands and options.",
+    short_help="Print a completion script for a shell.",
     examples=['eval "$(aioproducer completion bash)"'],
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -282,9 +282,9 @@ def audit(
     order: bool,  # noqa: FBT001 - click passes names
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Read TOPIC from its beginning to its current end, and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
+    """Find lost and duplicated records of a run in TOPIC, by the headers aioproducer-run and aioproducer-seq.
 
-    It fails if any record was lost or duplicated. A run of several producers or tasks keeps no common order: with --order the
+    It fails if any record was lost or duplicated. Several producers or tasks of a run have no common order: with --order the
     records of one lane (header aioproducer-lane) must be in order within each partition.
     """
     from aioproducer.cli.audit_command import audit_and_report
@@ -295,7 +295,7 @@ def audit(
 
 
 @program.command(
-    short_help="Send many records, and report how fast they were acknowledged.",
+    short_help="Send many records, and report throughput and latencies.",
     examples=[
         "aioproducer perf orders -b localhost:9092",
         "aioproducer perf orders --records 2000 --rate 1000 -b localhost:9092",
@@ -339,8 +339,8 @@ def perf(
 ) -> None:
     """Send many records to TOPIC, and report throughput and latencies.
 
-    Each record has a run id and its number in its headers, so that `aioproducer audit` can tell afterwards if all of
-    it is there. Ctrl-C ends it early: it waits for what was sent, and reports it. It fails if not all records were
+    Each record has a run id and its number in its headers, so that `aioproducer audit` can check the topic. Ctrl-C
+    ends the run early and waits for the records that were sent. The command fails if not all records were
     acknowledged.
     """
     from aioproducer.cli.perf_command import Plan, run_and_report

@@ -1,4 +1,4 @@
-"""`aioproducer config`: what can be configured, and what a file configures."""
+"""`aioproducer config`: a list of the options, and a check of a configuration file."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ INDENT = (0, 0, 0, 4)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a file comes to."""
+    """Result of checking a file."""
 
     config: ProducerConfig
     changed: dict[str, Any]
-    """The options that are not as by default."""
+    """Options that differ from their defaults."""
     adjusted_from: dict[str, Any]
-    """What was asked for, where something else applies so that options fit each other."""
+    """Values in the file that were adjusted to fit other options."""
     without_effect: list[str]
     of_others: list[str]
-    """Names of other clients, which a producer does not use."""
+    """Options of other clients, which a producer does not use."""
 
 
 def show_options(*, as_json: bool = False) -> None:
-    """Print every option: its default, what it means, and what it may be."""
+    """Print the default, the meaning and the allowed values of every option."""
     if as_json:
         echo(json.dumps([_described(each) for each in OPTIONS], indent=2))
         return
@@ -70,7 +70,7 @@ def _checked(given: Mapping[str, str], prefix: Sequence[str], config_providers: 
     config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
     reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
     applied = {name: getattr(config, name) for name in DEFAULTS}
-    named = "client_id" in reading.applied  # else it is the default name
+    named = "client_id" in reading.applied  # otherwise it has the default name
     return Checked(
         config,
         {
@@ -145,7 +145,7 @@ def _meaning(option: Field[Any]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return *value* as JSON can have it."""
+    """Return *value* as a JSON value."""
     match value:
         case bool() | str() | None | int() | float():
             return value
@@ -158,7 +158,7 @@ def _plain(value: object) -> object:
 
 
 def _shown(name: str, value: object) -> Text:
-    """Write a value, with its unit, as a reader would."""
+    """Return a value with its unit, for people."""
     match value:
         case _ if value is MISSING:
             return Text("required", style="italic")

@@ -57,7 +57,7 @@ _NUMBER = re.compile(rb'\{"number":(\d{1,9}),')
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Records as columns: JSON values, and the customers that they are about as keys."""
+    """Records as columns: JSON values, and the ids of their customers as keys."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -126,27 +126,27 @@ def _details(kind: str, chance: random.Random) -> dict[str, Any]:
 
 
 def number_of(value: bytes | None) -> int:
-    """Return the number of an event, or -1 if it is none of ours."""
+    """Return the number of an event; -1 for a record of another producer."""
     match = _NUMBER.match(value or b"")
     return int(match[1]) if match else -1
 
 
 class Check:
-    """Compares each record that is read with the event that was sent, and with what its acknowledgement said.
+    """Comparison of the records read with the events sent and their acknowledgements.
 
-    Records are shown to it partition by partition, in order of offset; events were sent in order of their numbers.
+    Records must be passed partition by partition, in order of offset; events were sent in order of their numbers.
     """
 
     def __init__(self, events: Events, acknowledged: Sequence[RecordMetadata]) -> None:
         self.seen: int = 0
         self._events = events
         self._acknowledged = acknowledged
-        self._times_seen = bytearray(len(events))  # 255 times is as wrong as any more
+        self._times_seen = bytearray(len(events))  # capped at 255
         self._last: dict[bytes, tuple[int, int]] = {}  # by key: partition and number
         self._flaws: Counter[str] = Counter()
 
     def see(self, partition: int, records: Sequence[DecodedRecord]) -> None:
-        """Look at the next records of *partition*."""
+        """Check the next records of *partition*."""
         self.seen += len(records)
         for record in records:
             number = number_of(record.value)
@@ -169,18 +169,18 @@ class Check:
             self._last[key] = partition, number
 
     def flaws(self) -> dict[str, int]:
-        """Return what is wrong and with how many records, now that all were seen; empty is good."""
+        """Return the number of records with each flaw, after all records; empty without flaws."""
         lost = self._times_seen.count(0)
         return {**({"lost": lost} if lost else {}), **self._flaws}
 
 
 TASKS: Final = 256
-"""How many tasks wait for an acknowledgement at a time, as in a service with as many requests at once."""
+"""Number of concurrent tasks that send, as in a service with as many requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One part of the run, from the first call to the last acknowledgement."""
+    """Figures of one part of the run, from the first call to the last acknowledgement."""
 
     seconds: float
     batches: int
@@ -189,27 +189,27 @@ class Measured:
     acknowledged: list[RecordMetadata] = field(repr=False)
     """In the order of the events."""
     latencies_s: Sequence[float] = field(default=(), repr=False)
-    """How long each call took, from the shortest to the longest."""
+    """Latency of each call, from the shortest to the longest."""
 
     @property
     def records(self) -> int:
-        """How many were sent, all of them acknowledged."""
+        """Number of records, all acknowledged."""
         return len(self.acknowledged)
 
     @property
     def compression_ratio(self) -> float:
-        """How many times smaller the batches were than what was in them."""
+        """Size of the records divided by the size of the batches."""
         return self.bytes_before_compression / self.bytes_sent
 
     def latency_s(self, share: float) -> float:
-        """Return what *share* (above 0, up to 1) of the calls did not exceed."""
+        """Return the latency that *share* (above 0, up to 1) of the calls did not exceed."""
         return self.latencies_s[math.ceil(share * len(self.latencies_s)) - 1]
 
 
 async def send_one_by_one(producer: Producer, topic: str, events: Events, *, tasks: int = TASKS) -> Measured:
-    """Let *tasks* tasks take turns: each sends the next event, and waits until it is acknowledged.
+    """Send the events by *tasks* tasks, each of which waits for its acknowledgement before the next event.
 
-    Raises: ProducerError, the first one; the other tasks are cancelled then.
+    Raises: ProducerError: the first error; the other tasks are cancelled.
     """
     turns = enumerate(zip(events.keys, events.values, strict=True))
     acknowledged: dict[int, RecordMetadata] = {}
@@ -241,7 +241,7 @@ async def send_in_bulk(producer: Producer, topic: str, events: Events) -> Measur
 
 
 class _Watch:
-    """Takes the time, and what the producer counts meanwhile."""
+    """A stopwatch that also reads the producer's counters."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -269,18 +269,18 @@ class _Watch:
 
 
 BROKERS: Final = 3
-"""How many there are if they are ours."""
+"""Number of brokers of the cluster in this process."""
 
 Follow = Callable[[str, int, Callable[[], int]], AbstractAsyncContextManager[None]]
-"""Shows how far something has come while the `async with` block runs: what it is, the total, and how many are done."""
+"""Context manager that shows progress: label, total, and a function that returns the count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do."""
+    """Arguments of a run."""
 
     config: ProducerConfig | None
-    """Of a cluster; None: one in this process."""
+    """Configuration for a Kafka cluster; None: a cluster in this process."""
     _: KW_ONLY
     records: int
     partitions: int
@@ -289,13 +289,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was done, and found."""
+    """Results of a run."""
 
     plan: Plan
     config: ProducerConfig
     topic: str
     warm_up: Measured
-    """The first records: they wait for connections and the producer id."""
+    """Figures of the first records, which wait for connections and the producer id."""
     one_by_one: Measured
     in_bulk: Measured
     records_read: int
@@ -304,7 +304,7 @@ class Outcome:
 
 
 async def run(plan: Plan, follow: Follow) -> Outcome:
-    """Do what *plan* says. Raises: ProducerError if the cluster cannot be used, or a record was not acknowledged."""
+    """Run the demo. Raises: ProducerError: the cluster cannot be used, or a record was not acknowledged."""
     events = Events.load(plan.records)
     warm_up = plan.records // 100
     one_by_one_until = warm_up + plan.records // 4
@@ -350,7 +350,7 @@ NOTHING: Final = "-"
 
 
 async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
-    """Run the demo, show it, and return whether every record came back as it should."""
+    """Run and show the demo; return True if every record was read back without a flaw."""
     console = console or escaping(Console(highlight=False))
 
     @asynccontextmanager

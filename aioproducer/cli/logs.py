@@ -70,7 +70,7 @@ def _take_format(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def _keep(ctx: click.Context, param: click.Parameter, name: str, value: object) -> None:
-    """Keep an option, which may stand before or behind the command's name, and apply it at once."""
+    """Store and apply an option, which may precede or follow the name of the command."""
     if ctx.meta.get(name, value) != value:
         raise click.BadParameter("contradicts another option of the log: give one of them", ctx, param)
     ctx.meta[name] = value
@@ -86,7 +86,7 @@ def _requested() -> bool:
 
 @contextmanager
 def without_warnings(logger: str) -> Iterator[None]:
-    """Keep warnings of *logger* out of the log, because the command reports them itself; options of the log show all."""
+    """Suppress warnings of *logger*, which the command reports itself, unless the command line has log options."""
     if _requested():
         yield
         return
@@ -142,7 +142,7 @@ class _Log(logging.Handler):
             self.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hold the record back, or print it. A traceback is a bug, and no error of a command repeats it."""
+        """Hold the record back or print it; records with a traceback, which are bugs, are always printed."""
         self._held.append(record)
         if not self._holds or record.exc_info:
             self.print_held()
@@ -163,7 +163,7 @@ class _Log(logging.Handler):
             self.release()
 
     def drop_held(self) -> None:
-        """Forget the records that are held back."""
+        """Drop the records that are held back."""
         self.acquire()
         try:
             _ = self._take()

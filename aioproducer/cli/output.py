@@ -1,4 +1,4 @@
-"""Standard output and the terminal: text of brokers, topics and files is escaped, and lost output is an error."""
+"""Output of the commands: escaped text, tables, and an error if standard output cannot be written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 ACCELERATION: Final = "accelerated" if accelerated else "pure Python"
-"""The producer's implementation, for people."""
+"""Implementation of the producer, for output."""
 
 
 def printable(text: str) -> str:
@@ -108,7 +108,7 @@ class _Escaped:
 
 
 _WIDEST: Final = 1_000_000
-"""Width for measuring a table, in cells."""
+"""Maximum width when a table is measured, in cells."""
 _INDENT: Final = "  "
 
 
@@ -173,7 +173,7 @@ def _text(cell: RenderableType) -> Text:
 
 
 def _filled(pairs: Iterator[Text], width: int) -> Iterator[Text]:
-    """Yield lines of whole pairs; a pair that is wider has a line of its own, which the terminal breaks."""
+    """Yield lines of whole pairs; a pair wider than *width* has a line of its own."""
     from rich.text import Text
 
     line: Text | None = None

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is checked of any."""
+"""Options shared by several commands, and checks of their values."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
-"""What click's decorators take and return."""
+"""Function or command that click's decorators accept and return."""
 MOST_DIGITS = 5
-"""Of a number of partitions: more of them do not fit into one process."""
+"""Largest number of digits of a partition count."""
 MOST_RUN_BYTES = 4_096
-"""Of a run's id, which is in every record, and in a checkpoint."""
+"""Largest size of a run's id, which is in every record and in checkpoints."""
 _PREFIX = f"{__name__}.prefix"
 _PROVIDERS = f"{__name__}.providers"
 _TOPIC = f"{__name__}.topic"
@@ -40,13 +40,13 @@ SERIALIZERS = ("key.serializer", "value.serializer")
 
 
 class WrongOption(click.ClickException):
-    """What we find wrong with a command line; click's own errors end with the same code."""
+    """Wrong command line; exits with the code of click's usage errors."""
 
     exit_code = 2
 
 
 def new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Take `orders:6` apart."""
+    """Return topics with their numbers of partitions from values such as `orders:6`."""
     topics: dict[str, int] = {}
     for value in values:
         name, colon, partitions = value.partition(":")
@@ -61,7 +61,7 @@ def new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 
 
 def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Take `linger.ms=0` apart."""
+    """Return options and values from texts such as `linger.ms=0`."""
     settings = {}
     for each in values:
         name, equals, value = each.partition("=")
@@ -71,9 +71,7 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
         if kafkas == SERVERS:
             raise click.BadParameter("that is for --bootstrap-servers", ctx, param)
         if kafkas in SERIALIZERS:
-            raise click.BadParameter(
-                "what is sent is bytes already: there is nothing to serialize", ctx, param
-            )
+            raise click.BadParameter("commands send bytes, which need no serializer", ctx, param)
         refuse_secret(ctx, param, kafkas, value)
         settings[kafkas] = value.strip()
     return settings
@@ -126,7 +124,7 @@ def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = Non
 
 
 def read_file(file: Path) -> dict[str, str]:
-    """Return the options in *file*. Raises: ConfigError, with the file's name; WrongOption: it cannot be read."""
+    """Return the options in *file*. Raises: ConfigError with the file's name; WrongOption: unreadable file."""
     from aioproducer.config.properties import read_properties
     from aioproducer.errors import ConfigError
 
@@ -151,7 +149,7 @@ def configuration(cluster: ClusterOptions, defaults: Mapping[str, str] | None = 
 
 
 def _check_names(given: Mapping[str, str], file: Path | None) -> None:
-    """Raise ConfigError for wrong names: the servers in the file may be behind a prefix, or misspelt."""
+    """Raise ConfigError for unknown names, such as a misspelt or prefixed `bootstrap.servers`."""
     from aioproducer.config.mapping import read_mapping
     from aioproducer.config.options import KINDS
     from aioproducer.config.rules import raise_all
@@ -175,7 +173,7 @@ def _naming(file: Path | None) -> Iterator[None]:
 
 
 def refuse_transactional(config: ProducerConfig) -> None:
-    """Refuse a transactional id, where what is sent is in no transaction."""
+    """Refuse a transactional id in a command without transactions."""
     if config.transactional_id is not None:
         raise WrongOption("this command sends in no transaction: leave out transactional.id")
 
@@ -197,7 +195,7 @@ def complete_compression(_ctx: click.Context, _param: click.Parameter, incomplet
 
 
 def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Refuse what no topic can be called, which brokers would only say they do not know."""
+    """Refuse an illegal topic name, which brokers would report as an unknown topic."""
     from aioproducer._core.intake.checks import check_topic
 
     try:
@@ -207,7 +205,7 @@ def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> 
 
 
 def check_run(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse what cannot be a run's id, which is a header of every record."""
+    """Check a run's id, which is a header of every record."""
     if value is None:
         return None
     try:
@@ -220,14 +218,14 @@ def check_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Refuse what click takes for a number."""
+    """Refuse infinity and NaN, which click accepts."""
     if value is not None and not isfinite(value):
         raise click.BadParameter(f"{value} is not a number of records", ctx, param)
     return value
 
 
 def rate_option(command: C) -> C:
-    """`--rate`."""
+    """Add `--rate`."""
     text = "Records per second.  [default: as fast as memory allows]"
     return click.option("--rate", type=click.FloatRange(0, min_open=True), callback=check_rate, help=text)(
         command
@@ -329,12 +327,12 @@ def _of_context(name: str) -> str:
 
 
 def json_option(command: C) -> C:
-    """`--json`."""
+    """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
 def topic_argument(command: C) -> C:
-    """Add the argument TOPIC, for which `--topic` is another spelling."""
+    """Add the argument TOPIC with the alias `--topic`."""
     option = click.option(
         "--topic", "topic_option", hidden=True, expose_value=False, is_eager=True, callback=_keep_topic
     )

@@ -32,14 +32,14 @@ from aioproducer.producer import Producer
 from aioproducer.types import RecordMetadata
 
 STEP: Final = 1.01
-"""Each bucket reaches a hundredth further than the one before: so exact are percentiles."""
+"""Ratio of bucket limits: percentiles are exact to 1 %."""
 _LOG_STEP: Final = math.log(STEP)
 SHORTEST_S: Final = 1e-9
-"""Taken for what is no time at all."""
+"""Shortest latency that is counted."""
 
 
 class Latencies:
-    """How long records took, in seconds."""
+    """A histogram of latencies in seconds, which keeps counts per bucket."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -48,7 +48,7 @@ class Latencies:
         self._buckets: Counter[int] = Counter()
 
     def add(self, latency_s: float, records: int = 1) -> None:
-        """Count so many more that took as long."""
+        """Count *records* records with the same latency."""
         if not records:
             return
         self.count += records
@@ -58,14 +58,11 @@ class Latencies:
 
     @property
     def mean_s(self) -> float:
-        """The mean; 0 if there are none."""
+        """Mean latency; 0 without records."""
         return self._total_s / self.count if self.count else 0.0
 
     def percentile_s(self, share: float) -> float:
-        """Return what *share* (above 0, up to 1) of them did not exceed; 0 if there are none.
-
-        It is at most a hundredth too high.
-        """
+        """Return the latency that *share* (above 0, up to 1) did not exceed, at most 1 % too high; 0 without records."""
         wanted = math.ceil(share * self.count)
         for bucket in sorted(self._buckets):
             wanted -= self._buckets[bucket]
@@ -76,19 +73,19 @@ class Latencies:
 
 DIFFERENT_VALUES: Final = 1_000
 VALUES_BYTES: Final = 16 * 1024 * 1024
-"""Of all different values: where they are large, there are fewer."""
+"""Total size of the different values, which limits their number."""
 _LETTERS: Final = bytes(ord("A") + byte % 26 for byte in range(256))
 CALLS: Final = 4
-"""How many calls of `send_many` are under way at most."""
+"""Largest number of concurrent `send_many` calls."""
 RECORDS_A_CALL: Final = 5_000
 BYTES_A_CALL: Final = 4 * 1024 * 1024
-"""… of all values of a call: where they are large, it has fewer."""
+"""Total size of the values of a call, which limits its number of records."""
 WINDOW_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be sent where."""
+    """Arguments of a run."""
 
     config: ProducerConfig
     topic: str
@@ -102,55 +99,57 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was acknowledged between two moments of a run."""
+    """Acknowledgements in one interval of a run."""
 
     began_s: float
-    """Since the run began."""
+    """Start of the interval, in seconds from the start of the run."""
     seconds: float
     latencies: Latencies
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the records."""
+    """Results of a run."""
 
     plan: Plan
     sent: int = 0
-    """How many were handed over: those with sequences below it."""
+    """Number of records passed to the producer, which have the sequences below it."""
     seconds: float = 0.0
-    """From the first call to the last outcome."""
+    """Time from the first call to the last outcome."""
     latencies: Latencies = field(default_factory=Latencies)
-    """Of what was acknowledged, each from its call on; of a `send_many`, until all of the call has its outcome."""
+    """Latencies of acknowledged records from their call on; for `send_many`, until the call returns."""
     failures: Failures = field(default_factory=Failures)
     windows: list[Window] = field(default_factory=list)
 
     @property
     def way(self) -> str:
-        """The method of the producer that sent them."""
+        """Method of the producer that sends the records."""
         return "send_many" if self.plan.rate is None else "enqueue"
 
     @property
     def acknowledged(self) -> int:
-        """How many are in the topic for sure."""
+        """Number of acknowledged records."""
         return self.latencies.count
 
     @property
     def complete(self) -> bool:
-        """Whether all that was planned was acknowledged."""
+        """True if all planned records were acknowledged."""
         return self.acknowledged == self.plan.records
 
 
 async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
-    """Send what *plan* says and wait for every outcome; *on_window* hears of each five seconds.
+    """Send the records of *plan* and wait for every outcome; call *on_window* every five seconds.
 
-    Cancelled, it hands over no more, and waits for the outcomes of what is under way; cancelled again, it gives those
-    up. Cancelled while it starts, it raises CancelledError.
+    When cancelled, it sends no more records and waits for the outcomes of the sent ones; when cancelled again, it
+    abandons them. When cancelled during start-up, it raises CancelledError.
 
-    Raises: ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
+    Raises: ConnectionFailed, MetadataTimeout: no cluster or no topic; no record was sent.
     """
     outcome, different = Outcome(plan), values_of(plan)
     async with Producer.from_config(plan.config) as producer:
-        await await_topic(producer, plan.topic)  # no record's latency is to have that in it
+        await await_topic(
+            producer, plan.topic
+        )  # before the first record, because it would count in the latency
         meter = _Meter(outcome, on_window)
         async with meter.running():
             calls: set[Task[None]] = set()
@@ -172,7 +171,7 @@ async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
 
 
 async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> None:
-    """Wait for every outcome; that is cancelled alone, and the records go on."""
+    """Wait for every outcome; cancelling the wait leaves the records to the producer."""
     if calls:
         await asyncio.wait(calls)
     if producer is not None:
@@ -182,7 +181,7 @@ async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> 
 async def _send_in_bulk(
     producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter, calls: set[Task[None]]
 ) -> None:
-    """Hand over all records, in order, by a few *calls* at a time, which go on when this is cancelled."""
+    """Send all records in order by a few concurrent *calls*, which continue when this task is cancelled."""
     values, convoy, free = cycle(different), Convoy(), Semaphore(CALLS)
     a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, plan.value_bytes)))
     for first in range(0, plan.records, a_call):
@@ -206,7 +205,7 @@ async def _call(
         _ = await producer._send_in(convoy, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
     except SendManyError as error:
         failures = error.result.failures.values()
-    except ProducerError as error:  # the producer is closed, or has crashed
+    except ProducerError as error:  # the producer is closed or has crashed
         failures = repeat(error, len(numbers))
     meter.settle_call(called, len(numbers), failures)
 
@@ -236,7 +235,7 @@ def _uncancel() -> None:
 
 
 def values_of(plan: Plan) -> Sequence[bytes]:
-    """Return values that compress as badly as random letters do, the same ones in every run."""
+    """Return values of random letters, the same in every run."""
     affordable = VALUES_BYTES // max(1, plan.value_bytes)
     count = max(1, min(plan.records, DIFFERENT_VALUES, affordable))
     chance = random.Random(1)
@@ -244,7 +243,7 @@ def values_of(plan: Plan) -> Sequence[bytes]:
 
 
 class _Meter:
-    """Takes outcomes, and closes a window every five seconds."""
+    """Records outcomes, and ends a window every five seconds."""
 
     def __init__(self, outcome: Outcome, on_window: Callable[[Window], None]) -> None:
         self.outcome = outcome
@@ -254,7 +253,7 @@ class _Meter:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the clock."""
+        """Measure the time while the block runs."""
         self._began = self._window_began = self._now()
         windows = asyncio.create_task(self._close_windows())
         try:
@@ -266,7 +265,7 @@ class _Meter:
             self.outcome.seconds = self._now() - self._began
 
     def settle(self, called: float, future: Future[RecordMetadata]) -> None:
-        """Take the outcome of a record that was handed over at *called*."""
+        """Record the outcome of a record sent at *called*."""
         error = future.exception()
         if error is not None:
             self.outcome.failures.add(error)
@@ -276,7 +275,7 @@ class _Meter:
         self._window.add(latency_s)
 
     def settle_call(self, called: float, records: int, failures: Iterable[ProducerError]) -> None:
-        """Take the outcomes of so many records that were handed over together, at *called*."""
+        """Record the outcomes of *records* records sent by one call at *called*."""
         for error in failures:
             self.outcome.failures.add(error)
             records -= 1
@@ -302,15 +301,15 @@ MIB: Final = 1024 * 1024
 
 
 async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
-    """Do what *plan* says, show what came of it, and return whether every record of it was acknowledged.
+    """Run *plan*, show the results, and return True if every record was acknowledged.
 
-    A signal ends it early: what is under way is waited for. The second one gives that up.
+    A signal ends the run early and waits for sent records; a second signal ends the waiting.
 
-    Raises: ProducerError if nothing could be sent; click.Abort if a signal came before that.
+    Raises: ProducerError: no record could be sent; click.Abort: a signal arrived during start-up.
     """
     console = escaping(Console(highlight=False, stderr=as_json))
     running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
-    left = 2  # the first ends the sending, the second the waiting
+    left = 2  # the first signal ends the sending, the second the waiting
 
     def interrupt() -> None:
         nonlocal left
@@ -334,7 +333,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
 
 
 def to_dict(outcome: Outcome) -> dict[str, Any]:
-    """Return everything there is to know, for programs."""
+    """Return all results as JSON values."""
     plan = outcome.plan
     return {
         "topic": plan.topic,

@@ -1,4 +1,4 @@
-"""The shell of the commands: signals, and errors and outcomes in words."""
+"""Parts of the commands that send: signals, the wait for the topic, and texts of outcomes and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
 from aioproducer.producer import Producer
 
 _ASK_FOR_THE_END: Final = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Ctrl-C, `kill`, and a terminal that was closed; not every system has the last one."""
+"""Signals of Ctrl-C, `kill` and a closed terminal; Windows has no SIGHUP."""
 
 
 @contextmanager
@@ -28,7 +28,9 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
         loop.call_soon_threadsafe(interrupt)
 
     numbers = [getattr(signal, name) for name in _ASK_FOR_THE_END if hasattr(signal, name)]
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores
+    heard = [
+        number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # nohup ignores SIGHUP SIGHUP
     before = {number: signal.signal(number, ring) for number in heard}
     try:
         yield
@@ -38,13 +40,13 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
 
 
 TOPIC_S: Final = 5.0
-"""In that time a cluster that makes topics by itself has made it. A misspelt one is not to be waited for a minute."""
+"""Time limit for a topic, enough for automatic creation; a misspelt name fails soon."""
 
 
 async def await_topic(producer: Producer, topic: str) -> None:
-    """Return when *topic* is known. What the log would warn of meanwhile is in the error.
+    """Wait for the metadata of *topic*, without warnings in the log.
 
-    Raises: MetadataTimeout: no broker knew it in `TOPIC_S`; or whatever the brokers have against it.
+    Raises: MetadataTimeout: no broker has the topic within `TOPIC_S`; ProducerError: error of a broker.
     """
     try:
         with without_warnings("aioproducer.metadata"):
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Failures(Counter[str]):
-    """How many records failed, by error; the message is that of the first of its kind."""
+    """Number of failed records by error class, with the message of the first error of the class."""
 
     def add(self, error: BaseException) -> None:
         """Count a record that failed."""
@@ -75,12 +77,12 @@ def counted(records: int) -> str:
 
 
 def done(config: ProducerConfig) -> str:
-    """Return what has become of a record that did not fail: with acks=0 nobody acknowledges it."""
+    """Return the word for a successful record: with acks=0 brokers send no acknowledgement."""
     return "written, acks=0" if config.acks == 0 else "acknowledged"
 
 
 def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str:
-    """Return how to find out whether a run is in its topic."""
+    """Return the audit command for a run."""
     servers = ",".join(config.bootstrap_servers)
     with_what = "" if config.security_protocol == "PLAINTEXT" else ", and the options for security"
     return (
@@ -97,12 +99,12 @@ _ONE: Final = re.compile(r"(?P<server>\S+:\d+)(?: \(bootstrap\))?: (?P<why>.*)")
 HINT: Final = "Is a Kafka cluster there? `aioproducer broker` runs one for development."
 _ABOUT_SECURITY: Final = re.compile(r"\b(TLS|SASL)\b")
 SECURITY_HINT: Final = (
-    "What a listener expects is for --security-protocol, or security.protocol in --config, to say."
+    "Set --security-protocol, or security.protocol in --config, to the protocol of the listener."
 )
 
 
 def error_text(error: ProducerError) -> str:
-    """Return what to tell the user: one line for most errors, two where nobody could be reached."""
+    """Return the text of *error*: one line, or two if no broker could be reached."""
     told = f"{type(error).__name__}: {error}"
     if not isinstance(error, ConnectionFailed):
         return told
@@ -110,7 +112,7 @@ def error_text(error: ProducerError) -> str:
     for each in _NEXT.split(str(error).removeprefix(_NOBODY)):
         one = _ONE.fullmatch(each)
         if one is None:
-            return told  # it is about something else: told as it is
+            return told  # not a list of addresses
         by_reason.setdefault(_reason(one["why"]), []).append(one["server"])
     servers = sum(map(len, by_reason.values()))
     tried = f" ({servers} brokers tried)" if servers > 1 else ""

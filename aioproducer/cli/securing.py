@@ -1,4 +1,4 @@
-"""Options for TLS and logins. Secrets are read from files and the environment: arguments are seen by `ps`."""
+"""Options for TLS and SASL. Secrets come from files and the environment, because `ps` shows arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.core import ParameterSource
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 
 GIVEN: Final = f"{__name__}.given"
-"""Where in a context's `meta` is what the command line says: no command needs to hand it on."""
+"""Key of a context's `meta`: options for TLS and SASL, by Kafka's names."""
 FLAGS: Final = f"{__name__}.flags"
 """Key of a context's `meta`: options and environment variables that set options, by Kafka's names."""
 SERVERS: Final = "bootstrap.servers"
@@ -23,31 +23,39 @@ ALLOWED_FILES: Final = "sasl.oauthbearer.allowed.files"
 ALLOWED_URLS: Final = "sasl.oauthbearer.allowed.urls"
 PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
 IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
-"""Secrets that may be the path of a file instead, which everybody may see."""
+"""Secrets whose value may be the path of a file, which is no secret."""
 _OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
 """Suffixes of names of other clients' secrets, such as `basic.auth.user.info`."""
 _NAME: Final = re.compile(r"(?<![\w.\]-])(?:bootstrap|sasl|security|ssl)(?:[._][a-z0-9]+)+\b")
 
 
 def security_options(command: C) -> C:
-    """`--security-protocol` and the like, for `secured`."""
+    """Add `--security-protocol` and the other options for `secured`."""
     file = click.Path(exists=True, dir_okay=False)
     options = (
-        _option("--password-file", PASSWORD, "Has the password.", file, metavar="FILE", take=_content),
-        _option("--username", "sasl.username", "Who logs in, by PLAIN or SCRAM.", metavar="NAME"),
+        _option("--password-file", PASSWORD, "File with the password.", file, metavar="FILE", take=_content),
+        _option("--username", "sasl.username", "User name for PLAIN and SCRAM.", metavar="NAME"),
         _option(
-            "--sasl-mechanism", "sasl.mechanism", "How to log in, such as SCRAM-SHA-512.", metavar="NAME"
+            "--sasl-mechanism", "sasl.mechanism", "SASL mechanism, such as SCRAM-SHA-512.", metavar="NAME"
         ),
         _option(
-            "--key", "ssl.keystore.key", "The key, if it is not in --cert, as PEM.", file, metavar="FILE"
+            "--key",
+            "ssl.keystore.key",
+            "Private key as PEM, if --cert does not have it.",
+            file,
+            metavar="FILE",
         ),
         _option(
-            "--cert", "ssl.keystore.location", "Our certificate and key, PEM or PKCS12.", file, metavar="FILE"
+            "--cert",
+            "ssl.keystore.location",
+            "Client certificate and key, PEM or PKCS12.",
+            file,
+            metavar="FILE",
         ),
         _option(
             "--ca",
             "ssl.truststore.location",
-            "Whom to trust.  [default: whom the system does]",
+            "Trusted CA certificates.  [default: the system's]",
             file,
             metavar="FILE",
         ),
@@ -59,7 +67,7 @@ def security_options(command: C) -> C:
 
 
 def allowed_options(command: C) -> C:
-    """`--sasl-oauthbearer-allowed-files` and `--sasl-oauthbearer-allowed-urls`, which replace the environment's lists."""
+    """Add the options that replace the lists of allowed files and URLs in the environment."""
     files = click.option(
         "--sasl-oauthbearer-allowed-files",
         metavar="FILES",
@@ -78,7 +86,7 @@ def allowed_options(command: C) -> C:
 
 
 def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    """Set the environment's list for this command, because every configuration of the command line reads the list there."""
+    """Set the list in the environment for this command: configurations read the list there."""
     if value is None:
         return
     name = variable(option)
@@ -95,7 +103,7 @@ def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str 
 
 
 def given() -> dict[str, str]:
-    """Return what this command line says of TLS and logins, under Kafka's names."""
+    """Return the command line's options for TLS and SASL, by Kafka's names."""
     context = click.get_current_context(silent=True)
     named: dict[str, str] = {} if context is None else dict(context.meta.get(GIVEN, {}))
     if "ssl.keystore.key" in named and "ssl.keystore.location" in named:
@@ -104,9 +112,9 @@ def given() -> dict[str, str]:
 
 
 def secured(settings: dict[str, str]) -> dict[str, str]:
-    """Return *settings* with what this command line, and then the environment, say of TLS and logins.
+    """Return *settings* with the options for TLS and SASL of the command line, then secrets of the environment.
 
-    The environment has secrets only, as in AIOPRODUCER_SASL_PASSWORD; without TLS or login there is no use for them.
+    Variables such as AIOPRODUCER_SASL_PASSWORD have the secrets; they are ignored with PLAINTEXT.
     """
     on_the_line = given()
     settings = settings | on_the_line
@@ -133,7 +141,7 @@ def as_given(text: str, context: click.Context) -> str:
 
 
 def keep_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Keep the option or the environment variable that names the servers, for errors."""
+    """Store the source of the servers, option or environment variable, for error texts."""
     if value is not None:
         by_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
         ctx.meta.setdefault(FLAGS, {})[SERVERS] = variable(SERVERS) if by_variable else "--bootstrap-servers"
@@ -161,7 +169,7 @@ def kafkas_name(name: str) -> str:
 
 
 def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: str) -> None:
-    """Refuse the setting if it is a secret; it is not repeated."""
+    """Refuse a secret in an argument, without repeating its value."""
     option = kafkas_name(name)
     if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
         option in IN_FILES and Path(value.strip()).is_file()
@@ -175,7 +183,7 @@ def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: 
 
 
 def refuse_twice(settings: dict[str, str]) -> None:
-    """Refuse what an option of its own says, and `--option`, too."""
+    """Refuse settings that have an option of their own on the command line."""
     if twice := sorted(settings.keys() & given().keys()):
         raise click.UsageError(f"an option of its own already sets {twice[0]}")
 
@@ -206,7 +214,7 @@ def _keep(
 
 
 def _content(path: str) -> str:
-    """Return what is in a file, without the line break that editors put at its end."""
+    """Return the text of a file without trailing line breaks."""
     return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
 
 

@@ -1,4 +1,4 @@
-"""JSON objects of stored records: the output of `aioproducer tail --json`, and the objects of `kcat -J`."""
+"""Stored records: output of `aioproducer tail`, and objects of `tail --json` and `kcat -J` as input."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _pair(found: Any) -> tuple[str, bytes | None]:
 
 def _name(found: Any) -> str:
     if type(found) is not str:
-        raise ValueError("headers of a stored record: a name is no text")
+        raise ValueError("headers of a stored record: a name is not a string")
     _ = _text("headers", found)
     return found
 
@@ -176,7 +176,7 @@ async def tail_and_show(config: ProducerConfig, topic: str, *, last: int, as_jso
 
 
 def _line(partition: int, record: DecodedRecord, width: int | None) -> str:
-    """Return a line, or several with an indent on a terminal of less *width*, so that records stay apart."""
+    """Return a line, or several indented lines on a terminal of less *width*."""
     when = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
     headers = "".join(f" {escaped(name)}={_for_people(value)}" for name, value in record.headers)
     where = f"{partition} {record.offset} {when.removesuffix('+00:00')}"
@@ -194,7 +194,7 @@ def _line(partition: int, record: DecodedRecord, width: int | None) -> str:
 
 
 def _for_people(data: bytes | None) -> str:
-    """Return text in one line, escaped; bytes that are no UTF-8 as Python shows them."""
+    """Return text escaped on one line; bytes that are not UTF-8 as a bytes literal."""
     if data is None:
         return NONE
     try:

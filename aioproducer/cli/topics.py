@@ -1,4 +1,4 @@
-"""`aioproducer topics`: the brokers of a cluster, and who has which partition."""
+"""`aioproducer topics`: the brokers of a cluster, and the leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from aioproducer.cli.output import echo, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
 
-NOBODY: Final = -1
+NO_NODE: Final = -1
 
 
 async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: bool) -> bool:
-    """Show brokers and topics, and return whether each topic is there and each partition has a leader.
+    """Show brokers and topics; return True if each topic exists and each partition has a leader.
 
-    Without *names*, all topics are shown but the cluster's internal ones.
+    Without *names*, all topics except internal ones are shown.
 
-    Raises: ProducerError if no broker answers.
+    Raises: ProducerError: no broker responds.
     """
     async with Client(config) as client:
         metadata = await client.describe(dict.fromkeys(names) or None)
@@ -55,10 +55,10 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
 
 
 def to_dict(metadata: MetadataResponse, topics: Iterable[MetadataResponseTopic]) -> dict[str, Any]:
-    """Return everything there is to know, for programs."""
+    """Return the metadata as JSON values."""
     return {
         "cluster": metadata.cluster_id,
-        "controller": None if metadata.controller_id == NOBODY else metadata.controller_id,
+        "controller": None if metadata.controller_id == NO_NODE else metadata.controller_id,
         "brokers": [
             {"id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
             for each in sorted(metadata.brokers, key=lambda each: each.node_id)
@@ -124,7 +124,7 @@ def _flaw(partition: MetadataResponsePartition) -> Text:
 
 
 def _has_leader(partition: MetadataResponsePartition) -> bool:
-    return partition.leader_id != NOBODY
+    return partition.leader_id != NO_NODE
 
 
 def _sorted(topic: MetadataResponseTopic) -> list[MetadataResponsePartition]:

@@ -1,4 +1,4 @@
-"""`aioproducer transactions`: its commands and their options; what they do is imported when they are called."""
+"""`aioproducer transactions` and `spark-recover`: commands and options; implementations are imported on use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aioproducer.cli.parameters import (
 @click.group(cls=Group, short_help="List, describe, end and fence transactions.")
 @logging_options
 def transactions() -> None:
-    """List, describe, end and fence transactions, whoever has opened them."""
+    """List, describe, end and fence transactions of any producer."""
 
 
 @transactions.command(
@@ -50,12 +50,12 @@ def list_ids(
     config = configuration(cluster)
     try:
         asyncio.run(show_list(config, pattern, states, longer_than_ms, as_json=as_json))
-    except ValueError as error:  # a state that is none
+    except ValueError as error:  # an unknown state
         raise WrongOption(str(error)) from error
 
 
 @transactions.command(
-    short_help="Show what is known of transactional ids.",
+    short_help="Show the state of transactional ids.",
     examples=["aioproducer transactions describe nightly -b localhost:9092"],
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
@@ -66,9 +66,9 @@ def describe(
     cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Show what the coordinators of these ids know: state, producer, time and partitions.
+    """Show state, producer, time and partitions of these ids.
 
-    It fails if one is not known: never used, or forgotten.
+    It fails for an unknown id: never used, or expired.
     """
     from aioproducer.cli.transaction_report import show_descriptions
 
@@ -78,7 +78,7 @@ def describe(
 
 
 @transactions.command(
-    short_help="Commit or abort transactions that were prepared elsewhere.",
+    short_help="Commit or abort prepared transactions.",
     examples=["aioproducer transactions end --commit - -b localhost:9092 < prepared.txt"],
 )
 @click.argument("prepared", metavar="PREPARED...", nargs=-1, required=True)
@@ -93,7 +93,7 @@ def end(
 ) -> None:
     """Commit or abort transactions, each given as the text of its PreparedTransaction; - reads lines of standard input.
 
-    Repeating it is fine, until an id is used again. It fails if not all are ended, and says what is certain.
+    The command may be repeated until an id is used again. It fails if a transaction was not ended, and shows the certain outcomes.
     """
     from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer.cli.transaction_report import end_and_report
@@ -116,7 +116,7 @@ def end(
 
 
 @transactions.command(
-    short_help="Take transactional ids from whoever has them.",
+    short_help="Fence the producers of transactional ids.",
     examples=["aioproducer transactions fence nightly -b localhost:9092"],
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
@@ -127,9 +127,9 @@ def fence(
     cluster: ClusterOptions,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Take these ids from whoever has them: what they have open is aborted, prepared or not.
+    """Fence the producers of these ids; open transactions are aborted, prepared or not.
 
-    Readers of committed records who wait behind it go on then.
+    Consumers of committed records can then read past these transactions.
     """
     from aioproducer.cli.transaction_report import fence_and_report
 
@@ -140,21 +140,21 @@ def fence(
 @click.command(
     "spark-recover",
     cls=Command,
-    short_help="Show what Spark has decided and could not commit.",
+    short_help="Show uncommitted decisions of a Spark query.",
     examples=["aioproducer spark-recover events-from-clicks -b localhost:9092"],
 )
 @click.argument("prefix")
-@click.option("--confirm", is_flag=True, help="Note it as done with, so that the query goes on behind it.")
+@click.option("--confirm", is_flag=True, help="Confirm the loss, so that the query can continue after it.")
 @producer_options
 def spark_recover(
     prefix: str,
     confirm: bool,  # noqa: FBT001 - click passes names
     cluster: ClusterOptions,
 ) -> None:
-    """Show what Spark has decided under PREFIX, the transactionalIdPrefix of a query, and could not commit.
+    """Show uncommitted decisions of a Spark query, whose transactionalIdPrefix is PREFIX, and commit them if possible.
 
-    What can be committed is, by that. It fails if something is lost; with --confirm the query, which must not be
-    running, may be started again, and goes on behind it.
+    The command fails if records are lost. With --confirm the query, which must be stopped, can be started again and
+    continues after the lost records.
     """
     from aioproducer.config.mapping import with_references
 

@@ -29,7 +29,7 @@ async def show_list(
     *,
     as_json: bool,
 ) -> None:
-    """Show the transactional ids that match. Raises: ProducerError; ValueError: a state that is none."""
+    """Show matching transactional ids. Raises: ProducerError; ValueError: unknown state."""
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.list(pattern, states, longer_than_ms)
     if as_json:
@@ -47,7 +47,7 @@ async def show_list(
 
 
 async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_json: bool) -> bool:
-    """Show what is known of *ids*, and return whether all are known. Raises: ProducerError."""
+    """Show the state of *ids*; return True if all ids are known. Raises: ProducerError."""
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.describe(*ids)
     if as_json:
@@ -76,7 +76,7 @@ async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_js
 async def end_and_report(
     config: ProducerConfig, prepared: Sequence[PreparedTransaction], *, commit: bool, as_json: bool
 ) -> bool:
-    """End *prepared*, show what came of each, and return whether all are ended. Raises: ProducerError: nobody is there."""
+    """End *prepared* and show the outcomes; return True if all ended. Raises: ProducerError: no broker responds."""
     async with TransactionAdmin.from_config(config) as admin:
         outcomes = await admin.end_many(prepared, commit=commit)
     done = "committed" if commit else "aborted"
@@ -95,18 +95,18 @@ async def end_and_report(
         echo(json.dumps(rows, indent=2))
     else:
         echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
-        _tell(failed)
+        _show_errors(failed)
     return not failed
 
 
 async def fence_and_report(config: ProducerConfig, ids: Collection[str], *, as_json: bool) -> None:
-    """Fence *ids*. Raises: ProducerError, the first."""
+    """Fence *ids*. Raises: ProducerError: the first error."""
     async with TransactionAdmin.from_config(config) as admin:
         await admin.fence(*ids)
     echo(json.dumps({"fenced": list(ids)}, indent=2) if as_json else f"{len(ids):,} fenced")
 
 
-def _tell(failed: Mapping[PreparedTransaction, ProducerError]) -> None:
+def _show_errors(failed: Mapping[PreparedTransaction, ProducerError]) -> None:
     for each, error in failed.items():
         echo(f"{escaped(each.transactional_id)}: {type(error).__name__}: {error}", err=True)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def constant_headers(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, bytes], ...]:
-    """Take `source=shop` apart."""
+    """Return headers from values such as `source=shop`."""
     headers = []
     for each in values:
         name, equals, value = each.partition("=")
@@ -114,7 +114,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
 @click.option(
     "--record-key",
     metavar="TEXT",
-    help="The key of every record.",  # --key is that of --cert
+    help="The key of every record.",  # --key names the key of a certificate
 )
 @click.option(
     "--header",
@@ -139,19 +139,19 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     "--checkpoint",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Remembers what is acknowledged; the same command continues after it.",
+    help="Records the acknowledged part of the input; the same command continues after it.",
 )
 @click.option(
     "--transactional-id",
     metavar="ID",
-    help="All of it becomes visible at the end, or nothing does. The same as --option transactional.id=ID.",
+    help="Sends all records in one transaction. The same as --option transactional.id=ID.",
 )
 @click.option(
     "--on-error",
     metavar="stop|skip|FILE",
     default="stop",
     show_default=True,
-    help="What to do with records that cannot arrive: end, leave them out, or write them to FILE and go on.",
+    help="Handling of records that cannot be sent: end, skip them, or write them to FILE and continue.",
 )
 @click.option(
     "--run",
@@ -174,16 +174,16 @@ def send(  # noqa: PLR0917 - click passes names
     transactional_id: str | None,
     on_error: str,
     run: str | None,
-    as_json: bool,  # noqa: FBT001 - likewise
+    as_json: bool,  # noqa: FBT001 - click passes names
     delimiter: bytes,
-    force: bool,  # noqa: FBT001 - likewise
+    force: bool,  # noqa: FBT001 - click passes names
     **fields: str | None,
 ) -> None:
-    """Send what is in FILES, or on standard input, to TOPIC, one record after the other.
+    """Send the records of FILES, or of standard input, to TOPIC in order.
 
-    Ctrl-C ends it early: it waits for what was sent, and reports it. It stops at the first record that fails or
-    cannot be understood, and fails if not all were acknowledged. With --transactional-id nothing of it is visible then.
-    With --on-error it goes on behind records that nobody could send.
+    Ctrl-C ends the command early: it waits for sent records and reports them. It stops at the first record that fails
+    or cannot be decoded, and fails if not all records were acknowledged; with --transactional-id none is visible then.
+    With --on-error it continues after records that no producer could send.
     """
     from aioproducer.cli.send.plan import Plan
     from aioproducer.cli.send.send_report import send_and_report

@@ -1,4 +1,4 @@
-"""Records out of an input: values, keys, headers, partitions and timestamps, as columns."""
+"""Decoding of an input into columns: values, keys, headers, partitions and timestamps."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ class Columns:
     """Records in columns; a column that no record has is None."""
 
     rows: Sequence[int]
-    """From which item each record is: some items are none."""
+    """Index of the item of each record; blank items have no record."""
     values: Sequence[bytes | None]
     keys: list[bytes | None] | None = None
     headers: list[list[Header]] | None = None
     partitions: list[int | None] | None = None
     timestamps_ms: list[int | None] | None = None
     bad: Sequence[tuple[int, str]] = ()
-    """Items that cannot be understood, and why: the first, before which the columns end, or all that are left out."""
+    """Malformed items with reasons: the first one, where the columns end, or all skipped items."""
 
 
 Decode: TypeAlias = Callable[[Sequence[bytes]], Columns]
 
 
 def whole(items: Sequence[bytes]) -> Columns:
-    """Take each item as a value."""
+    """Return each item as a value."""
     return Columns(range(len(items)), items)
 
 
 def keyed(separator: bytes, *, skips: bool = False) -> Decode:
-    """Return what takes each item as a key and a value, with the first *separator* between them.
+    """Return a decoder of items that have a key, *separator* and a value.
 
-    It ends before an item without one; with *skips* it leaves those out.
+    The decoder stops before an item without *separator*; with *skips* it leaves such items out.
     """
 
     def decode(items: Sequence[bytes]) -> Columns:
@@ -70,9 +70,9 @@ def keyed(separator: bytes, *, skips: bool = False) -> Decode:
 
 
 def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Decode:
-    """Return what does as *decode*, and takes no item with bytes that are no UTF-8, or, without *nul*, with a NUL byte.
+    """Return *decode* restricted to items that are UTF-8 and, without *nul*, have no NUL byte.
 
-    It ends before such an item; with *skips* it leaves those out.
+    The decoder stops before another item; with *skips* it leaves such items out.
     """
 
     def decode_text(items: Sequence[bytes]) -> Columns:
@@ -96,7 +96,7 @@ def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Deco
 
 
 def _not_text(data: bytes, *, nul: bool) -> str | None:
-    """Return the reason if *data* is no text."""
+    """Return the reason if *data* is not text, or None."""
     if not nul and b"\0" in data:
         return "it has a NUL byte, as binary data has; repair the input, or add --force"
     if data.isascii():
@@ -109,7 +109,7 @@ def _not_text(data: bytes, *, nul: bool) -> str | None:
 
 
 def with_constants(decode: Decode, key: bytes | None, headers: Sequence[Header]) -> Decode:
-    """Return what does as *decode*, and gives each record this *key*, and these *headers* before its own."""
+    """Return *decode* with a constant *key* and with *headers* before each record's own."""
 
     def decode_and_add(items: Sequence[bytes]) -> Columns:
         columns = decode(items)
@@ -125,7 +125,7 @@ def with_constants(decode: Decode, key: bytes | None, headers: Sequence[Header])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """Where in an object the parts of a record are: names, from the outermost on, with dots between them."""
+    """Paths of a record's parts in a JSON object: names joined by dots, from the outermost."""
 
     value: str | None = None
     """None: the whole line."""
@@ -141,12 +141,13 @@ class Fields:
 
 
 def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> Decode:
-    """Return what takes each item as JSON, but for blank lines; *known* are the topic's partitions.
+    """Return a decoder of JSON items and blank lines; *known* are the topic's partitions.
 
-    It ends before an item that makes no sense; with *skips* it leaves those out.
+    The decoder stops before a malformed item; with *skips* it leaves such items out.
 
-    A value, key or timestamp that is missing is an error; headers and a partition may be. Null means none. Text is taken in
-    UTF-8, anything else as JSON. Objects of `tail --json` and `kcat -J` are the records in them, unless *fields* name parts.
+    A missing value, key or timestamp is an error; headers and a partition are optional. Null means none. Strings are
+    encoded as UTF-8, other values as JSON. Objects of `tail --json` and `kcat -J` are decoded to their records, unless
+    *fields* name parts.
     """
     looks_inside = fields.names_parts or fields.partition is not None
     parts_of = partial(_named_parts, fields) if fields.names_parts else _stored_parts
@@ -165,7 +166,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
             try:
                 found = _parsed(line)
                 if looks_inside and type(found) is not dict:
-                    raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - told like the others
+                    raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - handled as the others
                 value, key, own, timestamp_ms = parts_of(line, found)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
             except (ValueError, RecursionError) as error:
@@ -215,7 +216,7 @@ def _no_constant(name: str) -> None:
 
 
 _decoder: Final = json.JSONDecoder(parse_constant=_no_constant)
-"""Takes no NaN and no Infinity: other readers of the topic would not."""
+"""Decoder that rejects NaN and Infinity, as other JSON readers do."""
 
 
 def _parsed(line: bytes) -> Any:
@@ -267,7 +268,7 @@ def _headers(found: Any, path: str) -> list[Header]:
     if type(inner) is not dict:
         raise ValueError(f"{path} is no object with headers: {_short(inner)}")
     for name in inner:
-        _ = _bytes(name)  # names are text, too
+        _ = _bytes(name)  # checks that the name can be encoded
     return [(name, _bytes(each)) for name, each in inner.items()]
 
 

@@ -12,42 +12,42 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 LENGTH_BYTES: Final = 4
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-"""UTF-8's mark at the beginning of a file, which is no part of the first record."""
+"""UTF-8 byte order mark, which is not part of the first record."""
 
 
 class Whole(NamedTuple):
-    """Whole records, as they stand in the input."""
+    """Complete records of the input."""
 
     items: Sequence[bytes]
-    """What is in each: without its line break, or its length."""
+    """Contents of each record, without its delimiter or length."""
     ends: Sequence[int]
-    """Where each ends in `raw`."""
+    """End of each record in `raw`."""
     raw: bytes
     lines: Sequence[int] | None = None
-    """Line on which each begins; None where a record is a line, or where there are none."""
+    """Line on which each record begins; None if records are lines or there are no lines."""
 
 
 NOTHING: Final = Whole((), (), b"")
 
 
 class Framing(Protocol):
-    """Takes one file apart, in pieces of any size."""
+    """Splits one file into records, in pieces of any size."""
 
     @property
     def unit(self) -> str:
-        """What people call a record: "line" or "record"."""
+        """Word for a record: "line" or "record"."""
 
     def feed(self, data: bytes) -> Whole:
-        """Return the records that are whole with *data*. Raises: ValueError: the next one cannot be."""
+        """Return the records that *data* completes. Raises: ValueError: malformed record."""
 
     def finish(self) -> Whole:
-        """Return what is left at the end of the file, until nothing is left. Raises: ValueError: that is no record."""
+        """Return further records at the end of the file, repeatedly until none. Raises: ValueError: cut record."""
 
 
 class Lines:
-    """Records that end with *delimiter* or with the file; a CR before LF is no part of the record.
+    """Records that end with *delimiter* or with the file; a CR before LF belongs to the delimiter.
 
-    A record that grows beyond *limit* bytes is refused: no broker would accept it, and memory is bounded.
+    A record larger than *limit* bytes is refused: no broker accepts it, and memory stays bounded.
     """
 
     unit: ClassVar[str] = "line"
@@ -79,7 +79,7 @@ class Lines:
         return whole
 
     def finish(self) -> Whole:
-        """Return the last record, if no delimiter ended it."""
+        """Return the last record if it has no delimiter."""
         raw = b"".join(self._begun)
         self._begun = []
         if self._first and raw == BYTE_ORDER_MARK:
@@ -96,7 +96,7 @@ class Lines:
 
 
 class LengthPrefixed:
-    """Four bytes, big endian, say how many bytes of record follow."""
+    """Records after their length in four bytes, big endian."""
 
     unit: ClassVar[str] = "record"
 
@@ -121,7 +121,7 @@ class LengthPrefixed:
             length = int.from_bytes(raw[at:begin], "big")
             if length > self._limit:
                 if items:
-                    break  # first those before it; the next call comes here again
+                    break  # first the records before it; the next call raises
                 raise ValueError(
                     f"its length would be {length:,} bytes, more than max.request.size = {self._limit:,}:"
                     " is this really length-prefixed?"
@@ -137,9 +137,9 @@ class LengthPrefixed:
         return Whole(items, ends, raw[:at])
 
     def finish(self) -> Whole:
-        """Return nothing: the last record has to be whole."""
+        """Check that the last record is complete, and return no record."""
         if self._size:
-            self.feed(b"")  # a length that cannot be is the better complaint
+            self.feed(b"")  # raises for an illegal length, the better error
             raise ValueError("the input ends in the middle of it")
         return NOTHING
 
@@ -155,7 +155,7 @@ _SHALLOW: Final = re.compile(
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR: Final = re.compile(rb'[^ \t\r\n,\[\]{}"]++')
 _UNSURE: Final = 7
-"""Length of the longest token that an error may be the beginning of, plus one: an escape such as `\\u00e4`."""
+"""Length of the longest token that may be cut, an escape such as `\\u00e4`, plus one."""
 _decoder: Final = json.JSONDecoder()
 
 
@@ -189,7 +189,7 @@ def shape_of(head: bytes, *, ended: bool) -> Shape | None:
 
 
 def _shape_behind(text: str, end: int, *, ended: bool) -> Shape | None:
-    """Return the shape of *text* whose first value is whole, up to *end*."""
+    """Return the shape of *text* whose first value is complete, up to *end*."""
     if "\n" in text[:end]:
         return Shape.VALUES
     line, newline, more = text[end:].partition("\n")
@@ -203,9 +203,9 @@ def _shape_behind(text: str, end: int, *, ended: bool) -> Shape | None:
 
 
 def _shape_of_cut(text: str, error: json.JSONDecodeError, *, ended: bool) -> Shape | None:
-    """Return the shape of *text* whose first value is not whole, or is no JSON."""
+    """Return the shape of *text* whose first value is incomplete or malformed."""
     rest = text[error.pos :]
-    if not rest.strip() or error.msg.startswith("Unterminated string"):  # what is there may go on
+    if not rest.strip() or error.msg.startswith("Unterminated string"):  # the value may continue
         if "\n" in text.rstrip():
             return Shape.VALUES
         return Shape.LINES if ended else None
@@ -231,11 +231,11 @@ class JsonInput:
 
     @property
     def unit(self) -> str:
-        """What people call a record."""
+        """Word for a record."""
         return Lines.unit if self._inner is None else self._inner.unit
 
     def feed(self, data: bytes) -> Whole:
-        """Return the records that end in *data*. Raises: ValueError: the next one cannot be."""
+        """Return the records that end in *data*. Raises: ValueError: malformed record."""
         if self._inner is not None:
             return self._inner.feed(data)
         self._held += data
@@ -277,7 +277,7 @@ class JsonValues:
         self._rest = b""
         """Bytes behind the last record."""
         self._at = 0
-        """Position in `_rest` where the next token is looked for."""
+        """Position of the next token in `_rest`."""
         self._counted = 0
         self._line = 1
         """Line of the position `_counted` in `_rest`."""
@@ -339,7 +339,7 @@ class JsonValues:
         return self._line + self._rest.count(b"\n", self._counted, position)
 
     def _next_end(self, *, ended: bool) -> int | None:
-        """Go to the next record, and return the end of the record; None if the record is not whole."""
+        """Move to the next record and return its end; None for an incomplete record."""
         raw = self._rest
         while True:
             begin = self._at

@@ -63,14 +63,14 @@ _RECORDS_IN_ARRAY: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\{")
 
 
 class BinaryInput(ValueError):
-    """An input that is no text, or not of the format that was named."""
+    """An input that is not text, or has another format than the named one."""
 
 
 class TextCheck:
     """Checks the beginning of one input, in pieces of any size.
 
-    *nul* allows NUL bytes, *utf8* refuses other encodings. *by_lines*: records end with LF, so that CR alone and JSON that is
-    no JSON Lines are refused.
+    *nul* allows NUL bytes, *utf8* refuses other encodings. *by_lines*: records end with LF, so that lone CRs and JSON other
+    than JSON Lines are refused.
     """
 
     def __init__(self, *, nul: bool = False, utf8: bool = False, by_lines: bool = False) -> None:
@@ -147,7 +147,7 @@ class TextCheck:
 
     def _check_line_ends(self, data: bytes, *, ended: bool) -> None:
         if b"\n" in data:
-            self._by_lines = False  # lines end as they should
+            self._by_lines = False  # lines end with LF
         elif self._returns or b"\r" in data:
             self._returns += data[0 if self._returns else data.find(b"\r") :]
         if ended and self._by_lines and self._returns.strip(b"\r"):

@@ -21,24 +21,24 @@ from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
 from aioproducer.cli.send.unpacking import Meter, unpacked
 
 READ_BYTES: Final = 1024 * 1024
-"""What is taken at once, if there is so much."""
+"""Largest number of bytes read at once."""
 STDIN: Final = "-"
 
 
 class InputError(Exception):
-    """What is wrong with the input, and where."""
+    """An unusable input; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that stand next to each other in one file."""
+    """Consecutive records of one file."""
 
     whole: Whole
     file: str
     first: int
-    """The number of the first one in that file, from 1 on."""
+    """Number of the first record in its file, from 1."""
     unit: str = "line"
-    """What a record is called: "line" or "record"."""
+    """Word for a record: "line" or "record"."""
 
     def place(self, index: int) -> str:
         """Return the file and the number of record *index*, for people."""
@@ -69,7 +69,7 @@ class Block:
         )
 
     def size_of(self, count: int) -> int:
-        """Return how many bytes the first *count* records take."""
+        """Return the size of the first *count* records in the input, in bytes."""
         return self.whole.ends[count - 1] if count else 0
 
 
@@ -79,10 +79,10 @@ async def blocks(
     new_check: Callable[[], TextCheck] | None = None,
     meter: Meter | None = None,
 ) -> AsyncGenerator[Block, None]:
-    """Yield what is in *paths*; a record ends with its file at the latest.
+    """Yield the records of *paths*; a record ends with its file at the latest.
 
-    With *new_check*, input in another format is refused; of all regular files, and of what is open already, before the first
-    record of any. *meter* counts the bytes.
+    *new_check* refuses input in another format; regular files and open pipes are checked before the first record of any.
+    *meter* counts the bytes.
 
     Raises: InputError.
     """
@@ -120,7 +120,7 @@ def _named(path: str) -> str:
 async def _text(
     pieces: AsyncGenerator[bytes, None], new_check: Callable[[], TextCheck] | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield *pieces*. Raises: BinaryInput: they begin as a binary file does."""
+    """Yield *pieces* after their check. Raises: BinaryInput."""
     async with aclosing(pieces):
         if new_check is None:
             async for data in pieces:
@@ -192,20 +192,20 @@ async def _behind(taken: list[bytes], reader: AsyncGenerator[bytes, None]) -> As
 
 
 def size_of(paths: Sequence[str]) -> int | None:
-    """Return the total size of the stored files, or None if one is a pipe or a terminal."""
+    """Return the total size of the files in bytes; None with a pipe or a terminal."""
     try:
         told = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
         if not all(stat.S_ISREG(each.st_mode) for each in told):
             return None
     except OSError:
-        return None  # reading it tells why
+        return None  # reading the file raises the error
     return sum(each.st_size for each in told)
 
 
 async def _read(path: str) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of a file, as soon as there are any; waiting for them can be cancelled."""
+    """Yield the bytes of a file as they become available; the wait can be cancelled."""
     file = sys.stdin.fileno() if path == STDIN else await _open(path)
-    at_once = stat.S_ISREG(os.fstat(file).st_mode)  # a disk does not keep us waiting
+    at_once = stat.S_ISREG(os.fstat(file).st_mode)  # reading a regular file does not block for long
     try:
         while data := os.read(file, READ_BYTES) if at_once else await _read_when_ready(file):
             yield data
@@ -215,12 +215,12 @@ async def _read(path: str) -> AsyncGenerator[bytes, None]:
 
 
 async def _open(path: str) -> int:
-    """Open a file. A FIFO waits for its writer: that can be cancelled, and the event loop goes on meanwhile."""
+    """Open a file. Waiting for the writer of a FIFO can be cancelled and does not block the event loop."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - does not keep us waiting
+    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - does not block
         return os.open(path, flags)
     opened: Future[int] = Future()
-    opened.set_running_or_notify_cancel()  # whoever gives it up does not make the thread fail
+    opened.set_running_or_notify_cancel()  # cancelling the wait must not make the thread fail
 
     def wait_for_writer() -> None:
         try:
@@ -228,13 +228,13 @@ async def _open(path: str) -> int:
         except OSError as error:
             opened.set_exception(error)
 
-    # not in the event loop's executor: the process would not end before there is a writer
+    # A thread of the loop's executor would keep the process alive until there is a writer.
     threading.Thread(target=wait_for_writer, daemon=True).start()
     return await asyncio.wrap_future(opened)
 
 
 async def _read_when_ready(file: int) -> bytes:
-    """Read from a pipe or a terminal. Not in a thread: one that waits there would not let the process end."""
+    """Read from a pipe or terminal without a thread, which would keep the process alive."""
     ready, loop = asyncio.Event(), asyncio.get_running_loop()
     try:
         loop.add_reader(file, ready.set)
@@ -248,11 +248,11 @@ async def _read_when_ready(file: int) -> bytes:
         loop.remove_reader(file)
     piece = os.read(file, READ_BYTES)
     if os.isatty(file):
-        return piece  # the end, which Ctrl-D is behind a line, is told once
+        return piece  # a terminal reports the end, Ctrl-D after a line, once
     pieces, size = [piece], 0
     while (
         pieces[-1] and (size := size + len(pieces[-1])) < READ_BYTES and select.select([file], [], [], 0)[0]
     ):
-        # a pipe gives 64 KiB at most; larger blocks make better batches
+        # a pipe returns at most 64 KiB; larger blocks make better batches
         pieces.append(os.read(file, READ_BYTES))
     return b"".join(pieces)

@@ -30,18 +30,18 @@ from aioproducer.producer import Producer
 
 
 class Ended(Enum):
-    """How it ended; the value is what the user is told."""
+    """Outcome of the transaction; the values are its texts."""
 
     COMMITTED = "Committed: readers of committed records see all of it."
     ABORTED = "Aborted: readers of committed records (isolation.level=read_committed) see nothing of it."
     LEFT_OPEN = (
         "Not committed: readers of committed records see nothing of it; it is aborted when its time is up."
     )
-    UNKNOWN = "Nobody can tell whether it is committed, and so all of it to be seen, or nothing."
+    UNKNOWN = "Unknown outcome: readers of committed records see all of it, or nothing."
 
 
 def culprit_of(error: ProducerError) -> ProducerError:
-    """Return *error*, or what its transaction has failed of, if that is all that kept the record from being sent."""
+    """Return *error*, or the error of its transaction if that alone prevented the send."""
     cause = error.__cause__
     return cause if isinstance(cause, ProducerError) and str(error).startswith(_FOR_THE_REST) else error
 
@@ -50,7 +50,7 @@ _FOR_THE_REST: Final = ("cannot send: the transaction of ", "cannot go on: the t
 
 
 class AllOrNothing:
-    """A transaction around what is sent; without a `transactional_id` it does nothing."""
+    """The transaction of all records; without a `transactional_id` it does nothing."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -58,15 +58,15 @@ class AllOrNothing:
         self._ending: asyncio.Task[None] | None = None
         self.ended: Ended | None = None
         self.failure: ProducerError | None = None
-        """Why it is not committed, although that was asked for."""
+        """Error that prevented the commit."""
 
     async def begin(self) -> None:
-        """Begin."""
+        """Begin the transaction."""
         if self._applies:
             _ = await self._producer.begin_transaction()
 
     async def end(self, *, commit: bool) -> None:
-        """Commit or abort, once: what comes later does nothing. Waits until `give_up`."""
+        """Commit or abort and wait for the end, or until `give_up`; later calls do nothing."""
         if not self._applies or self._ending is not None:
             return
         self._ending = asyncio.create_task(self._commit() if commit else self._abort())
@@ -77,7 +77,7 @@ class AllOrNothing:
             self._ending.result()
 
     def give_up(self) -> None:
-        """Wait no more."""
+        """Stop waiting for the end of the transaction."""
         if self._ending is not None:
             self._ending.cancel()
 
@@ -86,7 +86,7 @@ class AllOrNothing:
             try:
                 await self._producer.commit_transaction()
             except TransactionOutcomeUnknown:
-                continue  # it is being asked on
+                continue  # the producer repeats the request
             except ProducerError as error:
                 self.failure = error
                 if error.abortable:
@@ -109,15 +109,15 @@ class AllOrNothing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How the records stand in the input: lines, json or length-prefixed."""
+    """Format of the input: lines, json or length-prefixed."""
 
     name: str = "lines"
     key_separator: bytes | None = None
     fields: Fields = field(default_factory=Fields)
     key: bytes | None = None
-    """Of every record."""
+    """Key of every record."""
     headers: Sequence[Header] = ()
-    """Of every record, before its own."""
+    """Headers of every record, before its own."""
     delimiter: bytes = b"\n"
     """End of each record in the line and JSON formats."""
     force: bool = False
@@ -125,11 +125,11 @@ class Format:
 
     @property
     def unit(self) -> str:
-        """What people call a record of it."""
+        """Word for a record: "line" or "record"."""
         return "record" if self.name == "length-prefixed" else "line"
 
     def framing(self, limit: int) -> Callable[[], Framing]:
-        """Return what takes each file apart; a record has at most *limit* bytes."""
+        """Return the factory of the framing of each file; records have at most *limit* bytes."""
         if self.name == "length-prefixed":
             return partial(LengthPrefixed, limit)
         if self.name == "json" and self.delimiter == b"\n":
@@ -137,7 +137,7 @@ class Format:
         return partial(Lines, limit, self.delimiter)
 
     def check(self, *, skips: bool = False) -> Callable[[], TextCheck] | None:
-        """Return the factory of the check of each input, None if any bytes are accepted. *skips*: bad records are left out."""
+        """Return the factory of the check of each input; None accepts any bytes. *skips*: bad records are left out."""
         if self.force or self.name == "length-prefixed":
             return None
         by_lines = self.name == "lines" and self.delimiter == b"\n"
@@ -145,7 +145,7 @@ class Format:
         return partial(TextCheck, nul=b"\0" in self.delimiter, utf8=utf8, by_lines=by_lines)
 
     def decode(self, known: Collection[int], *, skips: bool = False) -> Decode:
-        """Return what makes columns; *known* are the topic's partitions. With *skips* it leaves out what makes no sense."""
+        """Return the decoder; *known* are the topic's partitions. With *skips* it leaves out malformed records."""
         if self.name == "json":
             decode = objects(self.fields, known, skips=skips)
         else:
@@ -159,7 +159,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be sent where."""
+    """Arguments of one send."""
 
     config: ProducerConfig
     topic: str
@@ -169,61 +169,61 @@ class Plan:
     rate: float | None = None
     """Records per second; None: as fast as possible."""
     run: str | None = None
-    """A run's id, for `aioproducer audit`; None: no headers of ours."""
+    """Run id for `aioproducer audit`; None: no headers are added."""
     checkpoint: Checkpoint | None = None
     dead_letters: DeadLetters | None = None
-    """What takes the records that cannot arrive, so that the others go on; None: the first of them ends it."""
+    """Destination of records that cannot be sent; None: the first of them ends the command."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the records, up to now."""
+    """Results so far."""
 
     plan: Plan
     skipped: int = 0
-    """How many a call before had sent, by its checkpoint."""
+    """Records sent by an earlier command, according to its checkpoint."""
     sent: int = 0
-    """How many were handed over by this call."""
+    """Records passed to the producer by this command."""
     acknowledged: int = 0
     failures: Failures = field(default_factory=Failures)
     doubtful: int = 0
-    """How many of those that failed may be in the topic."""
+    """Failed records that may be in the topic."""
     first_failure: str | None = None
-    """Where the first record stands that failed."""
+    """Place of the first failed record in the input."""
     prefix: Prefix = field(default_factory=Prefix)
     meter: Meter = field(default_factory=Meter)
     """Position of the prefix in the stored files."""
     recognised: bool = True
-    """False until the input was seen to begin as its checkpoint says: until then, the checkpoint knows better."""
+    """False until the input matched the prefix of its checkpoint; the checkpoint is not overwritten before."""
     remembered: bool = True
-    """Whether the checkpoint, if there is one, knows the prefix: not if it could not be written the last time."""
+    """True if the checkpoint has the prefix; False after a failed write."""
     stopped: str | None = None
-    """Why nothing more was handed over, though there was more."""
+    """Reason of an early end, or None."""
     left_out: int = 0
-    """How many are dead letters: not understood, or refused for what they are."""
+    """Dead letters: malformed or refused records."""
     refused: int = 0
-    """How many were handed over and refused so; those behind a failure are in no file of dead letters yet."""
+    """Refused records; those after a failure are not in the file of dead letters yet."""
     refused_before: int = 0
-    """How many of these stand in the prefix."""
+    """Refused records in the prefix."""
     aborted: int = 0
-    """How many were taken back unsent, since their transaction was aborted."""
+    """Records that were never sent because their transaction was aborted."""
     transaction: Ended | None = None
-    """How the transaction ended, if there was one."""
+    """Outcome of the transaction, or None."""
     seconds: float = 0.0
-    """From the first call to the last outcome."""
+    """Time from the first call to the last outcome."""
 
     @property
     def unknown(self) -> int:
-        """How many have no outcome, good or bad."""
+        """Records without an outcome."""
         return self.sent - self.acknowledged - self.refused - self.aborted - self.failures.total()
 
     @property
     def complete(self) -> bool:
-        """Whether everything was acknowledged, but for dead letters, and committed if it is in a transaction."""
+        """True if all records except dead letters were acknowledged, and committed if there is a transaction."""
         committed = self.transaction in {None, Ended.COMMITTED}
         return self.stopped is None and self.acknowledged + self.refused == self.sent and committed
 
     def fail(self, error: ProducerError) -> None:
-        """Take it that a record failed."""
+        """Count a failed record."""
         self.failures.add(culprit_of(error))
         self.doubtful += error.possibly_persisted

@@ -30,7 +30,7 @@ BAR_FROM_CELLS: Final = 120
 
 
 class _Figure(NamedTuple):
-    """Part of the line; figures of higher *weight* are left out first on a narrow terminal."""
+    """Part of the progress line; a narrow terminal omits figures of higher *weight* first."""
 
     weight: int
     text: str
@@ -87,7 +87,7 @@ def progress(console: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]
 
         def show(outcome: Outcome) -> None:
             position = outcome.meter.position(outcome.prefix.size)
-            if not outcome.acknowledged:  # a checkpoint skips faster than records are sent
+            if not outcome.acknowledged:  # skipping a checkpoint's prefix is faster than sending
                 bars.reset(bar, completed=int(position), outcome=outcome)
             bars.update(bar, completed=position, outcome=outcome)
 
@@ -95,18 +95,18 @@ def progress(console: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]
 
 
 RATE_FROM_S: Final = 1.0
-"""A rate of less time would say how long the first acknowledgement took."""
+"""Shortest run with a rate; below it the first acknowledgement dominates."""
 
 
 class _Notes(Console):
-    """Standard error, while records are under way.
+    """Console of standard error that ignores broken pipes.
 
-    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee`, too: that nobody reads any more is no reason to end here.
+    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee` as well, and the command has to continue without it.
     """
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # it is flushed when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # Python flushes it at exit
 
 
 class _Result(Console):
@@ -117,19 +117,19 @@ class _Result(Console):
 
 
 async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
-    """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
+    """Run *plan*, show the results, and return True if every record was acknowledged.
 
-    *as_json*: what came of it goes to standard output, whatever it is.
+    *as_json* writes the results to standard output in any case.
 
-    SIGINT, SIGTERM and SIGHUP end it early: what was sent is waited for. The second one stops the waiting.
+    SIGINT, SIGTERM and SIGHUP end the run early and wait for sent records; a second signal ends the waiting.
 
-    Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
+    Raises: ProducerError: no record could be sent, or the checkpoint is unusable.
     """
     screen = escaping(_Notes(stderr=True, highlight=False))
 
     def interrupt() -> None:
         if sending.interrupt():
-            with suppress(OSError):  # whatever becomes of the terminal
+            with suppress(OSError):  # the terminal may be closed
                 what = "waiting for what was sent" if plan.config.transactional_id is None else "ending it"
                 screen.print(
                     f"Interrupted: {what}. Press Ctrl-C again to stop waiting.",
@@ -141,10 +141,10 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
             sending = Sending(plan, on_progress)
             try:
                 outcome = await sending.run()
-            except asyncio.CancelledError:  # while it started
+            except asyncio.CancelledError:  # during start-up
                 outcome = sending.outcome
                 outcome.stopped = "interrupted"
-        # whoever sends a third signal is told it, too
+        # a third signal does not suppress the report
         try:
             if as_json:
                 echo(json.dumps(to_dict(outcome), indent=2))
@@ -159,7 +159,7 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
 
 @contextmanager
 def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
-    """Show the progress on a terminal, unless records are typed there."""
+    """Show the progress on a terminal, unless the user types records there."""
     typed = STDIN in plan.paths and sys.stdin.isatty()
     if typed:
         screen.print(f"Type records, one {plan.format.unit} each; Ctrl-D ends them.")
@@ -171,7 +171,7 @@ def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
 
 
 def to_dict(outcome: Outcome) -> dict[str, Any]:
-    """Return what came of it, for programs."""
+    """Return the results as JSON values."""
     letters = outcome.plan.dead_letters
     return {
         "topic": outcome.plan.topic,
@@ -223,9 +223,9 @@ def _verdict(outcome: Outcome) -> Text:
 def _audit_hint(outcome: Outcome, run: str) -> str:
     told = audit_hint(outcome.plan.config, outcome.plan.topic, run, outcome.prefix.records)
     if outcome.refused:
-        told += f"It will call {outcome.refused:,} of them lost, which were left out after all.\n"
+        told += f"The audit counts {counted(outcome.refused)} as lost, which the brokers refused.\n"
     if outcome.skipped:
-        told += "If a call before was killed, what it sent last may be there twice.\n"
+        told += "If an earlier command was killed, its last records may be duplicated.\n"
     return told
 
 
@@ -244,7 +244,7 @@ def _failures(outcome: Outcome) -> Text:
 
 
 def _how_far(outcome: Outcome) -> str:
-    """Say what is there without a gap, and what is to be repeated."""
+    """Return the acknowledged prefix, and the records that a repetition sends again."""
     prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
     if checkpoint is not None and not outcome.recognised:
         return f"It did not get to the end of what {escaped(str(checkpoint.path))} remembers, and left that as it was.\n"

@@ -1,7 +1,7 @@
-"""One call: blocks of the input go out with `send_many`, a few at a time, and are settled in their order.
+"""Sending of an input: concurrent `send_many` calls of blocks, settled in the order of the input.
 
-Everything before the first record that was not acknowledged is the *prefix*. It is what a checkpoint remembers, so
-that sending again from there loses nothing; what was acknowledged behind it is repeated then.
+The *prefix* is the part before the first record without an acknowledgement. A checkpoint records it, so that sending
+again from there loses no record; acknowledged records after it are repeated.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from aioproducer.errors import ProducerError, SendManyError, TransactionAborted,
 from aioproducer.producer import Producer
 
 CALLS: Final = 4
-"""How many calls of `send_many` are under way at most: together with their size, what is held in memory."""
+"""Largest number of concurrent `send_many` calls; with `RECORDS_A_CALL` it bounds the memory."""
 RECORDS_A_CALL: Final = 10_000
 CALLS_A_SECOND: Final = 20
-"""At a rate, records go in so many helpings a second, or one by one."""
+"""Calls per second with a rate; low rates send one record per call."""
 REMEMBER_EVERY_S: Final = 1.0
 
 
 class Call(NamedTuple):
-    """Records that were handed over together."""
+    """Records of one `send_many` call."""
 
     block: Block
     columns: Columns
     failures: Task[Mapping[int, ProducerError]]
-    """Of those that were not acknowledged, by their positions."""
+    """Errors of failed records by position."""
 
 
 class Sending:
-    """Carries out one plan, once."""
+    """One run of a plan."""
 
     def __init__(self, plan: Plan, on_progress: Callable[[Outcome], None]) -> None:
         self.outcome: Outcome = Outcome(plan)
@@ -57,14 +57,14 @@ class Sending:
         self._starting: Task[object] | None = None
         self._transaction: AllOrNothing | None = None
         self._knows_culprit = False
-        """Whether the first failure that is told is a record's own, and not that of its transaction."""
+        """True if `first_failure` is the failure of a record and not of its transaction."""
         self._remembering: asyncio.TimerHandle | None = None
         self._interrupts = 0
 
     def interrupt(self) -> bool:
-        """Hand over no more, and wait for what is under way; the second time, give that up, too.
+        """Send no more records and wait for sent ones; the second time, end the waiting.
 
-        Returns: whether it is waiting now.
+        Returns: True if the run waits now.
         """
         self._interrupts += 1
         if self._feeding is None or self._settling is None:
@@ -81,13 +81,13 @@ class Sending:
         return True
 
     async def run(self) -> Outcome:
-        """Send all there is, and return what became of it.
+        """Send the input, and return the results.
 
         Raises:
-            ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
-            CheckpointError: the checkpoint cannot be read or written, or is not one of this input; or there can be no
-                file of dead letters. Nothing was sent.
-            CancelledError: it was interrupted while it started.
+            ConnectionFailed, MetadataTimeout: no cluster or no topic; no record was sent.
+            CheckpointError: the checkpoint is unreadable, unwritable or of another input, or the file of dead letters is
+                unwritable; no record was sent.
+            CancelledError: interrupted during start-up.
         """
         checkpoint, letters = self._plan.checkpoint, self._plan.dead_letters
         with (
@@ -105,7 +105,7 @@ class Sending:
             if plan.checkpoint is not None:
                 await self._check_cluster(remembered)
             if self.outcome.recognised:
-                self._remember()  # that a file cannot be written is to be known before anything is sent
+                self._remember()  # an unwritable file has to fail before the first send
             began = loop.time()
             transaction = self._transaction = AllOrNothing(producer)
             await transaction.begin()
@@ -116,7 +116,7 @@ class Sending:
             self._settling.add_done_callback(lambda _: feeding.cancel())
             try:
                 await asyncio.wait([self._feeding])
-                if self.outcome.stopped is not None:  # what was not written need not be waited for
+                if self.outcome.stopped is not None:  # an abort releases unsent records
                     await transaction.end(commit=False)
                 await asyncio.wait([self._settling])
                 await transaction.end(commit=self._went_well)
@@ -135,7 +135,7 @@ class Sending:
 
     @property
     def _went_well(self) -> bool:
-        """Whether all of the input was read and acknowledged."""
+        """True if the whole input was read and acknowledged."""
         tasks = (self._feeding, self._settling)
         ended_well = all(each is not None and not each.cancelled() and not each.exception() for each in tasks)
         return ended_well and self.outcome.complete
@@ -147,7 +147,7 @@ class Sending:
             self.outcome.stopped = why if before is None else f"{before}; then {why}"
 
     async def _check_cluster(self, remembered: Remembered | None) -> None:
-        """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
+        """Compare the cluster id with the checkpoint's. Raises: CheckpointError: another cluster."""
         async with Client(self._plan.config) as client:
             cluster = self.outcome.prefix.cluster = await client.cluster_id()
         if remembered is not None and remembered.cluster != cluster:
@@ -159,7 +159,7 @@ class Sending:
         plan = self._plan
         framing = plan.format.framing(plan.config.max_request_size)
         check = plan.format.check(skips=plan.dead_letters is not None)
-        pace = _Pace(plan.rate)
+        limit = _RateLimit(plan.rate)
         try:
             async with (
                 aclosing(blocks(plan.paths, framing, check, self.outcome.meter)) as source,
@@ -169,7 +169,7 @@ class Sending:
                     start = 0
                     while start < len(block):
                         await self._free_calls.acquire()
-                        stop = min(len(block), start + await pace.due(self.outcome.sent))
+                        stop = min(len(block), start + await limit.due(self.outcome.sent))
                         part, start = block.slice(start, stop), stop
                         if self.outcome.stopped is not None:
                             return
@@ -192,9 +192,9 @@ class Sending:
     async def _behind(
         self, remembered: Remembered | None, source: AsyncIterator[Block]
     ) -> AsyncGenerator[Block, None]:
-        """Yield what is behind the beginning that was acknowledged before.
+        """Yield the blocks after the prefix of the checkpoint.
 
-        Raises: CheckpointError: the input begins otherwise.
+        Raises: CheckpointError: the input has another prefix.
         """
         prefix = self.outcome.prefix
         async for block in source:
@@ -210,7 +210,7 @@ class Sending:
                 if count < len(block):
                     yield block.slice(count, len(block))
             self._on_progress(self.outcome)
-            await asyncio.sleep(0)  # a file is read without waiting, and signals are to be heard
+            await asyncio.sleep(0)  # reading a file never yields, and signals need the event loop
         if remembered is not None and prefix.size < remembered.size:
             raise CheckpointError(
                 f"the input has {prefix.size:,} bytes, fewer than the {remembered.size:,} that the checkpoint says are"
@@ -226,7 +226,7 @@ class Sending:
             )
         prefix.records = self.outcome.skipped = remembered.records
         self.outcome.recognised = True
-        self._remember()  # as above: it may be that it can be read, and not written any more
+        self._remember()  # fails if the checkpoint is read-only
 
     def _hand_over(self, producer: Producer, block: Block, columns: Columns) -> None:
         run, first = self._plan.run, self.outcome.skipped + self.outcome.sent
@@ -234,7 +234,7 @@ class Sending:
             stamps = (stamp(run, first + position) for position in range(len(columns.values)))
             if columns.headers is None:
                 columns.headers = [list(each) for each in stamps]
-            else:  # ours come first: of headers of one name, the audit reads the first
+            else:  # the audit reads the first header of a name
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
         task = asyncio.create_task(_send(producer, self._convoy, self._plan.topic, columns))
@@ -261,7 +261,7 @@ class Sending:
         for at in failed:
             outcome.fail(failures[at])
         if aborted:
-            return  # nobody asks how far it got
+            return  # an aborted transaction has no prefix
         has_ended = outcome.first_failure is not None
         culprits = [at for at in failed if culprit_of(failures[at]) is failures[at]]
         if failed and (not has_ended or (culprits and not self._knows_culprit)):
@@ -269,20 +269,20 @@ class Sending:
             row = columns.rows[min(culprits or failed)]
             outcome.first_failure = block.place(row)
         if has_ended:
-            return  # the prefix has
+            return  # the prefix ends before this call
         good, records = columns.bad[0][0] if columns.bad and not skips else len(block), len(columns.values)
         if failed:
             records = min(failed)
             good = columns.rows[records]
             self._stop("a record failed")
-        if skips and not self._take_down(call, refused, good):
+        if skips and not self._write_dead_letters(call, refused, good):
             return
         self._extend(block.slice(0, good), records)
         if self._plan.checkpoint is not None and self._remembering is None:
             self._remembering = asyncio.get_running_loop().call_later(REMEMBER_EVERY_S, self._remember_now)
 
-    def _take_down(self, call: Call, refused: Mapping[int, ProducerError], good: int) -> bool:
-        """Take down the dead letters of a call before item *good*; return False if that cannot be done."""
+    def _write_dead_letters(self, call: Call, refused: Mapping[int, ProducerError], good: int) -> bool:
+        """Write the dead letters of a call before item *good*; return False if the write fails."""
         outcome, letters, (block, columns, _) = self.outcome, self._plan.dead_letters, call
         reasons = dict(columns.bad)
         reasons |= {columns.rows[at]: f"{type(error).__name__}: {error}" for at, error in refused.items()}
@@ -309,7 +309,7 @@ class Sending:
             prefix.place = block.place(len(block) - 1)
 
     def _stop(self, why: str) -> None:
-        """Let nothing more be handed over."""
+        """Stop reading and sending the input."""
         self.outcome.stopped = self.outcome.stopped or why
         if self._feeding is not None and self._feeding is not asyncio.current_task():
             self._feeding.cancel()
@@ -331,35 +331,35 @@ class Sending:
 
     @staticmethod
     def _raise_failures(*tasks: Task[None]) -> None:
-        """Raise what a task ended with, if it was not cancelled: CheckpointError, or a bug of ours."""
+        """Raise the exception of a task, a CheckpointError or a bug, unless the task was cancelled."""
         for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
 
-class _Pace:
-    """How many records may go at a rate, from the first one on."""
+class _RateLimit:
+    """Limits the number of records to a rate."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._began: float | None = None
 
     async def due(self, sent: int) -> int:
-        """Wait until more than those *sent* are due, and return how many may go at once."""
+        """Wait until more records than *sent* are due, and return the number of records for the next call."""
         if self._rate is None:
             return RECORDS_A_CALL
         now = asyncio.get_running_loop().time
         if self._began is None:
             self._began = now()
         await asyncio.sleep(self._began + sent / self._rate - now())
-        late = (now() - self._began) * self._rate - sent  # acknowledgements take their time
+        late = (now() - self._began) * self._rate - sent  # the wait for acknowledgements delays calls
         return max(1, int(min(RECORDS_A_CALL, max(late, self._rate / CALLS_A_SECOND))))
 
 
 async def _send(
     producer: Producer, convoy: Convoy, topic: str, columns: Columns
 ) -> Mapping[int, ProducerError]:
-    """Send and wait; return what failed, by position."""
+    """Send *columns* and wait; return the errors of failed records by position."""
     try:
         _ = await producer._send_in(  # noqa: SLF001 - our own
             convoy,
@@ -372,6 +372,6 @@ async def _send(
         )
     except SendManyError as error:
         return error.result.failures
-    except ProducerError as error:  # the producer has crashed
+    except ProducerError as error:  # the producer failed
         return dict.fromkeys(range(len(columns.values)), error)
     return {}

@@ -10,24 +10,24 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 PIECE_BYTES: Final = 1024 * 1024
-"""At most so much is unpacked at once: a small file may hold a large one."""
+"""Largest piece of decompressed bytes, because a small file may contain a large one."""
 ZSTD_STEP: Final = 1024
-"""zstd is fed so many bytes at a time: it cannot be told how much to give at most."""
+"""Compressed bytes per call of zstd, which has no limit for its output."""
 
 
 class Gunzip:
-    """gzip, also several files one after the other, as `cat` and bgzip make them."""
+    """Decompressor of gzip, including several members in a row as `cat` and bgzip make them."""
 
     def __init__(self) -> None:
         self._unpack = zlib.decompressobj(wbits=31)
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what is in *data*."""
+        """Yield the decompressed bytes of *data*. Raises: ValueError: damaged file."""
         while data:
             if self._unpack.eof:
                 if not data.strip(b"\0"):
-                    return  # what tapes are filled up with
+                    return  # padding of tapes
                 self._unpack = zlib.decompressobj(wbits=31)
             self._begun = True
             try:
@@ -39,22 +39,22 @@ class Gunzip:
                 yield piece
 
     def finish(self) -> None:
-        """Check that the last of them has ended."""
+        """Check that the last member has ended. Raises: ValueError."""
         if self._begun and not self._unpack.eof:
             raise ValueError("the gzip file ends too early: is it whole?")
 
 
 class Unzstd:
-    """zstd, also several frames one after the other."""
+    """Decompressor of zstd, including several frames in a row."""
 
     def __init__(self) -> None:
-        from zstandard import ZstdDecompressor  # few send such files
+        from zstandard import ZstdDecompressor  # rarely needed
 
         self._new = ZstdDecompressor().decompressobj
         self._unpack = self._new()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what is in *data*."""
+        """Yield the decompressed bytes of *data*. Raises: ValueError: damaged file."""
         from zstandard import ZstdError
 
         for start in range(0, len(data), ZSTD_STEP):
@@ -71,7 +71,7 @@ class Unzstd:
                     yield piece
 
     def finish(self) -> None:
-        """Check that the last frame has ended."""
+        """Check that the last frame has ended. Raises: ValueError."""
         if not self._unpack.eof:
             raise ValueError("the zstd file ends too early: is it whole?")
 
@@ -103,7 +103,7 @@ class Decompressing:
                 return
 
     def finish(self) -> None:
-        """Check that the last stream has ended."""
+        """Check that the last stream has ended. Raises: ValueError."""
         if not self._stream.eof:
             raise ValueError(f"the {self._name} file ends too early: is it whole?")
 
@@ -144,9 +144,9 @@ MAGIC: Final[dict[bytes, Callable[[], Unpacking]]] = {
 
 
 async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield what *pieces* are, or what is in them if they begin as a compressed file does.
+    """Yield *pieces*, decompressed if they begin with the magic number of a compressed file.
 
-    Raises: ValueError: it is damaged.
+    Raises: ValueError: damaged file.
     """
     begun, unpacking, known = b"", None, False
     async for piece in pieces:
@@ -154,7 +154,7 @@ async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         if not known:
             begun += data
             if any(magic.startswith(begun) and magic != begun for magic in MAGIC):
-                continue  # too little to tell; somebody who types is not kept waiting for more
+                continue  # more bytes are needed for the magic number
             data, known, unpacking = begun, True, _unpacking(begun)
         if unpacking is None:
             yield data

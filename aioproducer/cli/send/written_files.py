@@ -77,44 +77,44 @@ if sys.platform != "win32":
     import fcntl
 
 _BEGIN: Final = b'{\n  "work": {'
-"""How a checkpoint begins."""
+"""First bytes of a checkpoint."""
 MOST_BYTES: Final = 64 * 1024
-"""More than any checkpoint has: whoever names a wrong file need not wait until it is read."""
+"""Bytes read of a checkpoint, more than any has, because a wrong file may be large."""
 
 
 class CheckpointError(ConfigError):
-    """The file cannot be a checkpoint, or is not one of this input."""
+    """An unusable checkpoint, or a checkpoint of another input."""
 
 
 @dataclass(slots=True)
 class Prefix:
-    """The beginning of an input, up to which everything is acknowledged."""
+    """The acknowledged prefix of an input."""
 
     size: int = 0
-    """In bytes."""
+    """Size in bytes."""
     records: int = 0
     place: str | None = None
-    """Where it ends, for people."""
+    """Place of its end, for people."""
     cluster: str | None = None
-    """The id of the cluster that acknowledged it."""
+    """Id of the cluster that acknowledged the records."""
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def extend(self, raw: bytes, records: int) -> None:
-        """Take it that *raw*, which follows, is acknowledged, too."""
+        """Append the acknowledged bytes *raw*, which contain *records* records."""
         self.size += len(raw)
         self.records += records
         self._hash.update(raw)
 
     @property
     def sha256(self) -> str:
-        """By which the same beginning is recognised."""
+        """Hash of the prefix, in hexadecimal."""
         digest: str = self._hash.hexdigest()
         return digest
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a checkpoint says."""
+    """Contents of a checkpoint."""
 
     size: int
     records: int
@@ -124,18 +124,18 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file that says how far one input has got, and of what *work*: topic, format and run."""
+    """A file that records the acknowledged prefix of an input, and its *work*: topic, format and run."""
 
     path: Path
     work: dict[str, str | None]
 
     def load(self) -> Remembered | None:
-        """Return what it says; None if there is no such file yet.
+        """Return the contents; None without a file.
 
-        Raises: CheckpointError: it is none, or of another topic, format or run.
+        Raises: CheckpointError: not a checkpoint, or of another topic, format or run.
         """
         try:
-            if not stat.S_ISREG(self.path.stat().st_mode):  # a FIFO would keep us waiting
+            if not stat.S_ISREG(self.path.stat().st_mode):  # a FIFO would block
                 raise CheckpointError(
                     f"cannot read the checkpoint {escaped(str(self.path))}: it is not a regular file"
                 )
@@ -166,12 +166,12 @@ class Checkpoint:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes away from it while the block runs; a killed one keeps nobody away.
+        """Lock the checkpoint against other processes while the block runs; the lock ends with the process.
 
-        Raises: CheckpointError: another one has it, or it cannot be written.
+        Raises: CheckpointError: another process has the lock, or the file cannot be written.
         """
         if sys.platform == "win32":
-            self._make_room()
+            self._remove_leftover()
             yield
             return
         try:
@@ -189,13 +189,13 @@ class Checkpoint:
             except BlockingIOError:
                 raise CheckpointError(in_use) from None
             except OSError:
-                pass  # a file system without locks: it goes without, as ever
+                pass  # a file system without locks
             if not _is_still(path, file):
-                raise CheckpointError(in_use)  # it ended between two of our calls, and took the file away
+                raise CheckpointError(in_use)  # the other process has just ended and removed the file
             if os.fstat(file).st_size:
-                raise self._in_the_way(path)
+                raise self._name_in_use(path)
             try:
-                self._make_room()
+                self._remove_leftover()
                 yield
             finally:
                 with suppress(OSError):
@@ -204,9 +204,9 @@ class Checkpoint:
             os.close(file)
 
     def save(self, prefix: Prefix) -> None:
-        """Write it down, all or nothing, to survive the end of the process and of the machine.
+        """Replace the file atomically and durably.
 
-        Raises: CheckpointError: that cannot be done. What was written before stays.
+        Raises: CheckpointError: the write failed; the old contents stay.
         """
         told = {
             "work": self.work,
@@ -234,27 +234,27 @@ class Checkpoint:
         except OSError as error:
             raise self._unwritable(error.strerror) from error
 
-    def _make_room(self) -> None:
-        """Take away what a killed process may have left of a `save`; what somebody else has there is to stay."""
+    def _remove_leftover(self) -> None:
+        """Remove the temporary file of a killed process. Raises: CheckpointError: another file has that name."""
         try:
             new = self._beside(".new")
             if not os.path.lexists(new):
                 return
             if new.is_symlink() or not new.is_file() or _begin_of(new) not in (b"", _BEGIN):
-                raise self._in_the_way(new)
+                raise self._name_in_use(new)
             new.unlink()
         except OSError as error:
             raise self._unwritable(error.strerror) from error
 
     def _beside(self, suffix: str) -> Path:
-        """Return a name next to the file itself, so that a link to the file stays a link.
+        """Return a path next to the file itself, so that a link to the file stays a link.
 
-        Raises: OSError: a link on the way belongs to another user.
+        Raises: OSError: a link on the path belongs to another user.
         """
         path = own_path(self.path)
         return path.with_name(path.name + suffix)
 
-    def _in_the_way(self, path: Path) -> CheckpointError:
+    def _name_in_use(self, path: Path) -> CheckpointError:
         return self._unwritable(
             f"{escaped(str(path))} is in the way, which is another file: move it, or name another checkpoint"
         )
@@ -269,7 +269,7 @@ def _begin_of(path: Path) -> bytes:
 
 
 def _is_still(path: Path, file: int) -> bool:
-    """Whether *path* is that open *file*."""
+    """Return True if *path* is the open *file*."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:
@@ -287,28 +287,28 @@ def _reason(error: Exception) -> str:
 
 
 OF_THE_RECORD: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
-"""Errors that come again whenever this record is sent, and no other way than by it."""
+"""Errors caused by a record itself, which repeat whenever it is sent."""
 
 
 def is_dead(error: ProducerError) -> bool:
-    """Whether *error* is about the record itself, which is not in the topic: no other one fails of that."""
+    """Return True if the record itself caused *error* and is not in the topic."""
     return isinstance(error, OF_THE_RECORD) and not error.possibly_persisted
 
 
 class DeadLetter(NamedTuple):
-    """A record that was left out."""
+    """A skipped record."""
 
     file: str
     unit: str
-    """What a record is called there: "line" or "record"."""
+    """Word for a record: "line" or "record"."""
     number: int
-    """Which one of its file it is, from 1 on."""
+    """Number of the record in its file, from 1."""
     reason: str
     input: bytes
-    """As it stands in the input."""
+    """Bytes of the input."""
 
     def to_json(self) -> str:
-        """Return it as an object on one line; what is no text is in Base64."""
+        """Return a JSON object on one line, with Base64 for bytes that are not UTF-8."""
         told: dict[str, object] = {"file": self.file, self.unit: self.number, "reason": self.reason}
         try:
             told["input"] = self.input.decode()
@@ -318,18 +318,18 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters:
-    """Takes them down, to a file or nowhere."""
+    """Writer of dead letters to a file, or a mere count of them."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """*path*: None leaves them out, and only counts."""
+        """*path*: None writes no file."""
         self.path: Final = path
         self._file: TextIO | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Keep the file open while the block runs; what is there already stays.
+        """Keep the file open for appending while the block runs.
 
-        Raises: CheckpointError: it cannot be written.
+        Raises: CheckpointError: the file cannot be written.
         """
         if self.path is None:
             yield
@@ -343,11 +343,11 @@ class DeadLetters:
         try:
             yield
         finally:
-            with suppress(OSError):  # it is on the disk, or that was told before
+            with suppress(OSError):  # `write` has flushed all lines or raised
                 self._file.close()
 
     def write(self, letters: list[DeadLetter]) -> None:
-        """Take down *letters*, to survive the end of the process and of the machine. Raises: CheckpointError."""
+        """Append *letters* durably. Raises: CheckpointError."""
         if self._file is None or not letters:
             return
         try:

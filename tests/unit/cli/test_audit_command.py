@@ -85,7 +85,7 @@ async def test_a_run_that_nobody_has_seen_is_a_failure(capsys: pytest.CaptureFix
         assert not await audited(cluster)
     told = capsys.readouterr().out
     assert "Topic orders has 2 records, 0 of run nightly-7" in told
-    assert "FAILED, nothing of this run was found: is --run right?" in told
+    assert "FAILED, no record of this run was found: is --run right?" in told
 
 
 async def test_order_fails_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_variable_names_the_servers_unless_the_option_does(tmp_path: Path) -> No
 def test_unreachable_servers_are_traced_to_the_variable() -> None:
     done = run("topics", environment={NAME: "127.0.0.1:1"})
     assert done.returncode == 1
-    assert done.stderr.endswith(f"\nThe servers are those of {NAME}.\n")
+    assert done.stderr.endswith(f"\nThe servers come from {NAME}.\n")
     assert NAME not in run("topics", "-b", "127.0.0.1:1", environment={NAME: "b:1"}).stderr
 
 

@@ -56,7 +56,7 @@ def test_what_is_fine_stays_as_it_is() -> None:
         (new_topics, ("orders", "orders:6"), "orders is there twice"),
         (take_settings, ("linger",), "should be like linger.ms=0"),
         (take_settings, ("bootstrap.servers=a:1",), "that is for --bootstrap-servers"),
-        (take_settings, ("value_serializer=x",), "is bytes already"),
+        (take_settings, ("value_serializer=x",), "commands send bytes"),
         (check_topic_name, "or ders", "is not a legal name"),
         (check_run, "", "a run's id has 1 to 4,096 bytes, not 0"),
         (check_run, "é" * 2_049, "a run's id has 1 to 4,096 bytes, not 4,098"),

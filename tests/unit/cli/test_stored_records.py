@@ -84,7 +84,7 @@ def test_other_json_is_no_stored_record(other: object) -> None:
         (TAIL | {"headers": None}, "expected a list"),
         (TAIL | {"headers": [["a"]]}, r"expected a list of \[name, value\]"),
         (TAIL | {"headers": ["ab"]}, r"expected a list of \[name, value\]"),
-        (TAIL | {"headers": [[1, "v"]]}, "a name is no text"),
+        (TAIL | {"headers": [[1, "v"]]}, "a name is not a string"),
         (TAIL | {"headers": [["\ud800", "v"]]}, "half of a surrogate pair"),
         (TAIL | {"timestamp_ms": None}, "expected milliseconds"),
         (TAIL | {"timestamp_ms": True}, "expected milliseconds"),

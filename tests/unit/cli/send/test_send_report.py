@@ -65,7 +65,7 @@ async def test_what_is_all_there_is_said_so(
         "5 records had been acknowledged before, and not sent again.",
         "4,000 records acknowledged in 2.00 s, 2,000 records/s",
         "Is all of it there? aioproducer audit orders --bootstrap-servers a:1,b:2 --run nightly --expect 4005",
-        "If a call before was killed, what it sent last may be there twice.",
+        "If an earlier command was killed, its last records may be duplicated.",
     ]
     assert complaints == "", "no bar where there is no terminal"
 
@@ -346,7 +346,7 @@ async def test_what_was_left_out_is_told_and_that_the_audit_misses_it(
     _, left_out, hint, lost = capsys.readouterr().out.splitlines()
     assert left_out == "3 records left out: dead.jsonl has them"
     assert hint.endswith("--expect 10")
-    assert lost == "It will call 1 of them lost, which were left out after all."
+    assert lost == "The audit counts 1 record as lost, which the brokers refused."
     assert send_report.to_dict(outcome)["dead_letters"] == "dead.jsonl"
 
 
