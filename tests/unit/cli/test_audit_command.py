@@ -32,7 +32,7 @@ async def audited(
     )
 
 
-async def test_a_run_that_is_all_there_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_reports_complete_run(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         await send(cluster, [0, 2], [1, 3])
         assert await audited(cluster, expect=4)
@@ -43,7 +43,7 @@ async def test_a_run_that_is_all_there_is_said_so(capsys: pytest.CaptureFixture[
     assert complaints == ""
 
 
-async def test_records_of_others_are_counted_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_ignores_records_of_other_runs(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         await send(cluster, [9, 9], [], run="another")
         await send(cluster, [0, 1])
@@ -53,7 +53,7 @@ async def test_records_of_others_are_counted_and_left_alone(capsys: pytest.Captu
     assert "Topic orders has 5 records, 2 of run nightly-7" in capsys.readouterr().out
 
 
-async def test_the_table_says_how_many_and_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_table_has_counts_and_offsets(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         await send(cluster, [0, 2, 1, 0], [7, 2])
         assert not await audited(cluster, expect=6, order=True)
@@ -68,7 +68,7 @@ async def test_the_table_says_how_many_and_where_to_look(capsys: pytest.CaptureF
     assert f"{verdict}\nLost: 3, 4, 5\n" in told
 
 
-async def test_what_cannot_be_known_without_a_number_to_expect_is_said(
+async def test_audit_without_expect_has_a_note(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
@@ -79,7 +79,7 @@ async def test_what_cannot_be_known_without_a_number_to_expect_is_said(
     assert told.endswith("Without --expect, records lost at the end of the run do not show.\n")
 
 
-async def test_a_run_that_nobody_has_seen_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_of_unknown_run_fails(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         await send(cluster, [0, 1], run="another")
         assert not await audited(cluster)
@@ -88,7 +88,7 @@ async def test_a_run_that_nobody_has_seen_is_a_failure(capsys: pytest.CaptureFix
     assert "FAILED, no record of this run was found: is --run right?" in told
 
 
-async def test_order_fails_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_checks_order_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         await send(cluster, [1, 0])
         assert await audited(cluster, expect=2)
@@ -101,7 +101,7 @@ async def test_order_fails_only_on_request(capsys: pytest.CaptureFixture[str]) -
     assert "FAILED, 1 out of order" in capsys.readouterr().out
 
 
-async def test_lanes_have_an_order_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_checks_order_per_lane(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             for sequence in (2, 0, 3, 1):
@@ -120,14 +120,14 @@ async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -
     assert (told["run"], told["ok"], told["lost"], told["first_lost"]) == ("nightly-7", False, 1, [1])
 
 
-async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_topic_client, "UNKNOWN_TOPIC_S", 0)
     async with Cluster() as cluster:
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
             await audited(cluster)
 
 
-async def test_copies_alone_are_told_apart_from_what_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_audit_distinguishes_duplicates_from_losses(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         await send(cluster, [2, 1], [0, 1])
         assert not await audited(cluster, expect=3)

@@ -42,7 +42,7 @@ def test_help_names_every_command() -> None:
     ]
 
 
-def test_a_command_that_is_misspelt_is_told_the_nearest() -> None:
+def test_misspelt_command_suggests_the_nearest() -> None:
     done = call("sned")
     assert done.exit_code == 2
     assert done.output.endswith("Error: No such command 'sned'. Did you mean 'send'?\n")
@@ -66,7 +66,7 @@ def test_completion_knows_commands_and_options() -> None:
     assert done.output == "plain,--checkpoint\n"
 
 
-def test_a_cluster_that_is_not_there_is_told_in_plain_words() -> None:
+def test_missing_cluster_is_one_error() -> None:
     done = call("topics", "--bootstrap-servers", "127.0.0.1:1,127.0.0.1:2")
     assert done.exit_code == 1
     assert done.output.startswith(
@@ -75,7 +75,7 @@ def test_a_cluster_that_is_not_there_is_told_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
-def test_topics_hands_its_options_over_and_tells_by_its_exit_code(
+def test_topics_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
     asked: list[tuple[object, ...]] = []
@@ -93,7 +93,7 @@ def test_topics_hands_its_options_over_and_tells_by_its_exit_code(
     assert "topic 'or ders' is not a legal name" in done.output
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_2_if_an_option_is_wrong() -> None:
+def test_wrong_option_is_one_line_and_exit_code_2() -> None:
     done = call("demo", "--compression", "zip")
     assert done.exit_code == 2
     [line] = done.output.splitlines()
@@ -101,7 +101,7 @@ def test_an_error_of_ours_is_one_line_and_exit_code_2_if_an_option_is_wrong() ->
 
 
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
-def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
+def test_demo_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
     plans: list[Plan] = []
@@ -127,7 +127,7 @@ def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
     assert (config.bootstrap_servers, config.compression_type) == (("a:1", "b:1"), "lz4")
 
 
-def test_demo_has_no_use_for_options_of_a_cluster_that_is_not_named() -> None:
+def test_demo_requires_servers_for_cluster_options() -> None:
     for options in (("--username", "alice"), ("--option", "linger.ms=5")):
         done = call("demo", *options)
         assert (done.exit_code, "Missing option '-b'" in done.output) == (2, True)
@@ -143,7 +143,7 @@ def serve_nothing(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return served
 
 
-def test_broker_hands_its_options_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_passes_options(monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve_nothing(monkeypatch)
     call("broker")
     call("broker", "--port", "0", "--brokers", "3", "--topic", "orders:6", "--topic", "clicks")
@@ -165,7 +165,7 @@ def test_broker_hands_its_options_over(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--port", "65536"], "65536 is not in the range"),
     ],
 )
-def test_broker_refuses_what_makes_no_sense(
+def test_broker_refuses_illegal_options(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
 ) -> None:
     served = serve_nothing(monkeypatch)
@@ -175,7 +175,7 @@ def test_broker_refuses_what_makes_no_sense(
     assert not served
 
 
-def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
+def test_config_lists_options_or_checks_file(tmp_path: Path) -> None:
     assert "linger_ms = 5 ms" in call("config").output
     path = tmp_path / "producer.properties"
     path.write_text("bootstrap.servers=a:9092\nliger.ms=20\n")
@@ -190,7 +190,7 @@ def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
-def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
+def test_audit_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
     audits: list[tuple[object, ...]] = []
@@ -220,7 +220,7 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
 
 
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
-def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
+def test_perf_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
     plans: list[perf_command.Plan] = []
@@ -254,14 +254,14 @@ def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
         (["--records", "0"], "0 is not in the range"),
     ],
 )
-def test_perf_refuses_what_makes_no_sense(arguments: list[str], complaint: str) -> None:
+def test_perf_refuses_illegal_options(arguments: list[str], complaint: str) -> None:
     done = call("perf", "--bootstrap-servers", "a:1", "--topic", "orders", *arguments)
     assert done.exit_code == 2
     assert complaint in done.output
 
 
 @pytest.mark.parametrize("command", [("demo",), ("perf", "--topic", "orders")])
-def test_what_sends_in_no_transaction_refuses_a_transactional_id(command: tuple[str, ...]) -> None:
+def test_commands_without_transaction_refuse_transactional_id(command: tuple[str, ...]) -> None:
     done = call(*command, "-b", "a:1", "--option", "transactional.id=nightly")
     assert done.exit_code == 2
     assert "leave out transactional.id" in done.output
@@ -318,7 +318,7 @@ async def test_broker_prints_its_servers_and_ends_with_a_signal(
 
 
 @pytest.mark.parametrize(("brokers", "ports"), [(1, "port {0}"), (2, "ports {0} to {1}")])
-async def test_a_port_that_is_taken_is_said_so(brokers: int, ports: str) -> None:
+async def test_broker_reports_port_in_use(brokers: int, ports: str) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     async with taken:
@@ -328,7 +328,7 @@ async def test_a_port_that_is_taken_is_said_so(brokers: int, ports: str) -> None
             await serve(port=port, brokers=brokers, topics={})
 
 
-async def test_an_output_that_cannot_be_written_is_not_about_its_port(
+async def test_broker_raises_output_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def echo(_: str, *, err: bool = False) -> None:
@@ -340,6 +340,6 @@ async def test_an_output_that_cannot_be_written_is_not_about_its_port(
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("no spaces", 1), ("orders", 0)])
-async def test_a_topic_that_cannot_be_is_said_so(topic: str, partitions: int) -> None:
+async def test_broker_reports_illegal_topic(topic: str, partitions: int) -> None:
     with pytest.raises(click.ClickException, match=r"no topic name|cannot have 0 partitions"):
         await serve(port=0, brokers=1, topics={topic: partitions})

@@ -34,7 +34,7 @@ def test_every_option_is_listed_with_its_default(capsys: pytest.CaptureFixture[s
     assert any(KINDS["linger_ms"].expected in line for line in lines)
 
 
-def test_a_file_is_shown_by_what_it_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_shows_changes_of_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = """
         bootstrap.servers = a:9092, b:9092
         linger.ms = 20
@@ -57,9 +57,7 @@ def test_a_file_is_shown_by_what_it_changes(tmp_path: Path, capsys: pytest.Captu
     assert not any(line.startswith("acks") for line in lines)
 
 
-def test_the_name_that_the_client_gets_by_itself_is_no_change(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_default_client_id_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not any("client_id" in line for line in shown(tmp_path, "bootstrap.servers=a:1", capsys))
 
 
@@ -73,29 +71,25 @@ def test_names_without_effect_are_listed_without_their_values(
     assert not caplog.records, "what is shown need not be logged"
 
 
-def test_what_follows_from_what_a_file_says_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_shows_adjusted_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(tmp_path, "bootstrap.servers=a:1\nlinger_ms=200000\nacks=1", capsys)
     assert "delivery_timeout_ms is 230,000 ms, not 120,000 ms, so that it fits the other options." in lines
     assert "It is not idempotent: sending a record again may duplicate it." in lines
 
 
-def test_what_a_terminal_would_obey_is_not_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(tmp_path, "bootstrap.servers=a:1\nclient.id=a\\u001b[31m", capsys)
     assert r"client_id a\u001b[31m None" in lines
 
 
-def test_a_file_that_is_wrong_is_an_error(tmp_path: Path) -> None:
+def test_wrong_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_text("linger.ms=5")
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         show_file(path)
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_file_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_text(
         "bootstrap.servers=a:1\nliger.ms=5\nacks=7\nbatch.size = many\nlinger.ms=3\ninterceptor.classes=I"
@@ -111,14 +105,14 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_what_contradicts_another_option_is_told_too(tmp_path: Path) -> None:
+def test_contradicting_options_of_file_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_text("bootstrap.servers=a:1\nenable.idempotence=true\nacks=1")
     with pytest.raises(ConfigError, match="enable_idempotence = True needs acks = 'all'"):
         show_file(path)
 
 
-def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     show_options(as_json=True)
     told = {each.pop("name"): each for each in json.loads(capsys.readouterr().out)}
     assert list(told) == list(KINDS)
@@ -134,7 +128,7 @@ def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["interceptors"]["default"] == []
 
 
-def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_check_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p"
     path.write_text(
         "bootstrap.servers=a:1\nlinger.ms=20\nmetric.reporters=r\nclient_dns_lookup=x\n"
@@ -160,7 +154,7 @@ def test_names_of_other_clients_are_listed(tmp_path: Path, capsys: pytest.Captur
     assert "hunter2" not in "".join(lines)
 
 
-def test_options_behind_a_prefix_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_with_prefix_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p"
     path.write_text("[default]\nbootstrap.servers=${env:SERVERS}\nlinger.ms=20\n[consumer]\ngroup.id=g\n")
     with pytest.raises(ConfigError, match="the flag --config-prefix"):
@@ -182,7 +176,7 @@ def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["changes"]["sasl_password"] == "***"
 
 
-def test_what_is_wrong_with_a_secret_is_told_without_it(tmp_path: Path) -> None:
+def test_error_about_secret_hides_its_value(tmp_path: Path) -> None:
     path = tmp_path / "wrong.properties"
     path.write_text('bootstrap.servers=a:1\nsasl.jaas.config=Plain required password="hunter2"\n')
     with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config = \*\*\*: has to end in a semicolon$"):

@@ -45,7 +45,7 @@ def test_each_event_is_numbered_json_keyed_by_its_customer() -> None:
         assert told["customer"].encode() == key
 
 
-def test_the_day_repeats_and_no_two_events_are_equal() -> None:
+def test_repeated_day_has_unique_events() -> None:
     events = Events.load(2 * DAY + 1)
     first, second = (json.loads(events.values[number]) for number in (7, DAY + 7))
     assert second | {"number": 7} == first
@@ -53,7 +53,7 @@ def test_the_day_repeats_and_no_two_events_are_equal() -> None:
     assert len(set(events.values)) == len(events)
 
 
-def test_the_data_is_worth_sending() -> None:
+def test_demo_data_has_variety_and_size() -> None:
     events = Events.load(DAY)
     kinds = Counter(json.loads(value)["event"] for value in events.values)
     assert len(kinds) >= 10
@@ -61,7 +61,7 @@ def test_the_data_is_worth_sending() -> None:
     assert 300 * 1024 < sum(map(len, events.values)) < 600 * 1024
 
 
-def test_a_part_has_the_numbers_asked_for() -> None:
+def test_part_of_events_has_requested_numbers() -> None:
     part = Events.load(20).part(5, 8)
     assert list(map(number_of, part.values)) == [5, 6, 7]
     assert len(part.keys) == 3
@@ -70,7 +70,7 @@ def test_a_part_has_the_numbers_asked_for() -> None:
 @pytest.mark.parametrize(
     "value", [None, b"", b"{}", b'{"number":}', b'{"number":-1,', b'x{"number":1,"a":2}', b'{"number":1}']
 )
-def test_what_is_not_ours_has_no_number(value: bytes | None) -> None:
+def test_foreign_record_has_no_number(value: bytes | None) -> None:
     assert number_of(value) == -1
 
 
@@ -99,11 +99,11 @@ def flaws(
     return check.flaws()
 
 
-def test_what_is_as_it_was_sent_has_no_flaws() -> None:
+def test_equal_records_have_no_flaws() -> None:
     assert flaws({0: [record(0), record(2), record(3)], 1: [record(1)]}) == {}
 
 
-def test_a_record_that_was_delivered_at_an_unknown_offset_may_be_anywhere_in_its_partition() -> None:
+def test_record_of_unknown_offset_may_be_anywhere() -> None:
     by_partition = {0: [record(0), record(2), record(3, offset=99)], 1: [record(1)]}
     assert flaws(by_partition, acknowledged_offsets=False) == {}
     assert flaws(by_partition) == {"not where acknowledged": 1}
@@ -179,7 +179,7 @@ def everything(cluster: Cluster) -> dict[tuple[int, int], bytes | None]:
 
 
 @pytest.mark.parametrize("send", [send_one_by_one, send_in_bulk])
-async def test_all_events_are_sent_and_acknowledged_in_their_order(
+async def test_all_events_are_acknowledged_in_order(
     cluster: Cluster, producer: Producer, send: Callable[[Producer, str, Events], Awaitable[Measured]]
 ) -> None:
     part = await send(producer, "clicks", CLICKS)
@@ -189,7 +189,7 @@ async def test_all_events_are_sent_and_acknowledged_in_their_order(
     assert part.seconds > 0
 
 
-async def test_what_is_counted_is_of_this_part_alone(cluster: Cluster, producer: Producer) -> None:
+async def test_measured_counts_cover_one_part(cluster: Cluster, producer: Producer) -> None:
     await send_in_bulk(producer, "clicks", CLICKS.part(0, 20))
     batches_before = sum(len(cluster.batches("clicks", partition)) for partition in range(2))
     part = await send_in_bulk(producer, "clicks", CLICKS.part(20, 60))
@@ -200,16 +200,14 @@ async def test_what_is_counted_is_of_this_part_alone(cluster: Cluster, producer:
     assert part.bytes_sent < part.bytes_before_compression < counted["bytes_before_compression"]
 
 
-async def test_each_call_is_timed_when_records_are_sent_one_by_one(producer: Producer) -> None:
+async def test_calls_are_timed_when_sent_one_by_one(producer: Producer) -> None:
     part = await send_one_by_one(producer, "clicks", CLICKS, tasks=7)
     assert len(part.latencies_s) == len(CLICKS)
     assert list(part.latencies_s) == sorted(part.latencies_s)
     assert 0 < part.latencies_s[0] <= part.latencies_s[-1] < part.seconds
 
 
-async def test_as_many_tasks_as_asked_for_wait_at_a_time(
-    producer: Producer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requested_number_of_tasks_waits(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     send = producer.send
     waiting: list[int] = [0]
 
@@ -224,7 +222,7 @@ async def test_as_many_tasks_as_asked_for_wait_at_a_time(
     assert max(waiting) == 7
 
 
-async def test_the_first_failure_is_raised_as_it_is(cluster: Cluster, producer: Producer) -> None:
+async def test_first_failure_is_raised_without_group(cluster: Cluster, producer: Producer) -> None:
     cluster.on("produce", times=None).answer(InvalidRecord)
     with pytest.raises(InvalidRecord):
         await send_one_by_one(producer, "clicks", CLICKS)
@@ -235,12 +233,12 @@ async def test_the_first_failure_is_raised_as_it_is(cluster: Cluster, producer: 
 @pytest.mark.parametrize(
     ("share", "latency_s"), [(0.001, 1.0), (0.25, 1.0), (0.5, 2.0), (0.51, 3.0), (0.99, 4.0), (1.0, 4.0)]
 )
-def test_a_percentile_is_a_latency_that_was_measured(share: float, latency_s: float) -> None:
+def test_percentile_is_a_measured_latency(share: float, latency_s: float) -> None:
     assert measured([1.0, 2.0, 3.0, 4.0]).latency_s(share) == latency_s
     assert measured([4.0]).latency_s(share) == 4.0
 
 
-def test_the_compression_ratio_is_how_many_times_smaller_the_batches_were() -> None:
+def test_compression_ratio_compares_records_and_batches() -> None:
     assert measured([]).compression_ratio == 3.0
 
 
@@ -278,7 +276,7 @@ async def test_every_record_is_sent_once_and_read_back() -> None:
     assert followed.stages == [("sending", RECORDS, 0, RECORDS), ("reading back", RECORDS, 0, RECORDS)]
 
 
-async def test_on_another_cluster_each_run_has_a_topic_of_its_own() -> None:
+async def test_demo_creates_topic_per_run_on_cluster() -> None:
     async with Cluster(2, transport="memory") as cluster:
         first = await demo(cluster.bootstrap_servers)
         second = await demo(cluster.bootstrap_servers)
@@ -289,7 +287,7 @@ async def test_on_another_cluster_each_run_has_a_topic_of_its_own() -> None:
             assert outcome.flaws == {}
 
 
-async def test_what_is_lost_on_the_way_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_demo_finds_lost_records(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Client.read
 
     async def read_all_but_one(self: Client, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
@@ -302,12 +300,12 @@ async def test_what_is_lost_on_the_way_back_is_found(monkeypatch: pytest.MonkeyP
     assert outcome.flaws["lost"] == RECORDS - outcome.records_read
 
 
-async def test_a_cluster_that_is_not_there_is_an_error() -> None:
+async def test_demo_fails_without_cluster() -> None:
     with pytest.raises(ConnectionFailed, match="nowhere"):
         await demo("nowhere.invalid:9092")
 
 
-async def test_a_codec_that_there_is_not_is_an_error() -> None:
+async def test_demo_refuses_unknown_codec() -> None:
     with pytest.raises(ConfigError, match=r"compression\.type"):
         await demo(compression="zip")
 
@@ -362,7 +360,7 @@ async def reported(
     return await demo_command.run_and_report(outcome.plan, console), screen.getvalue()
 
 
-async def test_the_table_has_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_demo_table_has_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     good, text = await reported(monkeypatch, OUTCOME)
     assert good
     rows = {line[:17].strip(): line[17:].split() for line in text.splitlines()}
@@ -382,7 +380,7 @@ async def test_the_table_has_what_was_measured(monkeypatch: pytest.MonkeyPatch) 
     assert "\x1b" not in text, "no colours and no bars where nobody looks"
 
 
-async def test_flaws_are_a_failure_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_demo_fails_with_counts_of_flaws(monkeypatch: pytest.MonkeyPatch) -> None:
     flawed = replace(OUTCOME, records_read=58, flaws={"lost": 2, "out of order": 1_000})
     good, text = await reported(monkeypatch, flawed)
     assert not good
@@ -390,7 +388,7 @@ async def test_flaws_are_a_failure_with_numbers(monkeypatch: pytest.MonkeyPatch)
     assert "each is there once" not in text
 
 
-async def test_on_another_cluster_it_says_what_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_demo_names_remaining_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ProducerConfig(bootstrap_servers="a:1,b:1")
     plan = replace(PLAN, config=config, partitions=1)
     _, text = await reported(monkeypatch, replace(OUTCOME, plan=plan, config=config))
@@ -400,7 +398,7 @@ async def test_on_another_cluster_it_says_what_stays_there(monkeypatch: pytest.M
     assert "in this process" not in text
 
 
-async def test_on_a_terminal_a_bar_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_demo_shows_progress_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = await reported(monkeypatch, OUTCOME, terminal=True)
     assert "sending" in text
     assert "45/60" in text

@@ -12,7 +12,7 @@ from aioproducer import __version__, cli
 from aioproducer._core.extras import needs
 
 
-def test_the_installed_command_is_this_one() -> None:
+def test_installed_command_is_this_one() -> None:
     [command] = entry_points(group="console_scripts", name="aioproducer")
     assert command.load() is cli.main
 
@@ -26,7 +26,7 @@ def test_the_installed_command_is_this_one() -> None:
         (["demo", "--records", "few"], 2, "Usage: aioproducer demo"),
     ],
 )
-def test_the_package_can_be_run(arguments: list[str], code: int, said: str) -> None:
+def test_package_can_be_run(arguments: list[str], code: int, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "aioproducer", *arguments],
         capture_output=True,
@@ -52,7 +52,7 @@ def test_broker_ends_with_exit_code_0_on_a_signal(number: signal.Signals) -> Non
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(
+def test_missing_extra_is_one_line(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -63,7 +63,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     assert needs("the command line", "cli") in line
 
 
-def test_a_package_that_the_extra_itself_lacks_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dependency_of_extra_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich._extension", None)
@@ -78,7 +78,7 @@ def test_streams_that_are_no_files_are_left_alone(monkeypatch: pytest.MonkeyPatc
         cli.main()
 
 
-def test_a_terminal_without_a_character_shows_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_character_outside_of_encoding_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     monkeypatch.setattr(sys, "argv", ["aioproducer", "config", "--help"])

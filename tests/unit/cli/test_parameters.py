@@ -27,11 +27,11 @@ def taken(take: Callable[..., Any], value: object) -> Any:
     return take(click.Context(click.Command("c")), OPTION, value)
 
 
-def test_topics_are_taken_apart() -> None:
+def test_topics_option_is_parsed() -> None:
     assert taken(new_topics, ("orders:6", "clicks")) == {"orders": 6, "clicks": 1}
 
 
-def test_settings_are_taken_apart() -> None:
+def test_settings_option_is_parsed() -> None:
     assert taken(take_settings, ("linger.ms = 5", "client.id=a=b")) == {"linger.ms": "5", "client.id": "a=b"}
 
 
@@ -39,7 +39,7 @@ def test_settings_may_be_spelled_with_underscores() -> None:
     assert taken(take_settings, ("linger_ms=5",)) == {"linger.ms": "5"}
 
 
-def test_what_is_fine_stays_as_it_is() -> None:
+def test_valid_values_are_unchanged() -> None:
     assert taken(check_topic_name, "orders") == "orders"
     assert (taken(check_run, None), taken(check_run, "r")) == (None, "r")
     assert (taken(check_rate, None), taken(check_rate, 0.5)) == (None, 0.5)
@@ -65,7 +65,7 @@ def test_what_is_fine_stays_as_it_is() -> None:
         (check_rate, float("nan"), "nan is not a number of records"),
     ],
 )
-def test_what_makes_no_sense_is_refused(take: Callable[..., Any], value: object, complaint: str) -> None:
+def test_illegal_values_are_refused(take: Callable[..., Any], value: object, complaint: str) -> None:
     with pytest.raises(click.BadParameter, match=complaint):
         taken(take, value)
 
@@ -78,7 +78,7 @@ PROPERTIES = """
 """
 
 
-def test_a_file_a_setting_and_the_servers_make_a_configuration_the_later_ones_first(tmp_path: Path) -> None:
+def test_settings_override_file_and_servers_override_both(tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_text(PROPERTIES)
     config = configuration(ClusterOptions(None, file, {"linger.ms": "7"}))
@@ -88,7 +88,7 @@ def test_a_file_a_setting_and_the_servers_make_a_configuration_the_later_ones_fi
     assert configuration(ClusterOptions("b:2", None, {"linger.ms": "7"})).linger_ms == 7
 
 
-def test_without_servers_there_is_no_configuration(tmp_path: Path) -> None:
+def test_missing_servers_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("linger.ms = 20")
     for file in (None, tmp_path / "p"):
         with pytest.raises(click.UsageError, match="Missing option '-b' / '--bootstrap-servers'"):
@@ -114,7 +114,7 @@ def test_wrong_names_come_before_missing_servers(tmp_path: Path, text: str, mist
         configuration(ClusterOptions(None, tmp_path / "p", {}))
 
 
-def test_what_is_wrong_with_a_file_names_it(tmp_path: Path) -> None:
+def test_error_in_file_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("linger.ms = soon")
     with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'.*aioproducer config .*p` checks it"):
         configuration(ClusterOptions("a:1", tmp_path / "p", {}))

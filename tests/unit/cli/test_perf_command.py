@@ -37,27 +37,27 @@ def of(*latencies_s: float) -> Latencies:
     return latencies
 
 
-def test_of_none_everything_is_nothing() -> None:
+def test_latencies_are_zero_without_records() -> None:
     none = of()
     assert (none.count, none.mean_s, none.percentile_s(0.99), none.longest_s) == (0, 0, 0, 0)
 
 
-def test_it_counts_and_means() -> None:
+def test_latencies_have_count_and_mean() -> None:
     latencies = of(0.001, 0.002, 0.006)
     assert latencies.count == 3
     assert latencies.mean_s == pytest.approx(0.003)
     assert latencies.longest_s == 0.006
 
 
-def test_the_highest_percentile_is_the_longest() -> None:
+def test_highest_percentile_is_the_longest_latency() -> None:
     assert of(0.0015, 0.7).percentile_s(1) == 0.7
 
 
-def test_no_time_at_all_counts_as_next_to_none() -> None:
+def test_zero_latency_is_counted() -> None:
     assert of(0.0, 0.0).percentile_s(0.5) == 0.0
 
 
-def test_many_of_one_length_count_as_often() -> None:
+def test_equal_latencies_are_counted_together() -> None:
     together, one_by_one = Latencies(), Latencies()
     together.add(0.5, 3)
     together.add(1.0, 0)
@@ -103,7 +103,7 @@ async def test_all_records_arrive_with_their_run_and_sequence() -> None:
 
 
 @in_virtual_time
-async def test_at_a_rate_it_takes_its_time_and_tells_of_each_window() -> None:
+async def test_perf_with_rate_reports_each_window() -> None:
     windows: list[Window] = []
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         outcome = await run(plan_of(cluster, records=1_200, rate=100), windows.append)
@@ -119,7 +119,7 @@ async def test_at_a_rate_it_takes_its_time_and_tells_of_each_window() -> None:
 
 
 @in_virtual_time
-async def test_latencies_are_from_the_call_to_the_acknowledgement() -> None:
+async def test_latency_is_from_call_to_acknowledgement() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory", latency_s=0.05) as cluster:
         outcome = await run(plan_of(cluster, records=10, linger_ms=0), ignore)
     assert 0.099 < outcome.latencies.percentile_s(0.5) < 0.11
@@ -138,7 +138,7 @@ async def test_failures_are_counted_by_their_kind() -> None:
 
 
 @in_virtual_time
-async def test_records_that_are_not_even_taken_have_failed_too() -> None:
+async def test_rejected_records_count_as_failed() -> None:
     async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
         outcome = await run(plan_of(cluster, records=5, max_request_size=80), ignore)
     assert (outcome.sent, list(outcome.failures.values())) == (5, [5])
@@ -146,7 +146,7 @@ async def test_records_that_are_not_even_taken_have_failed_too() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_it_waits_for_what_is_under_way_and_says_how_far_it_came() -> None:
+async def test_cancelled_run_waits_for_sent_records() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         running = asyncio.create_task(run(plan_of(cluster, records=10_000, rate=100), ignore))
         await asyncio.sleep(3)
@@ -158,7 +158,7 @@ async def test_cancelled_it_waits_for_what_is_under_way_and_says_how_far_it_came
 
 
 @in_virtual_time
-async def test_cancelled_twice_it_gives_up() -> None:
+async def test_second_cancel_ends_the_waiting() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         running = asyncio.create_task(run(plan_of(cluster, records=10_000, rate=100), ignore))
         await asyncio.sleep(2)
@@ -177,7 +177,7 @@ async def test_cancelled_twice_it_gives_up() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_not_there_is_told_soon() -> None:
+async def test_perf_reports_missing_topic() -> None:
     async with Cluster(transport="memory", auto_create_topics=False) as cluster:
         with pytest.raises(MetadataTimeout, match="no broker knew a topic 'orders' in 5 s"):
             await run(plan_of(cluster, records=1), ignore)
@@ -200,9 +200,7 @@ def sized(*, records: int, value_bytes: int) -> Plan:
     ("records", "value_bytes", "count"),
     [(10**6, 100, 1_000), (3, 100, 3), (10**6, VALUES_BYTES // 4, 4), (5, 2 * VALUES_BYTES, 1), (5, 0, 5)],
 )
-def test_there_are_as_many_different_values_as_memory_is_worth(
-    records: int, value_bytes: int, count: int
-) -> None:
+def test_number_of_values_is_bounded_by_memory(records: int, value_bytes: int, count: int) -> None:
     values = values_of(sized(records=records, value_bytes=value_bytes))
     assert [len(value) for value in values] == [value_bytes] * count
     assert len(set(values)) == (count if value_bytes else 1)
@@ -210,14 +208,14 @@ def test_there_are_as_many_different_values_as_memory_is_worth(
 
 
 @in_virtual_time
-async def test_as_fast_as_it_can_it_sends_in_bulk_and_at_a_rate_one_by_one() -> None:
+async def test_rate_selects_enqueue_instead_of_send_many() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         assert (await run(plan_of(cluster, records=10), ignore)).way == "send_many"
         assert (await run(plan_of(cluster, records=10, rate=100), ignore)).way == "enqueue"
 
 
 @in_virtual_time
-async def test_a_few_calls_are_under_way_and_stopping_waits_for_them() -> None:
+async def test_cancel_waits_for_concurrent_calls() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         cluster.on("produce", times=None).delay(1.0)
         running = asyncio.create_task(run(plan_of(cluster, records=100_000), ignore))
@@ -230,7 +228,7 @@ async def test_a_few_calls_are_under_way_and_stopping_waits_for_them() -> None:
 
 
 @in_virtual_time
-async def test_calls_that_are_given_up_have_failed() -> None:
+async def test_abandoned_calls_count_as_failed() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         cluster.on("produce", times=None).delay(1_000)
         running = asyncio.create_task(run(plan_of(cluster, records=100_000), ignore))
@@ -253,7 +251,7 @@ def planned(servers: str = "a:1,b:2", **changes: int) -> Plan:
     )
 
 
-async def test_what_was_acknowledged_is_told_with_how_to_audit_it(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_perf_report_has_audit_command(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         assert await run_and_report(planned(cluster.bootstrap_servers), as_json=False)
         told, _ = capsys.readouterr()
@@ -265,7 +263,7 @@ async def test_what_was_acknowledged_is_told_with_how_to_audit_it(capsys: pytest
         assert told.endswith(f"Is all of it there? aioproducer audit {audit}")
 
 
-async def test_json_is_all_that_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_perf_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 2}) as cluster:
         assert await run_and_report(planned(cluster.bootstrap_servers), as_json=True)
     out, err = capsys.readouterr()
@@ -276,7 +274,7 @@ async def test_json_is_all_that_goes_to_standard_output(capsys: pytest.CaptureFi
     assert "300 records acknowledged" in err
 
 
-async def test_failures_are_told_and_are_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_perf_fails_and_reports_failures(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         cluster.on("produce", times=None).answer(InvalidRecord)
         assert not await run_and_report(planned(cluster.bootstrap_servers), as_json=False)
@@ -286,7 +284,7 @@ async def test_failures_are_told_and_are_a_failure(capsys: pytest.CaptureFixture
     assert "audit" not in told
 
 
-async def test_without_acks_nothing_is_called_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_perf_report_with_acks_0_does_not_say_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, acks=0, enable_idempotence=False)
         assert await run_and_report(replace(planned(), config=config), as_json=False)
@@ -295,7 +293,7 @@ async def test_without_acks_nothing_is_called_acknowledged(capsys: pytest.Captur
     assert "acknowledged" not in told
 
 
-async def test_sigterm_ends_it_as_ctrl_c_does(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_sigterm_ends_perf(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         running = asyncio.create_task(
             run_and_report(planned(cluster.bootstrap_servers, records=10**9), as_json=False)
@@ -318,13 +316,13 @@ async def signalled(cluster: Cluster, request: str) -> bool:
     return await running
 
 
-async def test_a_signal_while_it_starts_gives_it_up_without_a_traceback() -> None:
+async def test_signal_during_startup_aborts_perf() -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         with pytest.raises(click.Abort):
             await signalled(cluster, "metadata")
 
 
-async def test_a_second_signal_stops_the_waiting_and_tells_what_is_known(
+async def test_second_signal_ends_waiting_with_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
@@ -334,7 +332,7 @@ async def test_a_second_signal_stops_the_waiting_and_tells_what_is_known(
     assert re.search(r"^records acknowledged +0$", told, flags=re.MULTILINE)
 
 
-def test_rates_are_of_the_time_that_the_records_took() -> None:
+def test_rate_is_of_the_duration_of_the_run() -> None:
     outcome = Outcome(planned(records=4, value_bytes=1024 * 1024), sent=4, seconds=2.0)
     for each in range(4):
         outcome.latencies.add(each / 1000)

@@ -29,7 +29,7 @@ from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_calls_and_the_handler_is_put_back(number: signal.Signals) -> None:
+async def test_signal_calls_interrupt_and_handler_is_restored(number: signal.Signals) -> None:
     def mine(*_: object) -> None:
         pytest.fail("it has not called")
 
@@ -43,7 +43,7 @@ async def test_a_signal_calls_and_the_handler_is_put_back(number: signal.Signals
         signal.signal(number, before)
 
 
-async def test_what_is_ignored_stays_ignored() -> None:
+async def test_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         called = asyncio.Event()
@@ -62,7 +62,7 @@ def cluster_with_orders() -> Cluster:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_there_is_not_waited_for() -> None:
+async def test_existing_topic_needs_no_wait() -> None:
     async with cluster_with_orders() as cluster, Producer(cluster.bootstrap_servers) as producer:
         began = asyncio.get_running_loop().time()
         await await_topic(producer, "orders")
@@ -70,7 +70,7 @@ async def test_a_topic_that_is_there_is_not_waited_for() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_not_there_is_told_after_a_while_and_once(
+async def test_missing_topic_is_reported_once_after_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster_with_orders() as cluster, Producer(cluster.bootstrap_servers) as producer:
@@ -84,14 +84,14 @@ async def test_a_topic_that_is_not_there_is_told_after_a_while_and_once(
 
 
 @in_virtual_time
-async def test_what_the_brokers_have_against_it_is_raised() -> None:
+async def test_broker_error_of_topic_is_raised() -> None:
     async with cluster_with_orders() as cluster, Producer(cluster.bootstrap_servers) as producer:
         cluster.on("metadata", times=None).answer(TopicAuthorizationFailed)
         with pytest.raises(TopicAuthorizationFailed):
             await await_topic(producer, "orders")
 
 
-def test_failures_are_counted_by_kind_with_the_message_of_the_first() -> None:
+def test_failures_are_counted_by_class_with_first_message() -> None:
     failures = Failures()
     for error in (DeliveryTimeout("a"), BufferFull("b"), DeliveryTimeout("c")):
         failures.add(error)
@@ -99,16 +99,16 @@ def test_failures_are_counted_by_kind_with_the_message_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(("records", "told"), [(0, "0 records"), (1, "1 record"), (2_000, "2,000 records")])
-def test_one_is_not_several(records: int, told: str) -> None:
+def test_counted_uses_singular_for_one(records: int, told: str) -> None:
     assert counted(records) == told
 
 
-def test_without_acks_nothing_is_acknowledged() -> None:
+def test_done_with_acks_0_is_written() -> None:
     assert done(ProducerConfig(bootstrap_servers="a:1")) == "acknowledged"
     assert done(ProducerConfig(bootstrap_servers="a:1", acks=0)) == "written, acks=0"
 
 
-def test_the_hint_is_a_command() -> None:
+def test_audit_hint_is_a_command() -> None:
     hint = audit_hint(ProducerConfig(bootstrap_servers="a:1,b:2"), "orders", "r", 3)
     command = "aioproducer audit orders --bootstrap-servers a:1,b:2 --run r --expect 3"
     assert hint == f"Is all of it there? {command}\n"
@@ -119,7 +119,7 @@ def test_the_hint_is_a_command() -> None:
     )
 
 
-async def test_failed_batches_are_not_logged_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_batches_are_not_logged_during_run(caplog: pytest.LogCaptureFixture) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         cluster.on("produce", times=None).answer(InvalidRecord)
         for block, expected in (
@@ -144,13 +144,13 @@ async def failure_of(servers: str, *, by_producer: bool) -> ProducerError:
 
 
 @pytest.mark.parametrize("by_producer", [True, False])
-async def test_who_refused_is_said_whoever_asked(by_producer: bool) -> None:
+async def test_refused_connection_names_the_server(by_producer: bool) -> None:
     told = error_text(await failure_of("127.0.0.1:1", by_producer=by_producer))
     assert told == f"ConnectionFailed: {REFUSED} by 127.0.0.1:1\n{HINT}"
 
 
 @pytest.mark.parametrize("by_producer", [True, False])
-async def test_several_are_counted(by_producer: bool) -> None:
+async def test_error_text_counts_servers(by_producer: bool) -> None:
     told = error_text(await failure_of("127.0.0.1:1,127.0.0.1:2,[::1]:3", by_producer=by_producer))
     first, hint = told.splitlines()
     assert first.startswith(f"ConnectionFailed: {REFUSED} by ")
@@ -161,7 +161,7 @@ async def test_several_are_counted(by_producer: bool) -> None:
     assert hint == HINT
 
 
-def test_each_reason_is_told_with_those_it_is_about() -> None:
+def test_error_text_groups_servers_by_reason() -> None:
     error = ConnectionFailed(
         "no bootstrap server could be asked for metadata:"
         " a:1 (bootstrap): cannot connect: [Errno 111] Connect call failed ('10.0.0.1', 1);"
@@ -175,7 +175,7 @@ def test_each_reason_is_told_with_those_it_is_about() -> None:
     )
 
 
-def test_a_reason_may_have_semicolons_itself() -> None:
+def test_reason_may_contain_semicolons() -> None:
     error = ConnectionFailed(
         "no bootstrap server could be asked for metadata:"
         " a:1 (bootstrap): no Kafka frame; it begins with b'HTTP', like an HTTP response: this is a web server's port;"
@@ -190,12 +190,12 @@ def test_a_reason_may_have_semicolons_itself() -> None:
 @pytest.mark.parametrize(
     "error", [ConnectionFailed("the connection is closed"), DeliveryTimeout("a:1: too late")]
 )
-def test_other_errors_are_told_as_they_are(error: ProducerError) -> None:
+def test_other_errors_are_unchanged(error: ProducerError) -> None:
     assert error_text(error) == f"{type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT"])
-async def test_a_listener_that_wants_more_is_there(protocol: str) -> None:
+async def test_error_text_hints_at_security(protocol: str) -> None:
     users = {"alice": "password"} if protocol.startswith("SASL") else None
     with ThreadedCluster(security_protocol=protocol, users=users) as cluster:
         told = error_text(await failure_of(cluster.bootstrap_servers, by_producer=True))

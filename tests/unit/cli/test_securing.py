@@ -84,7 +84,7 @@ def test_every_command_takes_a_file_of_the_jvms(
 
 
 @SECURED
-def test_a_password_comes_from_a_file_or_from_the_environment(
+def test_password_comes_from_file_or_environment(
     kafka_cluster: ThreadedCluster, ca: Path, password: Path
 ) -> None:
     command = ("topics", *by_scram(kafka_cluster, ca))
@@ -97,7 +97,7 @@ def test_a_password_comes_from_a_file_or_from_the_environment(
 
 
 @SECURED
-def test_what_is_wrong_is_named_as_it_was_written(
+def test_error_names_option_of_command_line(
     kafka_cluster: ThreadedCluster, properties: Path, ca: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.pem"
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_named_as_it_was_written(
 @pytest.mark.parametrize(
     "command", [("topics",), ("send", "orders"), ("audit", "--topic", "orders", "--run", "r"), ("demo",)]
 )
-def test_a_refused_login_is_one_line_and_an_exit_code(
+def test_refused_authentication_is_one_line(
     kafka_cluster: ThreadedCluster, properties: Path, command: tuple[str, ...]
 ) -> None:
     kafka_cluster.users["alice"] = "another"
@@ -130,9 +130,7 @@ def test_a_refused_login_is_one_line_and_an_exit_code(
 
 
 @pytest.mark.kafka_cluster(security_protocol="SSL", topics={"orders": 1}, client_auth=True)
-def test_a_certificate_and_its_key_are_files(
-    kafka_cluster: ThreadedCluster, ca: Path, tmp_path: Path
-) -> None:
+def test_certificate_and_key_are_files(kafka_cluster: ThreadedCluster, ca: Path, tmp_path: Path) -> None:
     certificate, key, both = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "both.pem"
     options = kafka_cluster.client_options
     certificate.write_text(options["ssl_keystore_certificate_chain"])
@@ -154,7 +152,7 @@ def test_a_certificate_and_its_key_are_files(
 
 
 @SECURED
-def test_a_broker_that_nobody_vouches_for_is_one_line(kafka_cluster: ThreadedCluster, password: Path) -> None:
+def test_untrusted_broker_is_one_line(kafka_cluster: ThreadedCluster, password: Path) -> None:
     refused = call(
         *("topics", "-b", kafka_cluster.bootstrap_servers, "--security-protocol", "SASL_SSL"),
         *("--sasl-mechanism", "PLAIN", "--username", "alice", "--password-file", password),
@@ -167,30 +165,30 @@ def test_a_broker_that_nobody_vouches_for_is_one_line(kafka_cluster: ThreadedClu
 @pytest.mark.parametrize(
     "name", ["sasl.password", "sasl_jaas_config", "ssl.key.password", "ssl.keystore.key"]
 )
-def test_a_secret_is_no_argument(name: str) -> None:
+def test_secret_in_argument_is_refused(name: str) -> None:
     done = call("topics", "-b", "a:1", "--option", f"{name}={PASSWORD}")
     assert done.exit_code == 2
     assert "other users of this machine can see" in done.output
     assert f"AIOPRODUCER_{name.replace('.', '_').upper()}" in done.output
 
 
-def test_secrets_are_those_that_the_configuration_hides() -> None:
+def test_secret_names_are_hidden_options() -> None:
     assert {"sasl.password", "sasl.jaas.config", "ssl.key.password"} <= secret_names()
     assert not {"sasl.username", "ssl.truststore.location"} & secret_names()
 
 
-def test_what_is_set_twice_is_refused() -> None:
+def test_option_set_twice_is_refused() -> None:
     done = call("topics", "-b", "a:1", "--username", "alice", "-o", "sasl.username=bob")
     assert (done.exit_code, "an option of its own already sets sasl.username" in done.output) == (2, True)
 
 
-def test_a_password_file_has_to_be_text(tmp_path: Path) -> None:
+def test_binary_password_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(b"\xff\xfe")
     done = call("topics", "-b", "a:1", "--password-file", tmp_path / "password")
     assert (done.exit_code, "it is not UTF-8" in done.output) == (2, True)
 
 
-def test_without_tls_and_login_the_environment_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_environment_is_ignored_with_plaintext(caplog: pytest.LogCaptureFixture) -> None:
     done = call("topics", "-b", "127.0.0.1:1", SASL_PASSWORD=PASSWORD)
     assert done.output.startswith("Error: ConnectionFailed: ")
     assert not caplog.messages

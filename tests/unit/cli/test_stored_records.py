@@ -112,7 +112,7 @@ async def tail(cluster: Cluster, *, last: int = 10, as_json: bool = False) -> No
     await tail_and_show(config, "orders", last=last, as_json=as_json)
 
 
-async def test_the_last_of_each_partition_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_tail_shows_last_records_of_each_partition(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 3}) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             for partition in (0, 2):
@@ -128,7 +128,7 @@ async def test_the_last_of_each_partition_are_shown(capsys: pytest.CaptureFixtur
     ]
 
 
-async def test_what_would_break_a_line_or_steer_a_terminal_is_escaped(
+async def test_tail_escapes_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
@@ -144,7 +144,7 @@ async def test_what_would_break_a_line_or_steer_a_terminal_is_escaped(
     ]
 
 
-async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_tail_json_has_an_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             await producer.send(
@@ -163,14 +163,14 @@ async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture
     }
 
 
-async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tail_reports_missing_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_topic_client, "UNKNOWN_TOPIC_S", 0.1)
     async with Cluster(auto_create_topics=False) as cluster:
         with pytest.raises(UnknownTopicOrPartition):
             await tail(cluster)
 
 
-async def test_the_markers_of_transactions_are_no_records(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_tail_skips_transaction_markers(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         async with Producer(cluster.bootstrap_servers, transactional_id="t") as producer:
             async with producer.transaction():

@@ -42,20 +42,20 @@ async def test_brokers_and_all_topics_are_shown(capsys: pytest.CaptureFixture[st
     assert {shown[at][2], shown[at + 1][2]} == {"1", "2"}
 
 
-async def test_a_long_name_is_not_broken_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_long_name_is_whole_without_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a-" * 100
     async with Cluster(topics={name: 1}) as cluster:
         assert await show_topics(of(cluster), [], as_json=False)
     assert name in capsys.readouterr().out
 
 
-async def test_no_topics_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_topics_reports_empty_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster() as cluster:
         assert await show_topics(of(cluster), [], as_json=False)
     assert "There are no topics." in capsys.readouterr().out
 
 
-async def test_a_topic_that_is_not_there_is_a_failure_and_is_not_created(
+async def test_topics_fails_for_missing_topic_without_creating_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with Cluster(topics={"orders": 1, "clicks": 1}) as cluster:
@@ -69,7 +69,7 @@ async def test_a_topic_that_is_not_there_is_a_failure_and_is_not_created(
             assert not any(row[0] == "clicks" for row in shown)
 
 
-async def test_a_partition_without_a_leader_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_partition_without_a_leader_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(2, topics={"orders": 2}) as cluster:
         await cluster.stop_broker(2)
         assert not await show_topics(of(cluster), ["orders"], as_json=False)
@@ -145,12 +145,12 @@ async def test_internal_topics_are_shown_if_they_are_named(
     assert told["topics"][0]["partitions"][1]["leader"] is None
 
 
-async def test_where_nobody_is_that_is_an_error() -> None:
+async def test_topics_fails_without_broker() -> None:
     with pytest.raises(ConnectionFailed):
         await show_topics(ProducerConfig(bootstrap_servers="127.0.0.1:1"), [], as_json=False)
 
 
-async def test_a_cluster_that_starts_up_is_no_empty_cluster() -> None:
+async def test_starting_cluster_is_no_empty_cluster() -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         for names in ([], ["orders"]):
             cluster.on("metadata").rewrite(without_brokers("orders"))

@@ -42,7 +42,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     return calls
 
 
-def test_list_hands_its_filters_over(called: Called) -> None:
+def test_list_passes_filters(called: Called) -> None:
     assert call("list", *WHERE).exit_code == 0
     options = (
         "--pattern",
@@ -62,7 +62,7 @@ def test_list_hands_its_filters_over(called: Called) -> None:
     ]
 
 
-def test_a_filter_that_makes_no_sense_is_a_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_state_is_a_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
     async def show_list(*_: Any, **__: Any) -> None:
         raise ValueError("states: nobody knows it")
 
@@ -71,7 +71,7 @@ def test_a_filter_that_makes_no_sense_is_a_wrong_option(monkeypatch: pytest.Monk
     assert (done.exit_code, done.output) == (2, "Error: states: nobody knows it\n")
 
 
-def test_a_cluster_that_does_not_answer_is_no_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cluster_is_no_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
     async def show_list(*_: Any, **__: Any) -> None:
         raise TransactionTimeout("cannot list transactions within 60 s")
 
@@ -83,7 +83,7 @@ def test_a_cluster_that_does_not_answer_is_no_wrong_option(monkeypatch: pytest.M
     )
 
 
-def test_describe_tells_by_its_exit_code(called: Called) -> None:
+def test_describe_sets_exit_code(called: Called) -> None:
     assert call("describe", "a", "b", *WHERE).exit_code == 1
     assert called == [("show_descriptions", (("a", "b"),), {"as_json": False})]
     assert call("describe", *WHERE).exit_code == 2
@@ -95,20 +95,20 @@ def test_end_takes_texts_and_lines(called: Called) -> None:
     assert called == [("end_and_report", ([FIRST, SECOND],), {"commit": False, "as_json": False})]
 
 
-def test_how_to_end_has_to_be_said(called: Called) -> None:
+def test_end_requires_commit_or_abort(called: Called) -> None:
     done = call("end", str(FIRST), *WHERE)
     assert done.exit_code == 2
     assert "say --commit or --abort" in done.output
 
 
-def test_a_text_that_is_none_ends_nothing(called: Called) -> None:
+def test_malformed_prepared_transaction_ends_none(called: Called) -> None:
     done = call("end", "--commit", str(FIRST), "orders-1", *WHERE)
     assert done.exit_code == 2
     assert "not a prepared transaction: 'orders-1' is not JSON" in done.output
     assert not called
 
 
-def test_standard_input_that_is_closed(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_refuses_closed_standard_input(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     from aioproducer.cli import transaction_commands  # noqa: PLC0415 - its sys is a stand-in here
 
     monkeypatch.setattr(transaction_commands, "sys", type("sys", (), {"stdin": None}))
@@ -116,7 +116,7 @@ def test_standard_input_that_is_closed(called: Called, monkeypatch: pytest.Monke
     assert (done.exit_code, done.output) == (2, "Error: standard input is closed; give the text itself\n")
 
 
-def test_fence(called: Called) -> None:
+def test_fence_passes_ids(called: Called) -> None:
     assert call("fence", "a", "b", *WHERE).exit_code == 0
     assert call("fence", "a", "--json", *WHERE).exit_code == 0
     assert called == [
@@ -134,7 +134,7 @@ def recover(*arguments: str) -> Result:
     )
 
 
-def test_it_fails_until_a_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_recover_fails_until_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_in(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
         assert options == {"bootstrap.servers": "a:1", "linger.ms": "0"}
         assert prefix == "orders"
@@ -147,7 +147,7 @@ def test_it_fails_until_a_loss_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> 
         assert result.output == "what is told\n"
 
 
-def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_recover_names_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("aioproducer.spark", "aioproducer.spark.committing"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)

@@ -73,7 +73,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
     return FakeAdmin
 
 
-async def test_a_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_shows_ids(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     await show_list(CONFIG, "o.*", ["Ongoing"], 5, as_json=False)
     assert capsys.readouterr().out.splitlines()[-1].split() == ["orders-1", "7", "Ongoing"]
     await show_list(CONFIG, "o.*", ["Ongoing"], 5, as_json=True)
@@ -85,7 +85,7 @@ async def test_a_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert capsys.readouterr().out == "There are no such transactional ids.\n"
 
 
-async def test_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_descriptions_show_transactions(capsys: pytest.CaptureFixture[str]) -> None:
     assert await show_descriptions(CONFIG, ["orders-1"], as_json=False)
     line = capsys.readouterr().out.splitlines()[-1]
     assert "60 s" in line
@@ -111,7 +111,7 @@ async def test_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-async def test_ends(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_ends_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert await end_and_report(CONFIG, [FIRST, SECOND], commit=False, as_json=False)
     assert capsys.readouterr().out == "2 of 2 aborted\n"
     assert not await end_and_report(CONFIG, [FIRST, SECOND], commit=True, as_json=False)
@@ -125,7 +125,7 @@ async def test_ends(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-async def test_fencing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_fencing_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     await fence_and_report(CONFIG, ["a", "b"], as_json=True)
     assert json.loads(capsys.readouterr().out) == {"fenced": ["a", "b"]}
     await fence_and_report(CONFIG, ["a", "b"], as_json=False)

@@ -41,7 +41,7 @@ async def test_one_connection_does_not_wait_for_another(cluster: Cluster, client
         await other.ask(ASK)
 
 
-async def test_a_request_may_come_in_any_pieces(cluster: Cluster, client: Client) -> None:
+async def test_request_may_arrive_in_pieces(cluster: Cluster, client: Client) -> None:
     frame = bytes.fromhex("0000000b 0012 0000 00000001 0001 78")
     for byte in frame:
         client.writer.write(bytes([byte]))
@@ -62,19 +62,19 @@ async def test_a_request_may_come_in_any_pieces(cluster: Cluster, client: Client
         "474554202f20485454502f312e31",  # another protocol
     ],
 )
-async def test_what_is_no_request_closes_the_connection(client: Client, frame: str) -> None:
+async def test_malformed_request_closes_connection(client: Client, frame: str) -> None:
     client.writer.write(bytes.fromhex(frame))
     assert await client.is_closed()
 
 
-async def test_a_large_request_arrives_whole(cluster: Cluster, client: Client) -> None:
+async def test_large_request_arrives_whole(cluster: Cluster, client: Client) -> None:
     answer = await client.produce(batch(bytes(1_000_000)))
     assert answer.error_code == 0
     [part] = (await client.ask(fetch_request({0: 0}))).responses[0].partitions
     assert len(part.records or b"") > 1_000_000
 
 
-async def test_a_client_may_leave_in_the_middle_of_anything(cluster: Cluster) -> None:
+async def test_client_may_disconnect_at_any_byte(cluster: Cluster) -> None:
     waiting = cluster.on("fetch", times=2)
     for leave in ("close", "abort"):
         async with await Client.to(cluster) as client:
@@ -88,9 +88,7 @@ async def test_a_client_may_leave_in_the_middle_of_anything(cluster: Cluster) ->
     assert waiting.hits <= 2
 
 
-async def test_disconnecting_resets_every_connection_and_new_ones_are_taken(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_disconnect_resets_connections_and_accepts_new_ones(cluster: Cluster, client: Client) -> None:
     await client.ask(ASK)
     cluster.disconnect(1)
     with pytest.raises(ConnectionResetError):
@@ -99,9 +97,7 @@ async def test_disconnecting_resets_every_connection_and_new_ones_are_taken(
         await again.ask(ASK)
 
 
-async def test_a_stopped_node_resets_connections_and_refuses_new_ones(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_stopped_node_resets_connections_and_refuses_new_ones(cluster: Cluster, client: Client) -> None:
     await client.ask(ASK)
     await cluster.stop_broker(1)
     assert await client.is_closed()
@@ -109,7 +105,7 @@ async def test_a_stopped_node_resets_connections_and_refuses_new_ones(
         await Client.to(cluster)
 
 
-async def test_a_node_starts_again_at_its_address_with_its_records(cluster: Cluster, client: Client) -> None:
+async def test_node_starts_again_at_its_address_with_its_records(cluster: Cluster, client: Client) -> None:
     await client.produce()
     address = cluster.bootstrap_servers
     for _ in range(2):
@@ -120,9 +116,7 @@ async def test_a_node_starts_again_at_its_address_with_its_records(cluster: Clus
         assert (await again.produce()).base_offset == 1
 
 
-async def test_a_frozen_node_accepts_and_is_silent_and_goes_on_when_thawed(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_frozen_node_serves_requests_after_thaw(cluster: Cluster, client: Client) -> None:
     cluster.freeze_broker(1)
     client.send(ASK)
     async with await Client.to(cluster) as other:
@@ -133,7 +127,7 @@ async def test_a_frozen_node_accepts_and_is_silent_and_goes_on_when_thawed(
 
 
 @in_virtual_time
-async def test_a_frozen_node_does_nothing() -> None:
+async def test_frozen_node_serves_no_request() -> None:
     async with Cluster(transport="memory") as cluster, await Client.to(cluster) as client:
         cluster.freeze_broker(1)
         client.send(ASK)
@@ -143,7 +137,7 @@ async def test_a_frozen_node_does_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_node_frozen_while_it_works_does_not_answer() -> None:
+async def test_frozen_node_sends_no_response() -> None:
     async with (
         Cluster(topics={"orders": 1}, transport="memory") as cluster,
         await Client.to(cluster) as client,
@@ -160,7 +154,7 @@ async def test_a_node_frozen_while_it_works_does_not_answer() -> None:
         assert asyncio.get_running_loop().time() == 100.5
 
 
-async def test_a_frozen_node_can_be_stopped_and_starts_thawed(cluster: Cluster, client: Client) -> None:
+async def test_frozen_node_can_be_stopped_and_starts_thawed(cluster: Cluster, client: Client) -> None:
     cluster.freeze_broker(1)
     client.send(ASK)
     await cluster.stop_broker(1)
@@ -169,9 +163,7 @@ async def test_a_frozen_node_can_be_stopped_and_starts_thawed(cluster: Cluster, 
         await again.ask(ASK)
 
 
-async def test_a_client_that_does_not_read_does_not_keep_the_cluster(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_client_that_never_reads_does_not_block_stop(cluster: Cluster, client: Client) -> None:
     for _ in range(4):
         await client.produce(batch(bytes(1_000_000)))
     served = cluster.on("fetch", times=4)
@@ -180,7 +172,7 @@ async def test_a_client_that_does_not_read_does_not_keep_the_cluster(
     await served.happened()
 
 
-async def test_a_bug_is_logged_and_raised_when_the_node_stops(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_in_node_is_raised_by_stop(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(transport="memory")
     await cluster.__aenter__()
     cluster.on("metadata").rewrite(lambda frame: frame[10**9].to_bytes())

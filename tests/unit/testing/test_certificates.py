@@ -17,32 +17,32 @@ def read(pem: str) -> PeerCertificate:
     return read_certificate(ssl.PEM_cert_to_DER_cert(pem))
 
 
-def test_an_authority_signs_for_hosts() -> None:
+def test_authority_signs_for_hosts() -> None:
     shown = read(Authority().issue("broker", ["localhost", "127.0.0.1", "::1"]).certificate)
     assert (shown.subject, shown.issuer) == ("CN=broker", "CN=aioproducer.testing authority")
     assert shown.names == ("localhost", "127.0.0.1", "::1")
     assert shown.not_before < datetime.now(UTC) < shown.not_after
 
 
-def test_an_expired_one_was_good_once() -> None:
+def test_expired_certificate_was_valid_before() -> None:
     shown = read(Authority().issue("broker", expired=True).certificate)
     assert shown.not_before < shown.not_after < datetime.now(UTC)
     assert shown.names == ()
 
 
-def test_two_authorities_are_two() -> None:
+def test_authorities_are_distinct() -> None:
     assert Authority().pem != Authority().pem
 
 
 @pytest.mark.parametrize("for_clients", [False, True])
-def test_clients_are_asked_only_if_there_is_somebody_to_trust(for_clients: bool) -> None:
+def test_client_certificates_are_required_with_authority(for_clients: bool) -> None:
     authority = Authority()
     context = server_context(authority.issue("broker"), clients_of=authority.pem if for_clients else None)
     assert (context.verify_mode is ssl.CERT_REQUIRED) == for_clients
     assert len(context.get_ca_certs()) == for_clients
 
 
-def test_without_its_package_the_error_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def missing(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -35,14 +35,12 @@ async def test_leaders_are_spread_over_the_nodes() -> None:
         ({"topics": {"orders": "3"}}, TypeError, "partitions of 'orders' must be an int, not '3'"),
     ],
 )
-def test_what_cannot_be_a_cluster_is_refused_at_once(
-    arguments: Any, error: type[Exception], told: str
-) -> None:
+def test_illegal_cluster_arguments_are_refused(arguments: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         Cluster(**arguments)
 
 
-async def test_each_node_has_a_loopback_socket_of_its_own() -> None:
+async def test_nodes_have_distinct_loopback_sockets() -> None:
     async with Cluster(2) as cluster:
         addresses = cluster.bootstrap_servers.split(",")
         assert len(set(addresses)) == 2
@@ -52,7 +50,7 @@ async def test_each_node_has_a_loopback_socket_of_its_own() -> None:
                 await client.ask(MetadataRequest(topics=[]))
 
 
-async def test_the_port_can_be_chosen() -> None:
+async def test_port_can_be_chosen() -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     async with Cluster(port=port) as cluster:
@@ -71,7 +69,7 @@ def taken_behind_a_free_one() -> socket.socket:
             return sock
 
 
-async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
+async def test_port_that_is_taken_leaves_nothing_open() -> None:
     with taken_behind_a_free_one() as sock:
         port = sock.getsockname()[1]
         with pytest.raises(OSError, match=str(port)):
@@ -79,7 +77,7 @@ async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
                 pass
 
 
-async def test_two_clusters_in_memory_are_two() -> None:
+async def test_memory_clusters_are_separate() -> None:
     async with (
         Cluster(topics={"orders": 1}, transport="memory") as one,
         Cluster(topics={"orders": 1}, transport="memory") as two,
@@ -90,7 +88,7 @@ async def test_two_clusters_in_memory_are_two() -> None:
         assert (len(one.records("orders", 0)), len(two.records("orders", 0))) == (1, 0)
 
 
-async def test_records_shows_what_is_in_the_log(cluster: Cluster, client: Client) -> None:
+async def test_records_returns_the_log(cluster: Cluster, client: Client) -> None:
     await client.produce(batch(b"a", b"b", keys=[b"k", None], timestamps=[5, 6]))
     first, second = cluster.records("orders", 0)
     assert first == (0, 5, b"k", b"a", ())
@@ -98,14 +96,14 @@ async def test_records_shows_what_is_in_the_log(cluster: Cluster, client: Client
     assert cluster.records("orders", 1) == []
 
 
-async def test_batches_shows_how_it_got_there(cluster: Cluster, client: Client) -> None:
+async def test_batches_returns_headers(cluster: Cluster, client: Client) -> None:
     await client.produce(batch(codec=Codec.LZ4, producer_id=4, epoch=0, sequence=7))
     [stored] = cluster.batches("orders", 0)
     assert (stored.codec, stored.producer_id, stored.base_sequence) == (Codec.LZ4, 4, 7)
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("unheard-of", 0), ("orders", 3), ("orders", -1)])
-async def test_records_of_what_there_is_not_are_an_error(
+async def test_records_of_missing_partition_are_an_error(
     cluster: Cluster, topic: str, partition: int
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -113,7 +111,7 @@ async def test_records_of_what_there_is_not_are_an_error(
     assert refused.value.code == UnknownTopicOrPartition.code
 
 
-async def test_records_can_be_waited_for(cluster: Cluster, client: Client) -> None:
+async def test_wait_for_records_returns_records(cluster: Cluster, client: Client) -> None:
     waiting = asyncio.create_task(cluster.wait_for_records("orders", 0, 3))
     await client.produce(batch(b"a", b"b"))
     assert not waiting.done()
@@ -122,7 +120,7 @@ async def test_records_can_be_waited_for(cluster: Cluster, client: Client) -> No
     assert len(await cluster.wait_for_records("orders", 0, 1)) == 3
 
 
-async def test_it_is_known_who_was_asked_to_append(cluster: Cluster, client: Client) -> None:
+async def test_produce_requests_returns_nodes(cluster: Cluster, client: Client) -> None:
     await client.produce()
     cluster.move_leader("orders", 0, to_broker=2)
     await client.produce()
@@ -144,14 +142,14 @@ async def test_requests_are_counted_by_kind_and_node(cluster: Cluster, client: C
     assert cluster.request_count("fetch") == 0
 
 
-async def test_a_kind_of_request_that_there_is_not_is_an_error(cluster: Cluster) -> None:
+async def test_unknown_kind_of_request_is_an_error(cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="'prodcue' is not a kind of request"):
         cluster.on("prodcue")
     with pytest.raises(ValueError, match="list_offsets"):
         cluster.request_count("offsets")
 
 
-async def test_topics_come_and_go_and_grow(cluster: Cluster, client: Client) -> None:
+async def test_topics_are_created_extended_and_deleted(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("new", 2)
     assert await leaders(client, "new") == [1, 2]
     cluster.add_partitions("new", 4)
@@ -173,7 +171,7 @@ async def test_topics_are_created_as_brokers_allow_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("method", ["freeze_broker", "thaw_broker", "disconnect"])
-async def test_a_node_that_there_is_not_is_an_error(cluster: Cluster, method: str) -> None:
+async def test_unknown_node_is_an_error(cluster: Cluster, method: str) -> None:
     with pytest.raises(ValueError, match="no broker 3"):
         getattr(cluster, method)(3)
     with pytest.raises(ValueError, match="no broker 3"):
@@ -182,14 +180,14 @@ async def test_a_node_that_there_is_not_is_an_error(cluster: Cluster, method: st
         cluster.lose_end("orders", 0, 1, to_broker=3)
 
 
-async def test_without_failover_nobody_leads_until_the_node_is_back(cluster: Cluster, client: Client) -> None:
+async def test_partition_has_no_leader_without_failover(cluster: Cluster, client: Client) -> None:
     await cluster.stop_broker(2)
     assert await leaders(client) == [1, -1, 1]
     await cluster.start_broker(2)
     assert await leaders(client) == [1, 2, 1]
 
 
-async def test_with_failover_another_node_leads_for_good() -> None:
+async def test_failover_moves_the_leader() -> None:
     async with Cluster(3, {"orders": 6}, transport="memory") as cluster, await Client.to(cluster) as client:
         await cluster.stop_broker(2, failover=True)
         assert await leaders(client) == [1, 1, 3, 1, 3, 3]
@@ -197,7 +195,7 @@ async def test_with_failover_another_node_leads_for_good() -> None:
         assert await leaders(client) == [1, 1, 3, 1, 3, 3]
 
 
-async def test_the_last_node_has_nobody_to_hand_over_to() -> None:
+async def test_failover_of_last_node_has_no_successor() -> None:
     async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
         await cluster.stop_broker(1, failover=True)
         await cluster.start_broker(1)
@@ -205,7 +203,7 @@ async def test_the_last_node_has_nobody_to_hand_over_to() -> None:
             assert await leaders(client) == [1]
 
 
-async def test_a_log_that_loses_its_end_has_a_new_leader_epoch(cluster: Cluster, client: Client) -> None:
+async def test_lose_end_increments_leader_epoch(cluster: Cluster, client: Client) -> None:
     for value in (b"a", b"b", b"c"):
         await client.produce(batch(value))
     lost = cluster.lose_end("orders", 0, 2)
@@ -216,7 +214,7 @@ async def test_a_log_that_loses_its_end_has_a_new_leader_epoch(cluster: Cluster,
     assert (await client.produce()).base_offset == 1
 
 
-async def test_another_node_may_lead_what_is_left(cluster: Cluster, client: Client) -> None:
+async def test_lose_end_may_move_the_leader(cluster: Cluster, client: Client) -> None:
     await client.produce()
     cluster.lose_end("orders", 0, 1, to_broker=2)
     assert await leaders(client) == [2, 2, 1]
@@ -230,7 +228,7 @@ async def test_another_node_may_lead_what_is_left(cluster: Cluster, client: Clie
         (("orders", 3, 1), Refused, "no partition 3"),
     ],
 )
-async def test_what_no_log_can_lose_is_an_error(
+async def test_illegal_lose_end_is_an_error(
     cluster: Cluster, arguments: Any, error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error, match=told):
@@ -251,7 +249,7 @@ async def use_and_fail(cluster: Cluster) -> None:
         raise LookupError
 
 
-async def test_the_port_of_a_stopped_broker_is_nobody_elses_until_the_cluster_ends() -> None:
+async def test_port_of_stopped_broker_stays_reserved() -> None:
     async with Cluster(1) as cluster:
         host, _, port = cluster.bootstrap_servers.partition(":")
         await cluster.stop_broker(1)
@@ -260,19 +258,19 @@ async def test_the_port_of_a_stopped_broker_is_nobody_elses_until_the_cluster_en
     socket.create_server((host, int(port))).close()
 
 
-async def test_a_stopped_node_may_still_be_stopped_by_leaving() -> None:
+async def test_stopped_node_may_still_be_stopped_by_leaving() -> None:
     async with Cluster(2) as cluster:
         await cluster.stop_broker(1)
         await cluster.stop_broker(1)
 
 
-def test_only_memory_can_be_slowed_down() -> None:
+def test_latency_needs_memory_transport() -> None:
     with pytest.raises(ValueError, match=r"latency_s=0.1: only the memory transport"):
         Cluster(latency_s=0.1)
 
 
 @in_virtual_time
-async def test_a_round_trip_takes_twice_the_latency() -> None:
+async def test_round_trip_takes_twice_the_latency() -> None:
     async with Cluster(transport="memory", latency_s=0.05) as cluster, await Client.to(cluster) as client:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -288,14 +286,14 @@ async def offered(client: Client) -> set[int]:
     return {each.api_key for each in (await client.ask(request)).api_keys}
 
 
-async def test_telemetry_is_offered_once_somebody_wants_metrics(cluster: Cluster, client: Client) -> None:
+async def test_telemetry_is_offered_after_subscription(cluster: Cluster, client: Client) -> None:
     assert not await offered(client) & TELEMETRY
     assert (await client.ask(GetTelemetrySubscriptionsRequest())).error_code == 35
     cluster.subscribe_metrics()
     assert await offered(client) >= TELEMETRY
 
 
-async def test_what_a_client_pushes_can_be_looked_at(cluster: Cluster, client: Client) -> None:
+async def test_pushed_metrics_returns_pushes(cluster: Cluster, client: Client) -> None:
     cluster.subscribe_metrics("a", push_interval_s=1.5, delta_temporality=False, max_bytes=1_000)
     told = await client.ask(GetTelemetrySubscriptionsRequest())
     assert (told.push_interval_ms, told.delta_temporality, told.telemetry_max_bytes) == (1_500, False, 1_000)
@@ -315,12 +313,12 @@ async def test_what_a_client_pushes_can_be_looked_at(cluster: Cluster, client: C
     assert (await client.ask(push)).error_code == 118
 
 
-def test_an_unknown_codec_is_refused() -> None:
+def test_unknown_codec_is_refused() -> None:
     with pytest.raises(ValueError, match="compression types are"):
         Cluster().subscribe_metrics("*", compression_types=["brotli"])
 
 
-def test_it_works_across_threads() -> None:
+def test_subscription_and_pushes_work_across_threads() -> None:
     with ThreadedCluster() as cluster:
         cluster.subscribe_metrics("*", compression_types=["gzip"])
         assert cluster.pushed_metrics() == []

@@ -77,12 +77,12 @@ def test_contradictions_are_refused_at_once(options: Any, error: type[Exception]
         ({"session_lifetime_s": float("nan")}, ValueError, "more than 0 s"),
     ],
 )
-def test_what_sasl_cannot_do_is_refused_at_once(options: Any, error: type[Exception], told: str) -> None:
+def test_illegal_sasl_arguments_are_refused(options: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         Cluster(**({"security_protocol": "SASL_PLAINTEXT", "users": USERS} | options))
 
 
-def test_without_security_a_producer_needs_to_know_nothing() -> None:
+def test_client_options_are_empty_with_plaintext() -> None:
     cluster = Cluster()
     assert cluster.client_options == {}
     for ask in (lambda: cluster.ca_pem, cluster.renew_certificates):
@@ -90,7 +90,7 @@ def test_without_security_a_producer_needs_to_know_nothing() -> None:
             ask()
 
 
-def test_the_options_are_those_of_the_moment() -> None:
+def test_client_options_follow_changes() -> None:
     cluster = Cluster(security_protocol="SASL_PLAINTEXT", users=USERS)
     assert cluster.client_options == {
         "security_protocol": "SASL_PLAINTEXT",
@@ -103,7 +103,7 @@ def test_the_options_are_those_of_the_moment() -> None:
     assert USERS == {"alice": "secret"}
 
 
-def test_the_first_mechanism_is_the_one_to_log_in_by() -> None:
+def test_first_mechanism_is_the_one_to_log_in_by() -> None:
     mechanisms = ["OAUTHBEARER", "PLAIN"]
     cluster = Cluster(
         security_protocol="SASL_PLAINTEXT", sasl_mechanisms=mechanisms, users=USERS, tokens={"t": "alice"}
@@ -122,12 +122,12 @@ def test_the_first_mechanism_is_the_one_to_log_in_by() -> None:
 @pytest.mark.parametrize(
     "options", [{"tokens": lambda _: "alice"}, {"users": USERS, "sasl_mechanisms": ["AWS_MSK_IAM"]}]
 )
-def test_what_only_the_test_knows_is_left_to_it(options: Any) -> None:
+def test_client_options_leave_out_callable_tokens(options: Any) -> None:
     found = Cluster(security_protocol="SASL_PLAINTEXT", **options).client_options
     assert set(found) == {"security_protocol", "sasl_mechanism"}
 
 
-def test_a_producer_gets_along_with_what_it_is_told_of_certificates() -> None:
+def test_producer_connects_with_client_options() -> None:
     cluster = Cluster(security_protocol="SSL", client_auth=True)
     for _ in range(2):
         options = cluster.client_options
@@ -144,7 +144,7 @@ def test_a_producer_gets_along_with_what_it_is_told_of_certificates() -> None:
         cluster.renew_certificates(new_authority=True)
 
 
-def test_a_cluster_on_a_thread_has_all_that_too() -> None:
+def test_threaded_cluster_has_security() -> None:
     with ThreadedCluster(security_protocol="SASL_SSL", users=USERS, tokens={"t": "alice"}) as cluster:
         before = cluster.ca_pem
         assert cluster.client_options["ssl_truststore_certificates"] == before

@@ -21,7 +21,7 @@ async def txn(cluster: Cluster, client: Client) -> TxnClient:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_the_version_can_be_changed_while_it_runs(version: int) -> None:
+async def test_version_can_be_changed_while_it_runs(version: int) -> None:
     assert Cluster().transaction_version == 2
     cluster = Cluster(transaction_version=version)
     assert cluster.transaction_version == version
@@ -32,18 +32,18 @@ async def test_the_version_can_be_changed_while_it_runs(version: int) -> None:
 @pytest.mark.parametrize(
     ("version", "error"), [(3, ValueError), (-1, ValueError), ("2", TypeError), (True, TypeError)]
 )
-def test_a_version_that_there_is_not_is_refused(version: int, error: type[Exception]) -> None:
+def test_unknown_transaction_version_is_refused(version: int, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"transaction.version"):
         Cluster(transaction_version=version)
     with pytest.raises(error, match=r"transaction.version"):
         Cluster().transaction_version = version
 
 
-async def test_an_id_that_nobody_used_has_no_state(cluster: Cluster, txn: TxnClient) -> None:
+async def test_unused_id_has_no_state(cluster: Cluster, txn: TxnClient) -> None:
     assert (cluster.transaction_state("nobody"), cluster.transaction_state(ID)) == (None, "Empty")
 
 
-async def test_a_coordinator_that_is_down_is_replaced_and_comes_back(cluster: Cluster) -> None:
+async def test_coordinator_that_is_down_is_replaced_and_comes_back(cluster: Cluster) -> None:
     cluster.move_coordinator(ID, to_broker=2)
     assert cluster.coordinator(ID) == 2
     await cluster.stop_broker(2)
@@ -67,7 +67,7 @@ async def test_markers_wait_for_a_leader(cluster: Cluster, txn: TxnClient) -> No
     assert [batch.control for batch in cluster.batches("orders", 1)] == [True]
 
 
-async def test_or_for_the_end_of_their_topic(cluster: Cluster, txn: TxnClient) -> None:
+async def test_markers_are_complete_when_topic_is_deleted(cluster: Cluster, txn: TxnClient) -> None:
     await txn.add(1)
     await cluster.stop_broker(2)
     assert await txn.end() == 0
@@ -75,7 +75,7 @@ async def test_or_for_the_end_of_their_topic(cluster: Cluster, txn: TxnClient) -
     assert cluster.transaction_state(ID) == "CompleteCommit"
 
 
-async def test_a_transaction_outlives_its_broker(cluster: Cluster, client: Client) -> None:
+async def test_transaction_outlives_its_broker(cluster: Cluster, client: Client) -> None:
     cluster.move_coordinator(ID, to_broker=2)
     async with await Client.to(cluster, 2) as coordinator:
         txn = TxnClient(coordinator)
@@ -91,7 +91,7 @@ async def test_a_transaction_outlives_its_broker(cluster: Cluster, client: Clien
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_log_that_loses_its_end_knows_of_the_transactions_that_are_left(
+async def test_truncated_log_keeps_remaining_transactions(
     cluster: Cluster, txn: TxnClient, committed: bool
 ) -> None:
     await txn.write(b"a", sequence=0)
@@ -106,9 +106,7 @@ async def test_a_log_that_loses_its_end_knows_of_the_transactions_that_are_left(
     assert (log.last_stable_offset, log.has_open_transaction(txn.producer_id, 0)) == (0, True)
 
 
-async def test_readers_of_what_is_committed_read_up_to_the_first_open_transaction(
-    cluster: Cluster, txn: TxnClient
-) -> None:
+async def test_read_committed_ends_at_first_open_transaction(cluster: Cluster, txn: TxnClient) -> None:
     await txn.write(b"aborted", sequence=0)
     await txn.end(committed=False)
     await txn.write(b"open", sequence=0)
@@ -134,7 +132,7 @@ async def test_readers_of_what_is_committed_read_up_to_the_first_open_transactio
         assert (await txn.client.ask(ends)).topics[0].partitions[0].offset == end
 
 
-async def test_a_reader_of_what_is_committed_waits_for_the_commit(cluster: Cluster, txn: TxnClient) -> None:
+async def test_read_committed_waits_for_commit(cluster: Cluster, txn: TxnClient) -> None:
     await txn.write(b"a", sequence=0)
     async with await Client.to(cluster) as reader:
         request = fetch_request({0: 0}, max_wait_ms=60_000)
@@ -157,7 +155,7 @@ async def test_records_are_waited_for_and_markers_are_none(cluster: Cluster, txn
 
 
 @in_virtual_time
-async def test_a_transaction_times_out_by_the_clock_of_the_cluster() -> None:
+async def test_transaction_times_out_by_the_clock_of_the_cluster() -> None:
     async with (
         Cluster(topics={"orders": 1}, transport="memory") as cluster,
         await Client.to(cluster) as client,
@@ -172,7 +170,7 @@ async def test_a_transaction_times_out_by_the_clock_of_the_cluster() -> None:
         assert cluster.records("orders", 0, isolation_level="read_committed") == []
 
 
-def test_a_cluster_on_a_thread_has_the_same() -> None:
+def test_cluster_on_a_thread_has_the_same() -> None:
     with ThreadedCluster(brokers=2, topics={"orders": 1}, transaction_version=1) as cluster:
         assert cluster.transaction_version == 1
         cluster.transaction_version = 2

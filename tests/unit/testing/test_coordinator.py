@@ -32,7 +32,7 @@ from aioproducer.testing.coordinator import (
 from aioproducer.testing.faults import Refused, Target
 
 
-def test_the_states_have_kafkas_names() -> None:
+def test_states_have_kafkas_names() -> None:
     assert [state.value for state in State] == [
         *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
     ]
@@ -52,11 +52,13 @@ def test_the_states_have_kafkas_names() -> None:
         (Transaction("t", 6, epoch=1, previous_producer_id=5), Identity(5, LAST_EPOCH), False),
     ],
 )
-def test_one_epoch_behind_is_who_was_bumped(known: Transaction, identity: Identity, behind: bool) -> None:
+def test_previous_epoch_is_recognized_after_bump(
+    known: Transaction, identity: Identity, behind: bool
+) -> None:
     assert known.is_behind(identity) == behind
 
 
-def test_while_it_ends_it_is_already_the_next_ones() -> None:
+def test_identity_changes_while_transaction_ends() -> None:
     known = Transaction("t", 5, epoch=LAST_EPOCH + 1)
     assert known.identity == (5, LAST_EPOCH + 1)
     known.next_producer_id = 6
@@ -365,7 +367,7 @@ class TestTimeout:
         assert told.ended == [State.PREPARE_COMMIT, State.PREPARE_ABORT]
 
 
-def test_only_what_is_known_can_be_described() -> None:
+def test_unknown_id_is_not_described() -> None:
     told = Told()
     told.init(ID, 1, None)
     assert told.described(ID) is told.known
@@ -407,7 +409,7 @@ async def test_markers_are_written_at_once() -> None:
 
 
 @in_virtual_time
-async def test_or_after_a_while() -> None:
+async def test_markers_are_written_after_delay() -> None:
     rig = Rig(marker_delay_s=3)
     rig.commit(rig.begin())
     assert (rig.written, rig.state) == ([], State.PREPARE_COMMIT)
@@ -416,7 +418,7 @@ async def test_or_after_a_while() -> None:
 
 
 @in_virtual_time
-async def test_what_is_open_for_too_long_is_aborted() -> None:
+async def test_transaction_is_aborted_after_timeout() -> None:
     rig = Rig()
     rig.begin(timeout_ms=2_500)
     await asyncio.sleep(2.4)
@@ -426,7 +428,7 @@ async def test_what_is_open_for_too_long_is_aborted() -> None:
 
 
 @in_virtual_time
-async def test_what_has_ended_does_not_time_out_and_the_next_has_its_own_time() -> None:
+async def test_timeout_applies_to_one_transaction() -> None:
     rig = Rig()
     following = rig.commit(rig.begin())
     await asyncio.sleep(0.9)
@@ -451,7 +453,7 @@ async def test_markers_that_cannot_be_written_are_written_later() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_for_the_end_waits_no_longer_than_that() -> None:
+async def test_settled_waits_for_the_end() -> None:
     rig = Rig(marker_delay_s=PATIENCE_S / 2)
     await rig.timers.settled("nobody")
     identity = rig.begin()
@@ -464,7 +466,7 @@ async def test_who_waits_for_the_end_waits_no_longer_than_that() -> None:
 
 
 @in_virtual_time
-async def test_nor_for_ever() -> None:
+async def test_settled_waits_for_limited_time() -> None:
     rig = Rig(marker_delay_s=60)
     following = rig.commit(rig.begin())
     await rig.timers.settled(ID)
@@ -476,7 +478,7 @@ async def test_nor_for_ever() -> None:
 
 
 @in_virtual_time
-async def test_at_the_end_nothing_happens_any_more() -> None:
+async def test_stop_cancels_timers() -> None:
     rig = Rig(marker_delay_s=1)
     rig.commit(rig.begin())
     rig.timers.stop()

@@ -23,6 +23,6 @@ def test_every_name_is_found_where_it_is_promised() -> None:
         assert getattr(testing, name).__name__ == name
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"'aioproducer\.testing' has no attribute 'Broker'"):
         testing.Broker  # noqa: B018 - __getattr__ is what is tested

@@ -16,7 +16,7 @@ def pending(*producer_ids: int) -> Groups:
     return groups
 
 
-def test_an_offset_is_pending_until_its_transaction_ends() -> None:
+def test_offset_is_pending_until_its_transaction_ends() -> None:
     groups = pending(5)
     assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (None, True)
     assert not groups.is_pending("g", Target("orders", 0))
@@ -25,7 +25,7 @@ def test_an_offset_is_pending_until_its_transaction_ends() -> None:
     assert groups.targets("g") == [TARGET]
 
 
-def test_an_aborted_one_is_forgotten_and_another_producers_is_not() -> None:
+def test_aborted_one_is_forgotten_and_another_producers_is_not() -> None:
     groups = pending(5, 6)
     groups.end("g", 5, committed=False)
     assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (None, True)
@@ -34,7 +34,7 @@ def test_an_aborted_one_is_forgotten_and_another_producers_is_not() -> None:
     assert groups.committed("g", TARGET) == CommittedOffset(6)
 
 
-def test_of_a_group_that_nobody_knows_there_is_nothing() -> None:
+def test_unknown_group_has_no_offsets() -> None:
     groups = Groups()
     groups.end("g", 5, committed=True)
     assert (groups.committed("g", TARGET), groups.targets("g")) == (None, [])
@@ -50,9 +50,7 @@ def test_of_a_group_that_nobody_knows_there_is_nothing() -> None:
         (Consumer("", 0), IllegalGeneration),
     ],
 )
-def test_a_group_that_nobody_knows_has_no_generation(
-    consumer: Consumer, error: type[BrokerError] | None
-) -> None:
+def test_unknown_group_has_no_generation(consumer: Consumer, error: type[BrokerError] | None) -> None:
     assert code(Groups(), consumer) == (error and error.code)
 
 
@@ -65,7 +63,7 @@ def test_a_group_that_nobody_knows_has_no_generation(
         (Consumer("", 3), UnknownMemberId),
     ],
 )
-def test_a_group_without_members_takes_offsets_of_no_generation(
+def test_group_without_members_takes_offsets_of_no_generation(
     consumer: Consumer, error: type[BrokerError] | None
 ) -> None:
     assert code(pending(5), consumer) == (error and error.code)
@@ -84,7 +82,7 @@ def test_a_group_without_members_takes_offsets_of_no_generation(
         (Consumer("m", 3, "instance"), FencedInstanceId),
     ],
 )
-def test_a_group_with_members_takes_theirs_in_their_generation(
+def test_group_with_members_takes_theirs_in_their_generation(
     consumer: Consumer, error: type[BrokerError] | None
 ) -> None:
     groups = Groups()
@@ -93,7 +91,7 @@ def test_a_group_with_members_takes_theirs_in_their_generation(
     assert code(groups, consumer) == (error and error.code)
 
 
-def test_in_a_new_generation_who_has_not_joined_again_is_nobody() -> None:
+def test_new_generation_removes_members() -> None:
     groups = Groups()
     groups.join("g", "m", 3)
     groups.join("g", "n", 4)

@@ -28,7 +28,7 @@ async def close(*streams: Streams) -> None:
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
-async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> None:
+async def test_listener_reopens_at_the_same_port() -> None:
     accepted: asyncio.Queue[Streams] = asyncio.Queue()
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda *streams: accepted.put_nowait(streams))
@@ -47,7 +47,7 @@ async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> Non
     listener.release()
 
 
-async def test_nobody_else_gets_the_port_before_it_is_released() -> None:
+async def test_port_stays_reserved_until_release() -> None:
     listener, client, served = await connected()  # a connection that is still open hinders nothing
     listener.close()
     with pytest.raises(OSError, match="in use"):
@@ -57,7 +57,7 @@ async def test_nobody_else_gets_the_port_before_it_is_released() -> None:
     await close(client, served)
 
 
-async def test_a_port_that_another_got_first_is_an_error_of_the_next_opening(
+async def test_open_fails_when_another_process_has_the_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     listener = TcpListener(LOOPBACK, 0)
@@ -84,7 +84,7 @@ async def test_small_answers_do_not_wait_for_each_other_on_the_way() -> None:
     listener.release()
 
 
-async def test_what_was_accepted_before_closing_is_handed_over() -> None:
+async def test_accepted_connection_survives_close() -> None:
     accepted: list[Streams] = []
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda *streams: accepted.append(streams))
@@ -99,7 +99,7 @@ async def test_what_was_accepted_before_closing_is_handed_over() -> None:
     listener.release()
 
 
-async def test_a_client_that_does_not_wait_to_be_accepted_is_nobody() -> None:
+async def test_client_that_leaves_early_is_ignored() -> None:
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda _reader, _writer: None)
     assert listener._sock is not None
@@ -111,14 +111,14 @@ async def test_a_client_that_does_not_wait_to_be_accepted_is_nobody() -> None:
     listener.release()
 
 
-async def test_a_port_that_is_taken_is_an_error() -> None:
+async def test_port_that_is_taken_is_an_error() -> None:
     with socket.create_server((LOOPBACK, 0)) as sock:
         listener = TcpListener(LOOPBACK, sock.getsockname()[1])
         with pytest.raises(OSError, match="in use"):
             await listener.open(lambda _reader, _writer: None)
 
 
-def test_a_loop_that_cannot_wait_for_sockets_is_left_without_one() -> None:
+def test_loop_that_cannot_wait_for_sockets_is_left_without_one() -> None:
     listener = TcpListener(LOOPBACK, 0)
     with pytest.raises(RuntimeError, match="transport='memory'"):
         run(listener.open(lambda _reader, _writer: None))

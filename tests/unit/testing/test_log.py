@@ -48,7 +48,7 @@ def test_offsets_count_records_across_batches() -> None:
     ]
 
 
-def test_a_batch_keeps_its_bytes_but_for_offset_and_leader_epoch() -> None:
+def test_batch_keeps_its_bytes_but_for_offset_and_leader_epoch() -> None:
     log = PartitionLog()
     append(log, batch())
     sent = batch(b"x" * 100, codec=Codec.GZIP, producer_id=7, epoch=3, sequence=9)
@@ -86,9 +86,7 @@ def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
         ({"producer_id": 1, "producer_epoch": -1, "base_sequence": 0}, InvalidRecord),
     ],
 )
-def test_a_header_that_no_client_may_send_is_refused(
-    changes: dict[str, int], error: type[BrokerError]
-) -> None:
+def test_header_that_no_client_may_send_is_refused(changes: dict[str, int], error: type[BrokerError]) -> None:
     assert refusal(PartitionLog(), with_header(batch(), **changes)).code == error.code
 
 
@@ -97,19 +95,19 @@ def test_anything_but_one_batch_is_refused(data: bytes) -> None:
     assert refusal(PartitionLog(), data).code == InvalidRecord.code
 
 
-def test_a_batch_may_be_as_large_as_the_limit_and_no_larger() -> None:
+def test_batch_may_be_as_large_as_the_limit_and_no_larger() -> None:
     log = PartitionLog()
     sent = batch(b"x" * 500)
     assert refusal(log, sent, max_bytes=len(sent) - 1).code == MessageTooLarge.code
     append(log, sent, max_bytes=len(sent))
 
 
-def test_the_size_is_judged_before_the_checksum() -> None:
+def test_size_is_judged_before_the_checksum() -> None:
     sent = with_header(batch(b"x" * 500), crc=1)
     assert refusal(PartitionLog(), sent, max_bytes=100).code == MessageTooLarge.code
 
 
-def test_a_batch_resent_is_answered_with_its_first_offset_and_not_appended() -> None:
+def test_resent_batch_is_not_appended() -> None:
     log = PartitionLog()
     append(log, batch())
     sent = batch(b"a", b"b", producer_id=1, epoch=0, sequence=0)
@@ -124,13 +122,13 @@ def test_sequence_and_epoch_are_checked() -> None:
     assert refusal(log, batch(producer_id=1, epoch=0, sequence=1)).code == InvalidProducerEpoch.code
 
 
-def test_a_batch_refused_for_its_size_does_not_take_its_sequence() -> None:
+def test_batch_refused_for_its_size_does_not_take_its_sequence() -> None:
     log = PartitionLog()
     refusal(log, batch(b"x" * 500, producer_id=1, epoch=0, sequence=0), max_bytes=100)
     append(log, batch(producer_id=1, epoch=0, sequence=0))
 
 
-def test_without_a_producer_id_nothing_is_a_duplicate() -> None:
+def test_batch_without_producer_id_is_no_duplicate() -> None:
     log = PartitionLog()
     assert append(log, batch()).base_offset == 0
     assert append(log, batch()).base_offset == 1
@@ -140,7 +138,7 @@ def test_without_a_producer_id_nothing_is_a_duplicate() -> None:
     ("records", "left"),
     [(1, [b"a", b"b", b"c"]), (3, [b"a", b"b", b"c"]), (4, [b"a", b"b"]), (5, []), (99, [])],
 )
-def test_the_end_that_a_log_loses_is_whole_batches(records: int, left: list[bytes]) -> None:
+def test_end_that_a_log_loses_is_whole_batches(records: int, left: list[bytes]) -> None:
     log = three_batches()
     lost = log.lose_end(records)
     assert [record.value for each in log.batches() for record in each.records] == left
@@ -153,7 +151,7 @@ def stamped(sequence: int, *, epoch: int = 0) -> bytearray:
     return batch(producer_id=1, epoch=epoch, sequence=sequence)
 
 
-def test_a_log_that_lost_its_end_expects_the_sequence_after_what_is_left() -> None:
+def test_truncated_log_expects_next_sequence() -> None:
     log = PartitionLog()
     for sequence in range(8):
         append(log, stamped(sequence))
@@ -162,7 +160,7 @@ def test_a_log_that_lost_its_end_expects_the_sequence_after_what_is_left() -> No
     assert append(log, stamped(6)).base_offset == 6
 
 
-def test_a_log_that_lost_its_end_remembers_the_last_five_batches_of_what_is_left() -> None:
+def test_truncated_log_keeps_last_five_batches() -> None:
     log = PartitionLog()
     for sequence in range(8):
         append(log, stamped(sequence))
@@ -171,7 +169,7 @@ def test_a_log_that_lost_its_end_remembers_the_last_five_batches_of_what_is_left
     assert refusal(log, stamped(0)).code == OutOfOrderSequenceNumber.code
 
 
-def test_a_producer_with_nothing_left_in_the_log_is_unknown() -> None:
+def test_producer_with_nothing_left_in_the_log_is_unknown() -> None:
     log = PartitionLog()
     append(log, batch(producer_id=2, epoch=0, sequence=0))
     append(log, batch())
@@ -182,7 +180,7 @@ def test_a_producer_with_nothing_left_in_the_log_is_unknown() -> None:
     assert refusal(log, batch(producer_id=2, epoch=0, sequence=17)).code == OutOfOrderSequenceNumber.code
 
 
-def test_an_epoch_that_is_lost_was_never_there() -> None:
+def test_epoch_that_is_lost_was_never_there() -> None:
     log = PartitionLog()
     append(log, stamped(0))
     append(log, stamped(0, epoch=1))
@@ -209,7 +207,7 @@ def test_records_too_far_in_the_future_are_named() -> None:
     assert sorted(refused.record_errors) == [0, 2]
 
 
-def test_a_compacted_log_names_the_records_without_keys() -> None:
+def test_compacted_log_names_the_records_without_keys() -> None:
     log = PartitionLog(compacted=True)
     append(log, batch(b"a", keys=[b"k"]))
     refused = refusal(log, batch(b"a", b"b", b"c", keys=[None, b"k", None]))
@@ -217,7 +215,7 @@ def test_a_compacted_log_names_the_records_without_keys() -> None:
     assert sorted(refused.record_errors) == [0, 2]
 
 
-def test_records_that_must_be_looked_into_and_cannot_be_are_corrupt() -> None:
+def test_undecodable_records_are_corrupt() -> None:
     sent = batch(b"abc", keys=[b"k"])
     sent[-3:] = b"\xff\xff\xff"
     assert refusal(PartitionLog(compacted=True), with_header(sent)).code == CorruptMessage.code
@@ -233,25 +231,25 @@ def three_batches() -> PartitionLog:
 
 
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (1, 0), (2, 2), (3, 3), (5, 3)])
-def test_a_read_begins_with_the_batch_that_holds_the_offset(offset: int, first: int) -> None:
+def test_read_begins_with_the_batch_that_holds_the_offset(offset: int, first: int) -> None:
     log = three_batches()
     data = log.read(offset, 1_000_000)
     assert int.from_bytes(data[:8], "big") == first
     assert log.read(0, 1_000_000).endswith(data)
 
 
-def test_a_read_at_the_end_returns_nothing() -> None:
+def test_read_at_the_end_returns_nothing() -> None:
     assert three_batches().read(6, 1_000) == b""
 
 
-def test_a_read_returns_whole_batches_within_its_limit() -> None:
+def test_read_returns_whole_batches_within_its_limit() -> None:
     log = three_batches()
     first, second = len(log.read(0, 1)), len(log.read(2, 1))
     assert len(log.read(0, first + second)) == first + second
     assert len(log.read(0, first + second + 1)) == first + second
 
 
-def test_a_first_batch_over_the_limit_is_returned_only_if_one_must_be() -> None:
+def test_large_first_batch_is_returned_on_request() -> None:
     log = three_batches()
     assert log.read(0, 0, at_least_one=True)
     assert log.read(0, 0, at_least_one=False) == b""
@@ -260,20 +258,18 @@ def test_a_first_batch_over_the_limit_is_returned_only_if_one_must_be() -> None:
 @pytest.mark.parametrize(
     ("timestamp_ms", "found"), [(0, (0, 10)), (10, (0, 10)), (11, (1, 40)), (41, (5, 50)), (51, None)]
 )
-def test_the_first_record_as_late_as_a_time_is_found(
-    timestamp_ms: int, found: tuple[int, int] | None
-) -> None:
+def test_first_record_as_late_as_a_time_is_found(timestamp_ms: int, found: tuple[int, int] | None) -> None:
     assert three_batches().find_time(timestamp_ms) == found
 
 
-def test_the_latest_record_need_not_be_the_last() -> None:
+def test_latest_record_need_not_be_the_last() -> None:
     log = three_batches()
     append(log, batch(b"g", timestamps=[1]))
     assert log.find_latest_time() == (5, 50)
     assert PartitionLog().find_latest_time() is None
 
 
-def test_watchers_are_called_after_an_append_and_may_leave_meanwhile() -> None:
+def test_watchers_are_called_after_append() -> None:
     log = PartitionLog()
     seen: list[int] = []
 

@@ -71,7 +71,7 @@ class Sips(asyncio.BufferedProtocol):
             self.full.set()
 
 
-async def test_a_protocol_with_a_buffer_of_its_own_gets_everything_in_order() -> None:
+async def test_buffered_protocol_receives_bytes_in_order() -> None:
     accepted: list[Streams] = []
     sips = Sips()
     transport = open_pair(lambda *streams: accepted.append(streams), ADDRESS, sips)
@@ -90,7 +90,7 @@ async def test_nothing_arrives_before_the_loop_has_turned(ends: Ends) -> None:
     assert ends.writer.transport.get_write_buffer_size() == 0
 
 
-async def test_a_buffer_may_be_reused_after_the_write(ends: Ends) -> None:
+async def test_buffer_may_be_reused_after_the_write(ends: Ends) -> None:
     buffer = bytearray(b"before")
     ends.writer.write(buffer)
     ends.writer.write(memoryview(buffer)[:3])
@@ -106,14 +106,14 @@ async def test_closing_delivers_what_was_written_and_then_the_end(ends: Ends) ->
     assert await ends.peer_reader.read() == b"last words"
 
 
-async def test_what_is_written_after_closing_is_lost(ends: Ends) -> None:
+async def test_write_after_close_is_dropped(ends: Ends) -> None:
     ends.writer.close()
     ends.writer.write(b"too late")
     ends.writer.write(b"")
     assert await ends.peer_reader.read() == b""
 
 
-async def test_the_other_direction_outlives_write_eof(ends: Ends) -> None:
+async def test_other_direction_outlives_write_eof(ends: Ends) -> None:
     assert ends.writer.can_write_eof()
     ends.writer.write(b"question")
     ends.writer.write_eof()
@@ -125,7 +125,7 @@ async def test_the_other_direction_outlives_write_eof(ends: Ends) -> None:
         ends.writer.write(b"more")
 
 
-async def test_an_abort_is_a_reset_at_the_other_end(ends: Ends) -> None:
+async def test_abort_is_a_reset_at_the_other_end(ends: Ends) -> None:
     ends.writer.write(b"never arrives")
     ends.writer.transport.abort()
     await ends.writer.wait_closed()
@@ -156,7 +156,7 @@ async def test_both_ends_may_close_at_once(ends: Ends) -> None:
     await asyncio.gather(ends.writer.wait_closed(), ends.peer_writer.wait_closed())
 
 
-async def test_an_end_that_waits_to_be_read_is_freed_when_the_other_closes(ends: Ends) -> None:
+async def test_waiting_end_is_released_when_peer_closes(ends: Ends) -> None:
     ends.writer.write(bytes(10 * HIGH_WATER_BYTES))
     ends.writer.close()
     await ends.peer_reader.readexactly(1)
@@ -177,7 +177,7 @@ async def test_drain_waits_until_the_reader_has_read_enough(ends: Ends) -> None:
     await draining
 
 
-async def test_the_water_marks_can_be_set(ends: Ends) -> None:
+async def test_water_marks_can_be_set(ends: Ends) -> None:
     transport = ends.writer.transport
     assert transport.get_write_buffer_limits() == (HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES)
     transport.set_write_buffer_limits(high=100)
@@ -188,14 +188,14 @@ async def test_the_water_marks_can_be_set(ends: Ends) -> None:
     assert transport.get_write_buffer_limits() == (HIGH_WATER_BYTES // 4, HIGH_WATER_BYTES)
 
 
-async def test_each_end_knows_the_address(ends: Ends) -> None:
+async def test_both_ends_have_the_address(ends: Ends) -> None:
     assert ends.writer.get_extra_info("peername") == ADDRESS
     assert ends.peer_writer.get_extra_info("sockname") == ADDRESS
     assert ends.writer.get_extra_info("socket") is None
     assert isinstance(ends.writer.transport.get_protocol(), asyncio.StreamReaderProtocol)
 
 
-async def test_a_protocol_that_wants_no_half_close_is_closed_with_the_stream(ends: Ends) -> None:
+async def test_protocol_without_half_close_is_closed(ends: Ends) -> None:
     protocol = ends.peer_writer.transport.get_protocol()
     assert isinstance(protocol, asyncio.StreamReaderProtocol)
     protocol.eof_received = lambda: False  # type: ignore[method-assign]
@@ -204,7 +204,7 @@ async def test_a_protocol_that_wants_no_half_close_is_closed_with_the_stream(end
     assert ends.peer_writer.is_closing()
 
 
-async def test_a_listener_is_found_by_dial_until_it_is_closed() -> None:
+async def test_listener_is_found_by_dial_until_it_is_closed() -> None:
     accepted: list[Streams] = []
     listener = MemoryListener("broker-7.memory")
     await listener.open(lambda *streams: accepted.append(streams))
@@ -219,7 +219,7 @@ async def test_a_listener_is_found_by_dial_until_it_is_closed() -> None:
         await each.wait_closed()
 
 
-async def test_a_closed_listener_opens_again_at_its_address() -> None:
+async def test_closed_listener_opens_again_at_its_address() -> None:
     listener = MemoryListener("broker-1.memory")
     address = listener.address
     await listener.open(lambda _reader, writer: writer.close())
@@ -236,7 +236,7 @@ async def test_two_listeners_of_one_name_have_two_addresses() -> None:
     assert MemoryListener("broker-1.memory").address != MemoryListener("broker-1.memory").address
 
 
-def test_a_listener_of_another_loop_is_not_reached_by_accident() -> None:
+def test_listener_of_another_loop_is_not_reached_by_accident() -> None:
     listener = MemoryListener("broker-1.memory")
     asyncio.run(listener.open(lambda _reader, _writer: None))
     with pytest.raises(RuntimeError, match="transport='tcp'"):
@@ -269,7 +269,7 @@ async def test_bytes_take_their_time_both_ways_and_stay_in_order() -> None:
 
 
 @in_virtual_time
-async def test_what_is_on_its_way_is_lost_in_a_reset() -> None:
+async def test_reset_drops_delayed_bytes() -> None:
     accepted: list[Streams] = []
     _, writer = await streams_over(open_accepted(accepted, latency_s=0.02))
     [(peer_reader, peer_writer)] = accepted
@@ -294,7 +294,7 @@ def tls_of(ends: Ends) -> Coroutine[Any, Any, None]:
     return shake()
 
 
-async def test_the_event_loop_speaks_tls_over_it(ends: Ends) -> None:
+async def test_event_loop_speaks_tls_over_it(ends: Ends) -> None:
     await tls_of(ends)
     data = b"x" * (3 * HIGH_WATER_BYTES)
     ends.writer.write(data)
@@ -303,7 +303,7 @@ async def test_the_event_loop_speaks_tls_over_it(ends: Ends) -> None:
     assert await ends.reader.readexactly(len(data)) == data
 
 
-async def test_an_abort_under_tls_is_a_reset_at_the_other_end(ends: Ends) -> None:
+async def test_abort_under_tls_is_a_reset_at_the_other_end(ends: Ends) -> None:
     await tls_of(ends)
     ends.writer.transport.abort()
     await ends.writer.wait_closed()
@@ -311,7 +311,7 @@ async def test_an_abort_under_tls_is_a_reset_at_the_other_end(ends: Ends) -> Non
         await ends.peer_reader.read()
 
 
-async def test_a_handshake_that_fails_says_why_at_this_end(ends: Ends) -> None:
+async def test_handshake_that_fails_says_why_at_this_end(ends: Ends) -> None:
     ends.peer_writer.write(b"no TLS at all")
     with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
         await ends.writer.start_tls(ssl.create_default_context(), server_hostname=ADDRESS.host)

@@ -113,13 +113,13 @@ async def test_aiokafka_produces(kafka_cluster: ThreadedCluster, codec: str) -> 
     assert kafka_cluster.records("orders", 1) == SENT
 
 
-async def test_each_reads_what_the_other_wrote(kafka_cluster: ThreadedCluster) -> None:
+async def test_aiokafka_and_producer_read_each_other(kafka_cluster: ThreadedCluster) -> None:
     await produce_with_aiokafka(kafka_cluster)
     assert consume_with_librdkafka(kafka_cluster, 1, len(SENT)) == SENT
     assert await consume_with_aiokafka(kafka_cluster, 1, len(SENT)) == SENT
 
 
-async def test_what_librdkafka_wrote_is_read_by_both(kafka_cluster: ThreadedCluster) -> None:
+async def test_records_of_librdkafka_are_read_by_both(kafka_cluster: ThreadedCluster) -> None:
     produce_with_librdkafka(kafka_cluster, compression_codec="zstd")
     assert consume_with_librdkafka(kafka_cluster, 1, len(SENT)) == SENT
     assert await consume_with_aiokafka(kafka_cluster, 1, len(SENT)) == SENT
@@ -167,7 +167,7 @@ def test_librdkafka_asks_for_offsets(kafka_cluster: ThreadedCluster) -> None:
     consumer.close()
 
 
-def test_an_admin_client_creates_topics(kafka_cluster: ThreadedCluster) -> None:
+def test_admin_client_creates_topics(kafka_cluster: ThreadedCluster) -> None:
     admin = confluent_kafka.admin.AdminClient(librdkafka(kafka_cluster))
     names = ("new", "orders", "bad name")
     outcomes = admin.create_topics([confluent_kafka.admin.NewTopic(name, 3) for name in names])

@@ -92,7 +92,7 @@ def test_librdkafka_renews_its_session() -> None:
         ("PLAIN", {"ssl.ca.pem": Authority().pem}, confluent_kafka.KafkaError._SSL),
     ],
 )
-def test_librdkafka_is_told_what_is_wrong(mechanism: str, wrong: dict[str, Any], code: int) -> None:
+def test_librdkafka_reports_authentication_errors(mechanism: str, wrong: dict[str, Any], code: int) -> None:
     told: list[int] = []
     with secured("SASL_SSL", users=USERS, tokens={"good": "alice"}) as cluster:
         producer = confluent_kafka.Producer(

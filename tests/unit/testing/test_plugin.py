@@ -11,24 +11,24 @@ from aioproducer.testing import ThreadedCluster
 from tests.unit.testing.client import Client
 
 
-def test_a_synchronous_test_gets_a_cluster(kafka_cluster: ThreadedCluster) -> None:
+def test_synchronous_test_gets_a_cluster(kafka_cluster: ThreadedCluster) -> None:
     assert len(kafka_cluster.bootstrap_servers.split(",")) == 1
 
 
 @pytest.mark.kafka_cluster(2, topics={"orders": 1})
-def test_the_marker_takes_the_arguments_of_a_cluster(kafka_cluster: ThreadedCluster) -> None:
+def test_marker_takes_the_arguments_of_a_cluster(kafka_cluster: ThreadedCluster) -> None:
     assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
     assert kafka_cluster.records("orders", 0) == []
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
-async def test_an_asynchronous_test_gets_a_cluster_on_another_thread(kafka_cluster: ThreadedCluster) -> None:
+async def test_asynchronous_test_gets_a_cluster_on_another_thread(kafka_cluster: ThreadedCluster) -> None:
     async with await Client.to(kafka_cluster) as client:
         await client.produce()
     assert len(kafka_cluster.records("orders", 0)) == 1
 
 
-def test_the_plugin_alone_imports_nothing_of_the_cluster() -> None:
+def test_plugin_alone_imports_nothing_of_the_cluster() -> None:
     code = (
         "import sys, aioproducer.testing.plugin;"
         "print(*sorted(name for name in sys.modules if name.startswith('aioproducer')))"
@@ -109,7 +109,7 @@ MODES = {
 
 
 @pytest.mark.slow
-def test_it_serves_every_kind_of_test_also_in_processes_at_the_same_time(tmp_path: Path) -> None:
+def test_plugin_serves_all_kinds_of_tests_in_parallel(tmp_path: Path) -> None:
     runs = {}
     for number, (mode, (options, source)) in enumerate(MODES.items()):
         path = tmp_path / f"test_mode_{number}.py"

@@ -34,11 +34,11 @@ def error_of(known: ProducerStates, stamp: Stamp) -> int:
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 17, MAX_SEQUENCE])
-def test_an_unknown_producer_may_start_anywhere(sequence: int) -> None:
+def test_unknown_producer_may_start_anywhere(sequence: int) -> None:
     ProducerStates().check(Stamp(ID, 0, sequence, 1))
 
 
-def test_the_next_sequence_is_taken() -> None:
+def test_next_sequence_is_taken() -> None:
     states(Stamp(ID, 0, 0, 3), Stamp(ID, 0, 3, 1), Stamp(ID, 0, 4, 10))
 
 
@@ -53,12 +53,12 @@ def test_sequences_wrap_after_the_largest_int32(last: int, following: int) -> No
     states(Stamp(ID, 0, (last - 4) & MAX_SEQUENCE, 5), Stamp(ID, 0, following, 1))
 
 
-def test_a_batch_may_reach_across_the_wrap() -> None:
+def test_batch_may_reach_across_the_wrap() -> None:
     assert Stamp(ID, 0, MAX_SEQUENCE - 1, 5).last_sequence == 2
     states(Stamp(ID, 0, MAX_SEQUENCE - 1, 5), Stamp(ID, 0, 3, 1))
 
 
-def test_a_new_epoch_starts_at_zero() -> None:
+def test_new_epoch_starts_at_zero() -> None:
     known = states(Stamp(ID, 0, 0, 3))
     assert error_of(known, Stamp(ID, 1, 3, 1)) == OutOfOrderSequenceNumber.code
     known.check(Stamp(ID, 1, 0, 1))
@@ -72,12 +72,12 @@ def test_a_new_epoch_starts_at_zero() -> None:
         (Stamp(ID, 2, 2, 1), OutOfOrderSequenceNumber),
     ],
 )
-def test_a_new_epoch_ends_the_old_one(stamp: Stamp, error: type[BrokerError]) -> None:
+def test_new_epoch_ends_the_old_one(stamp: Stamp, error: type[BrokerError]) -> None:
     known = states(Stamp(ID, 1, 0, 3), Stamp(ID, 2, 0, 1))
     assert error_of(known, stamp) == error.code
 
 
-def test_none_overtakes_a_batch_that_was_to_begin_a_transaction() -> None:
+def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
     known = ProducerStates()
     known.begins(Stamp(ID, 0, 3, 1), from_zero=False)
     assert error_of(known, Stamp(ID, 0, 4, 1)) == OutOfOrderSequenceNumber.code
@@ -88,7 +88,7 @@ def test_none_overtakes_a_batch_that_was_to_begin_a_transaction() -> None:
     known.check(Stamp(ID, 0, 3, 1))
 
 
-def test_nor_one_that_was_refused_in_the_epoch_before() -> None:
+def test_no_batch_overtakes_a_refused_first_batch() -> None:
     known = states(Stamp(ID, 0, 0, 1))
     known.begins(Stamp(ID, 0, 0, 1), from_zero=False)
     assert error_of(known, Stamp(ID, 0, 1, 1)) == OutOfOrderSequenceNumber.code
@@ -98,7 +98,7 @@ def test_nor_one_that_was_refused_in_the_epoch_before() -> None:
     known.check(Stamp(ID, 1, 0, 1))
 
 
-def test_an_epoch_of_one_transaction_alone_begins_with_zero() -> None:
+def test_epoch_of_one_transaction_alone_begins_with_zero() -> None:
     known = ProducerStates()
     known.begins(Stamp(ID, 0, 5, 1), from_zero=True)
     assert error_of(known, Stamp(ID, 0, 5, 1)) == OutOfOrderSequenceNumber.code
@@ -107,7 +107,7 @@ def test_an_epoch_of_one_transaction_alone_begins_with_zero() -> None:
     known.check(Stamp(ID, 0, 0, 1))
 
 
-def test_after_a_marker_sequences_go_on_or_begin_anew_with_a_new_epoch() -> None:
+def test_marker_with_new_epoch_restarts_sequences() -> None:
     known = states(Stamp(ID, 0, 0, 3))
     known.ended(ID, 0)
     known.check(Stamp(ID, 0, 3, 1))
@@ -122,13 +122,13 @@ def test_after_a_marker_sequences_go_on_or_begin_anew_with_a_new_epoch() -> None
     known.check(Stamp(ID, 1, 0, 1))
 
 
-def test_the_last_five_batches_are_known_as_duplicates() -> None:
+def test_last_five_batches_are_known_as_duplicates() -> None:
     sent = [Stamp(ID, 0, sequence, 1) for sequence in range(REMEMBERED_BATCHES + 1)]
     known = states(*sent)
     assert [known.offset_of_duplicate(stamp) for stamp in sent] == [None, 100, 200, 300, 400, 500]
 
 
-def test_a_batch_too_old_to_be_remembered_is_out_of_order() -> None:
+def test_batch_too_old_to_be_remembered_is_out_of_order() -> None:
     sent = [Stamp(ID, 0, sequence, 1) for sequence in range(REMEMBERED_BATCHES + 1)]
     assert error_of(states(*sent), sent[0]) == OutOfOrderSequenceNumber.code
 
@@ -136,7 +136,7 @@ def test_a_batch_too_old_to_be_remembered_is_out_of_order() -> None:
 @pytest.mark.parametrize(
     "stamp", [Stamp(ID, 0, 0, 2), Stamp(ID, 0, 1, 2), Stamp(ID, 1, 0, 3), Stamp(ID + 1, 0, 0, 3)]
 )
-def test_a_duplicate_is_the_very_same_batch(stamp: Stamp) -> None:
+def test_duplicate_is_the_very_same_batch(stamp: Stamp) -> None:
     assert states(Stamp(ID, 0, 0, 3)).offset_of_duplicate(stamp) is None
 
 
@@ -149,7 +149,7 @@ def test_producers_do_not_know_each_other() -> None:
     states(Stamp(ID, 0, 0, 3), Stamp(ID + 1, 0, 0, 1), Stamp(ID, 0, 3, 1), Stamp(ID + 1, 0, 1, 1))
 
 
-def test_the_log_is_stable_up_to_the_first_open_transaction() -> None:
+def test_log_is_stable_up_to_the_first_open_transaction() -> None:
     known = OpenTransactions()
     assert known.stable_before(9) == 9
     known.wrote(5, 2)
@@ -162,7 +162,7 @@ def test_the_log_is_stable_up_to_the_first_open_transaction() -> None:
     assert known.stable_before(9) == 9
 
 
-def test_aborted_ones_are_told_to_whom_they_concern() -> None:
+def test_aborted_transactions_are_returned_by_offset() -> None:
     known = OpenTransactions()
     known.wrote(5, 2)
     known.ended(5, 4, committed=False)
@@ -178,14 +178,14 @@ def test_aborted_ones_are_told_to_whom_they_concern() -> None:
     assert not known.is_aborted(6, 2)
 
 
-def test_a_marker_where_nothing_was_written_aborts_nothing() -> None:
+def test_marker_where_nothing_was_written_aborts_nothing() -> None:
     known = OpenTransactions()
     known.ended(5, 0, committed=False)
     assert known.aborted(0, 9) == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_is_a_control_batch(committed: bool) -> None:
+def test_marker_is_a_control_batch(committed: bool) -> None:
     (batch,) = decode_batches(marker(5, 3, committed=committed, now_ms=7), limit=1_000)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (5, 3, -1)
     assert (batch.control, batch.transactional, batch.base_timestamp) == (True, True, 7)

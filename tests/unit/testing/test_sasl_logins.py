@@ -27,7 +27,7 @@ ACCOUNTS = Accounts({"alice": "pässword"})
 
 
 @pytest.mark.parametrize("acts_for", ["", "alice"])
-def test_the_right_password_is_enough(acts_for: str) -> None:
+def test_plain_accepts_right_password(acts_for: str) -> None:
     login = PlainLogin(ACCOUNTS)
     assert login.user is None
     assert login.respond(f"{acts_for}\0alice\0pässword".encode()) == b""
@@ -42,7 +42,7 @@ def test_the_right_password_is_enough(acts_for: str) -> None:
         ("bob\0alice\0pässword", "authorization id that is different from username"),
     ],
 )
-def test_what_is_wrong_is_told(message: str, told: str) -> None:
+def test_plain_reports_wrong_password(message: str, told: str) -> None:
     login = PlainLogin(ACCOUNTS)
     with pytest.raises(Refused, match=told) as refused:
         login.respond(message.encode())
@@ -71,13 +71,13 @@ REFUSED = b'{"status":"invalid_token"}'
         b"n,,\x01pool=p\x01auth=Bearer good\x01\x01",
     ],
 )
-def test_a_known_token_is_enough(message: bytes) -> None:
+def test_oauthbearer_accepts_known_token(message: bytes) -> None:
     login = OAuthBearerLogin(TOKEN_ACCOUNTS)
     assert login.respond(message) == b""
     assert login.user == "alice"
 
 
-def test_a_refusal_is_over_when_the_client_says_so() -> None:
+def test_oauthbearer_refusal_ends_with_confirmation() -> None:
     login = OAuthBearerLogin(TOKEN_ACCOUNTS)
     assert login.respond(b"n,,\x01auth=Bearer bad\x01\x01") == REFUSED
     assert login.user is None
@@ -86,14 +86,14 @@ def test_a_refusal_is_over_when_the_client_says_so() -> None:
     assert refused.value.code == SaslAuthenticationFailed.code
 
 
-def test_a_good_token_after_a_bad_one_is_taken() -> None:
+def test_oauthbearer_accepts_good_token_after_bad_one() -> None:
     login = OAuthBearerLogin(TOKEN_ACCOUNTS)
     login.respond(b"n,,\x01auth=Bearer bad\x01\x01")
     assert login.respond(b"n,,\x01auth=Bearer good\x01\x01") == b""
     assert login.user == "alice"
 
 
-def test_a_callable_may_know() -> None:
+def test_oauthbearer_asks_callable_for_names() -> None:
     login = OAuthBearerLogin(Accounts(tokens=lambda token: token.removeprefix("of-") or None))
     assert login.respond(b"n,,\x01auth=Bearer of-\x01\x01") == REFUSED
     assert login.respond(b"n,,\x01auth=Bearer of-bob\x01\x01") == b""
@@ -139,7 +139,7 @@ def rfc_7677() -> ScramLogin:
     )
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_scram_follows_example_of_rfc_7677() -> None:
     login = rfc_7677()
     assert login.respond(FIRST) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
     assert login.user is None
@@ -159,7 +159,7 @@ def test_the_example_of_rfc_7677() -> None:
         "nonsense",
     ],
 )
-def test_another_proof_is_none(final: str) -> None:
+def test_scram_refuses_wrong_proof(final: str) -> None:
     login = rfc_7677()
     login.respond(FIRST)
     with pytest.raises(InvalidCredentials):
@@ -180,7 +180,7 @@ def test_another_proof_is_none(final: str) -> None:
         b"",
     ],
 )
-def test_another_beginning_is_none(first: bytes) -> None:
+def test_scram_refuses_wrong_binding(first: bytes) -> None:
     with pytest.raises(InvalidCredentials):
         rfc_7677().respond(first)
 
@@ -195,7 +195,7 @@ def test_scram_refuses_foreign_authorization_id() -> None:
 @pytest.mark.parametrize(
     ("name", "password"), [("alice", "secret"), ("a,b=c=2C", "pässwörd"), ("=3D", "\u00aa")]
 )
-async def test_our_own_client_and_it_believe_each_other(mechanism: str, name: str, password: str) -> None:
+async def test_scram_authenticates_our_client(mechanism: str, name: str, password: str) -> None:
     login = ScramLogin(mechanism, Accounts({name: password}))
     client = Scram(mechanism, Credentials(Login(name, Secret(password))))
     message = await client.start(Broker("localhost", 9092))
@@ -205,7 +205,7 @@ async def test_our_own_client_and_it_believe_each_other(mechanism: str, name: st
     assert login.user == name
 
 
-async def test_a_password_is_looked_up_anew_for_each_login() -> None:
+async def test_scram_reads_password_per_authentication() -> None:
     accounts = Accounts({"alice": "old"})
     accounts.users["alice"] = "new"
     login = ScramLogin("SCRAM-SHA-256", accounts)
@@ -234,17 +234,17 @@ def login(message: object, *, late: timedelta = timedelta()) -> str | None:
 
 @pytest.mark.parametrize("token", [None, "session/token+="])
 @pytest.mark.parametrize("late", [timedelta(minutes=-4), timedelta(minutes=14)])
-async def test_who_knows_the_secret_is_let_in(token: str | None, late: timedelta) -> None:
+async def test_aws_msk_iam_accepts_valid_signature(token: str | None, late: timedelta) -> None:
     assert login(await signed(token=token), late=late) == "AKIA1"
 
 
 @pytest.mark.parametrize("late", [timedelta(minutes=-6), timedelta(minutes=16)])
-async def test_a_signature_does_not_hold_for_ever(late: timedelta) -> None:
+async def test_aws_msk_iam_signature_expires(late: timedelta) -> None:
     with pytest.raises(Refused, match="Access denied"):
         login(await signed(), late=late)
 
 
-async def test_another_secret_is_refused() -> None:
+async def test_aws_msk_iam_refuses_wrong_secret() -> None:
     with pytest.raises(Refused, match=r"^\[[-0-9a-f]{36}\]: Access denied$") as refused:
         login(await signed(secret="wrong"))
     assert refused.value.code == SaslAuthenticationFailed.code
@@ -273,7 +273,7 @@ async def test_another_secret_is_refused() -> None:
         {"x-amz-signature": ""},
     ],
 )
-async def test_what_was_changed_is_refused(change: dict[str, Any]) -> None:
+async def test_aws_msk_iam_refuses_changed_request(change: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="Access denied"):
         login(await signed() | change)
 
@@ -284,7 +284,7 @@ def test_aws_msk_iam_refuses_malformed_message(message: object) -> None:
         login(message)
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_aws_msk_iam_refuses_malformed_json() -> None:
     for message in (b"", b"\xff", b"[" * 100_000):
         with pytest.raises(Refused, match="Access denied"):
             AwsMskIamLogin(Accounts({"AKIA1": "secret"})).respond(message)

@@ -62,7 +62,7 @@ async def log_in(client: Client, message: bytes = ALICE) -> SaslAuthenticateResp
     return await authenticate(client, message)
 
 
-async def test_a_login_opens_the_connection() -> None:
+async def test_login_opens_the_connection() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         assert (await client.ask(VERSIONS)).error_code == 0
         chosen = await handshake(client)
@@ -97,7 +97,7 @@ async def test_all_may_come_in_one_write() -> None:
         assert len(answers[-1].topics) == 1
 
 
-async def test_a_version_too_new_may_be_asked_once_more() -> None:
+async def test_version_too_new_may_be_asked_once_more() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         client.writer.write(bytes.fromhex("0000000b 0012 0063 00000001 0001 78"))  # version 99, client "x"
         assert (await client.frame())[4:6] == bytes.fromhex("0023")
@@ -109,13 +109,13 @@ async def test_a_version_too_new_may_be_asked_once_more() -> None:
 
 
 @pytest.mark.parametrize("request_", [ASK_ID, metadata_request(), SaslAuthenticateRequest(auth_bytes=ALICE)])
-async def test_what_comes_before_the_handshake_ends_the_connection(request_: Request[Any]) -> None:
+async def test_request_before_handshake_ends_connection(request_: Request[Any]) -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         client.send(request_)
         assert await client.is_closed()
 
 
-async def test_nobody_asks_twice_for_versions() -> None:
+async def test_second_api_versions_ends_the_connection() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         await client.ask(VERSIONS)
         client.send(VERSIONS)
@@ -123,20 +123,20 @@ async def test_nobody_asks_twice_for_versions() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", ""])
-async def test_an_unknown_mechanism_is_answered_with_those_that_there_are(mechanism: str) -> None:
+async def test_unknown_mechanism_is_answered_with_those_that_there_are(mechanism: str) -> None:
     async with secured(sasl_mechanisms=["PLAIN"]) as cluster, await Client.to(cluster) as client:
         answer = await handshake(client, mechanism)
         assert (answer.error_code, answer.mechanisms) == (UnsupportedSaslMechanism.code, ["PLAIN"])
         assert await client.is_closed()
 
 
-async def test_the_login_without_headers_is_not_served() -> None:
+async def test_login_without_headers_is_not_served() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         client.send(SaslHandshakeRequest(mechanism="PLAIN"), 0)
         assert await client.is_closed()
 
 
-async def test_a_wrong_password_is_told_and_ends_the_connection() -> None:
+async def test_wrong_password_ends_the_connection() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         answer = await log_in(client, b"\0alice\0wrong")
         assert answer.error_code == SaslAuthenticationFailed.code
@@ -154,7 +154,7 @@ async def test_scram_does_not_tell_who_exists() -> None:
         assert await client.is_closed()
 
 
-async def test_a_refused_token_waits_for_the_client_to_understand() -> None:
+async def test_refused_token_waits_for_the_client_to_understand() -> None:
     async with secured(users=None, tokens={"good": "alice"}) as cluster, await Client.to(cluster) as client:
         await handshake(client, "OAUTHBEARER")
         answer = await authenticate(client, b"n,,\x01auth=Bearer bad\x01\x01")
@@ -167,7 +167,7 @@ async def test_a_refused_token_waits_for_the_client_to_understand() -> None:
 
 
 @pytest.mark.parametrize("request_", [ASK_ID, VERSIONS, SaslHandshakeRequest(mechanism="PLAIN")])
-async def test_what_comes_during_the_exchange_is_refused_and_ends_the_connection(
+async def test_request_during_exchange_ends_connection(
     request_: Request[Any],
 ) -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
@@ -176,7 +176,7 @@ async def test_what_comes_during_the_exchange_is_refused_and_ends_the_connection
         assert await client.is_closed()
 
 
-async def test_a_batch_during_the_exchange_is_refused_and_not_appended() -> None:
+async def test_batch_during_the_exchange_is_refused_and_not_appended() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         await handshake(client, "SCRAM-SHA-256")
         assert (await client.produce()).error_code == IllegalSaslState.code
@@ -184,7 +184,7 @@ async def test_a_batch_during_the_exchange_is_refused_and_not_appended() -> None
         assert cluster.records("orders", 0) == []
 
 
-async def test_a_batch_that_nobody_waits_for_ends_the_exchange_without_a_word() -> None:
+async def test_unexpected_batch_with_acks_0_ends_exchange() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         await handshake(client)
         client.send(produce_request({0: batch()}, acks=0))
@@ -192,7 +192,7 @@ async def test_a_batch_that_nobody_waits_for_ends_the_exchange_without_a_word() 
         assert cluster.records("orders", 0) == []
 
 
-async def test_a_listener_without_sasl_says_so_and_goes_on() -> None:
+async def test_listener_without_sasl_says_so_and_goes_on() -> None:
     async with Cluster(transport="memory") as cluster, await Client.to(cluster) as client:
         for _ in range(2):
             answer = await handshake(client)
@@ -201,7 +201,7 @@ async def test_a_listener_without_sasl_says_so_and_goes_on() -> None:
         assert (await client.ask(VERSIONS)).error_code == 0
 
 
-async def test_a_session_without_end_is_not_renewed() -> None:
+async def test_session_without_end_is_not_renewed() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         await log_in(client)
         assert (await handshake(client)).error_code == IllegalSaslState.code
@@ -210,7 +210,7 @@ async def test_a_session_without_end_is_not_renewed() -> None:
 
 
 @in_virtual_time
-async def test_a_session_that_is_over_ends_with_the_next_request() -> None:
+async def test_session_that_is_over_ends_with_the_next_request() -> None:
     async with secured(session_lifetime_s=3) as cluster, await Client.to(cluster) as client:
         assert (await log_in(client)).session_lifetime_ms == 3000
         await asyncio.sleep(3)
@@ -222,7 +222,7 @@ async def test_a_session_that_is_over_ends_with_the_next_request() -> None:
 
 
 @in_virtual_time
-async def test_a_late_login_saves_it() -> None:
+async def test_late_login_saves_it() -> None:
     async with secured(session_lifetime_s=3) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         await asyncio.sleep(60)
@@ -248,7 +248,7 @@ async def test_plain_is_renewed_between_pipelined_requests() -> None:
 
 
 @in_virtual_time
-async def test_a_session_is_renewed_once_a_second() -> None:
+async def test_session_is_renewed_once_a_second() -> None:
     async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         assert (await log_in(client)).error_code == 0  # the first is free
@@ -259,7 +259,7 @@ async def test_a_session_is_renewed_once_a_second() -> None:
         assert (await log_in(client)).error_code == 0
 
 
-async def test_a_session_stays_that_of_its_user() -> None:
+async def test_session_stays_that_of_its_user() -> None:
     async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         answer = await log_in(client, b"\0bob\0secret")
@@ -268,7 +268,7 @@ async def test_a_session_stays_that_of_its_user() -> None:
         assert await client.is_closed()
 
 
-async def test_a_session_keeps_its_mechanism() -> None:
+async def test_session_keeps_its_mechanism() -> None:
     async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         assert (await handshake(client, "SCRAM-SHA-256")).error_code == 0
@@ -279,7 +279,7 @@ async def test_a_session_keeps_its_mechanism() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "message"), [("PLAIN", b"\0alice\0old"), ("PLAIN", b""), ("GSSAPI", None)]
 )
-async def test_a_renewal_that_fails_ends_the_connection(mechanism: str, message: bytes | None) -> None:
+async def test_renewal_that_fails_ends_the_connection(mechanism: str, message: bytes | None) -> None:
     async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         answer = await handshake(client, mechanism)
@@ -303,7 +303,7 @@ async def test_passwords_change_for_the_next_login() -> None:
             assert (await log_in(client, b"\0alice\0new")).error_code == 0
 
 
-async def test_the_script_strikes_logins() -> None:
+async def test_script_strikes_logins() -> None:
     async with secured() as cluster:
         cluster.on("sasl_handshake").answer(UnsupportedSaslMechanism)
         refusing = cluster.on("sasl_authenticate").answer(NotEnoughReplicas)
@@ -324,7 +324,7 @@ async def test_the_script_strikes_logins() -> None:
 
 
 @in_virtual_time
-async def test_a_login_that_is_throttled_is_late() -> None:
+async def test_login_that_is_throttled_is_late() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         cluster.on(times=None).throttle(100)
         await client.ask(VERSIONS)
@@ -333,7 +333,7 @@ async def test_a_login_that_is_throttled_is_late() -> None:
 
 
 @in_virtual_time
-async def test_a_login_under_tls_takes_no_real_time() -> None:
+async def test_login_under_tls_takes_no_real_time() -> None:
     async with Cluster(
         topics={"orders": 1}, transport="memory", latency_s=0.05, security_protocol="SASL_SSL", users=USERS
     ) as cluster:

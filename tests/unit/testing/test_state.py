@@ -19,7 +19,7 @@ def state() -> ClusterState:
     return state
 
 
-def test_who_waits_at_the_old_leader_is_told_that_another_one_leads(state: ClusterState) -> None:
+def test_move_leader_wakes_fetches(state: ClusterState) -> None:
     seen: list[tuple[int, int]] = []
     partition = state.partition("orders", 0)
     partition.log.watchers.add(lambda: seen.append((partition.leader, partition.leader_epoch)))
@@ -28,7 +28,7 @@ def test_who_waits_at_the_old_leader_is_told_that_another_one_leads(state: Clust
     assert seen == [(2, 1)]
 
 
-def test_who_waits_at_a_topic_that_is_deleted_is_told(state: ClusterState) -> None:
+def test_delete_topic_wakes_fetches(state: ClusterState) -> None:
     seen: list[int] = []
     for index in (0, 1):
         state.partition("orders", index).log.watchers.add(lambda index=index: seen.append(index))  # type: ignore[misc]
@@ -36,7 +36,7 @@ def test_who_waits_at_a_topic_that_is_deleted_is_told(state: ClusterState) -> No
     assert seen == [0, 1]
 
 
-def test_only_requests_to_append_are_remembered_in_order(state: ClusterState) -> None:
+def test_only_produce_requests_are_recorded(state: ClusterState) -> None:
     target = Target("orders", 0)
     for request, node_id in (("produce", 1), ("fetch", 1), ("produce", 2)):
         state.note(request, node_id, [target])

@@ -41,7 +41,7 @@ def written() -> MetricsData:
     return data
 
 
-def test_it_reads_what_opentelemetry_writes() -> None:
+def test_decode_metrics_reads_opentelemetry() -> None:
     assert decode_metrics(written().SerializeToString()) == (
         [
             PushedMetric("gauge", "gauge", -5, {"host": "a", "count": ""}, 0, 2**63),
@@ -54,7 +54,7 @@ def test_it_reads_what_opentelemetry_writes() -> None:
     assert decode_metrics(b"") == ([], {})
 
 
-def test_half_of_it_is_refused_wherever_it_is_cut() -> None:
+def test_decode_metrics_refuses_cut_data() -> None:
     data = written().SerializeToString()
     for end in range(1, len(data)):
         with pytest.raises(ProtocolError, match="no metrics of OTLP"):
@@ -70,7 +70,7 @@ def test_half_of_it_is_refused_wherever_it_is_cut() -> None:
         b"\x0a\x06\x12\x04\x12\x02\x28\x00",  # a metric without a name
     ],
 )
-def test_what_is_something_else_is_refused(data: bytes) -> None:
+def test_decode_metrics_refuses_other_data(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="no metrics of OTLP"):
         decode_metrics(data)
 
@@ -108,13 +108,13 @@ async def refusal(receiver: TelemetryReceiver, request: PushTelemetryRequest) ->
     return caught.value.code
 
 
-def test_without_a_subscription_it_knows_nothing_of_telemetry() -> None:
+def test_receiver_refuses_without_subscription() -> None:
     with pytest.raises(Refused) as caught:
         TelemetryReceiver().describe(bytes(16))
     assert caught.value.code == UNSUPPORTED_VERSION
 
 
-def test_a_client_keeps_the_id_that_it_got(receiver: TelemetryReceiver) -> None:
+def test_client_keeps_the_id_that_it_got(receiver: TelemetryReceiver) -> None:
     told = receiver.describe(bytes(16))
     assert any(told.client_instance_id)
     assert receiver.describe(told.client_instance_id).client_instance_id == told.client_instance_id
@@ -123,7 +123,7 @@ def test_a_client_keeps_the_id_that_it_got(receiver: TelemetryReceiver) -> None:
     assert (told.accepted_compression_types, told.requested_metrics) == ((4,), ["a"])
 
 
-async def test_what_is_pushed_is_decoded(receiver: TelemetryReceiver) -> None:
+async def test_push_is_decoded(receiver: TelemetryReceiver) -> None:
     metrics = compressor(Codec.ZSTD, None)(METRICS)
     request = push(receiver, compression_type=4, metrics=metrics, terminating=True)
     receiver.take(request)
@@ -144,14 +144,14 @@ async def test_what_is_pushed_is_decoded(receiver: TelemetryReceiver) -> None:
         ({"compression_type": 4}, INVALID_RECORD),
     ],
 )
-async def test_what_is_wrong_is_refused(
+async def test_malformed_push_is_refused(
     receiver: TelemetryReceiver, how: dict[str, object], code: int
 ) -> None:
     assert await refusal(receiver, push(receiver, **how)) == code
     assert receiver.pushed == []
 
 
-async def test_a_client_pushes_once_per_interval_and_once_more_at_its_end(
+async def test_client_pushes_once_per_interval_and_at_close(
     receiver: TelemetryReceiver,
 ) -> None:
     request = push(receiver)
@@ -162,7 +162,7 @@ async def test_a_client_pushes_once_per_interval_and_once_more_at_its_end(
     assert await refusal(receiver, request) == INVALID_REQUEST
 
 
-async def test_a_new_subscription_makes_the_one_before_unknown(receiver: TelemetryReceiver) -> None:
+async def test_new_subscription_makes_the_one_before_unknown(receiver: TelemetryReceiver) -> None:
     request = push(receiver)
     receiver.subscribe(MetricsSubscription(("a",), 60.0, True, (), 1_000))
     assert await refusal(receiver, request) == UNKNOWN_SUBSCRIPTION

@@ -21,7 +21,7 @@ def cluster() -> Iterator[ThreadedCluster]:
         yield cluster
 
 
-def test_a_synchronous_test_produces_and_looks(cluster: ThreadedCluster) -> None:
+def test_synchronous_test_produces_and_looks(cluster: ThreadedCluster) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce("orders", b"value", partition=0)
     assert producer.flush(10) == 0
@@ -33,13 +33,13 @@ def test_a_synchronous_test_produces_and_looks(cluster: ThreadedCluster) -> None
     assert cluster.request_count("produce", node=2) == 0
 
 
-async def test_a_test_on_a_loop_of_its_own_does_the_same(cluster: ThreadedCluster) -> None:
+async def test_threaded_cluster_serves_another_loop(cluster: ThreadedCluster) -> None:
     async with await Client.to(cluster) as client:
         assert (await client.produce(batch())).base_offset == 0
     assert len(cluster.records("orders", 0)) == 1
 
 
-async def test_the_script_works_across_threads(cluster: ThreadedCluster) -> None:
+async def test_script_works_across_threads(cluster: ThreadedCluster) -> None:
     rule = cluster.on("produce", topic="orders", partition=0, node=1, times=1, after=1).answer(
         NotEnoughReplicas
     )
@@ -48,7 +48,7 @@ async def test_the_script_works_across_threads(cluster: ThreadedCluster) -> None
     assert rule.hits == 1
 
 
-async def test_what_the_script_does_is_waited_for_on_any_event_loop(cluster: ThreadedCluster) -> None:
+async def test_rule_is_awaited_on_any_event_loop(cluster: ThreadedCluster) -> None:
     rule = cluster.on("produce", times=2).delay(0)
 
     def elsewhere() -> None:
@@ -65,7 +65,7 @@ async def test_what_the_script_does_is_waited_for_on_any_event_loop(cluster: Thr
     assert rule._waiting == set()
 
 
-async def test_who_waited_on_a_loop_that_is_gone_is_no_hindrance(cluster: ThreadedCluster) -> None:
+async def test_closed_loop_of_waiting_task_is_ignored(cluster: ThreadedCluster) -> None:
     rule = cluster.on("produce").delay(0)
     gone = asyncio.new_event_loop()
     rule._waiting.add(_Waiting(gone, asyncio.Event()))
@@ -99,14 +99,14 @@ def test_waiting_for_records_ends(cluster: ThreadedCluster) -> None:
         cluster.wait_for_records("orders", 0, 1, timeout_s=0.01)
 
 
-def test_nothing_is_left_of_it() -> None:
+def test_threaded_cluster_ends_its_thread() -> None:
     before = threading.active_count()
     with ThreadedCluster():
         assert threading.active_count() > before
     assert threading.active_count() == before
 
 
-def test_what_fails_at_the_start_fails_in_the_caller() -> None:
+def test_startup_error_is_raised_in_caller() -> None:
     before = threading.active_count()
     with ThreadedCluster() as cluster:
         port = int(cluster.bootstrap_servers.split(":")[1])
@@ -123,7 +123,7 @@ def public(cls: type) -> dict[str, list[str]]:
     }
 
 
-def test_it_has_the_methods_of_a_cluster() -> None:
+def test_threaded_cluster_has_methods_of_cluster() -> None:
     threaded = public(ThreadedCluster)
     threaded["wait_for_records"].remove("timeout_s")
     assert threaded == public(Cluster)

@@ -29,7 +29,7 @@ async def secure(client: Client, context: ssl.SSLContext, host: str = HOST) -> N
     await client.writer.start_tls(context, server_hostname=host)
 
 
-async def test_it_speaks_tls_in_memory() -> None:
+async def test_cluster_supports_tls_in_memory() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster))
         assert client.writer.get_extra_info("ssl_object").version() == "TLSv1.3"
@@ -39,13 +39,13 @@ async def test_it_speaks_tls_in_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_it_speaks_tls_over_sockets(host: str) -> None:
+async def test_cluster_supports_tls_over_sockets(host: str) -> None:
     async with encrypted(transport="tcp") as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster), host)
         assert (await client.produce()).error_code == 0
 
 
-async def test_more_than_fits_in_any_buffer_goes_through() -> None:
+async def test_large_data_passes_through_tls() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster))
         value = bytes(12 * HIGH_WATER_BYTES)
@@ -56,7 +56,7 @@ async def test_more_than_fits_in_any_buffer_goes_through() -> None:
         assert await client.reader.readexactly(len(value)) == value
 
 
-async def test_tls_1_2_will_do() -> None:
+async def test_tls_1_2_is_accepted() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         context = trusting(cluster)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -65,7 +65,7 @@ async def test_tls_1_2_will_do() -> None:
 
 
 @in_virtual_time
-async def test_a_handshake_takes_a_round_trip() -> None:
+async def test_handshake_takes_a_round_trip() -> None:
     async with encrypted(latency_s=0.1) as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster))
         assert asyncio.get_running_loop().time() == pytest.approx(0.2)
@@ -87,7 +87,7 @@ async def test_tls_to_a_listener_without_it_ends_the_connection() -> None:
     ("trouble", "verify_code"),
     [({"expired": True}, 10), ({"new_authority": True}, 20), ({"hosts": ["elsewhere.example"]}, 62)],
 )
-async def test_a_certificate_that_will_not_do_is_refused_by_the_client(
+async def test_certificate_that_will_not_do_is_refused_by_the_client(
     trouble: dict[str, Any], verify_code: int
 ) -> None:
     async with encrypted() as cluster:
@@ -110,14 +110,14 @@ async def test_renewing_leaves_connections_alone() -> None:
         assert (await client.produce()).error_code == 0
 
 
-async def test_a_client_without_a_certificate_hears_of_it_after_the_handshake() -> None:
+async def test_missing_client_certificate_fails_after_handshake() -> None:
     async with encrypted(client_auth=True) as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster))
         with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
             await client.reader.read()
 
 
-async def test_a_client_with_a_certificate_is_let_in(tmp_path: Path) -> None:
+async def test_client_with_a_certificate_is_let_in(tmp_path: Path) -> None:
     async with encrypted(client_auth=True) as cluster, await Client.to(cluster) as client:
         options = cluster.client_options
         file = tmp_path / "client.pem"
@@ -128,7 +128,7 @@ async def test_a_client_with_a_certificate_is_let_in(tmp_path: Path) -> None:
         assert (await client.produce()).error_code == 0
 
 
-async def test_a_client_that_leaves_during_the_handshake_is_nobody() -> None:
+async def test_client_that_leaves_during_handshake_is_ignored() -> None:
     async with encrypted() as cluster:
         for first in (b"", b"\x16\x03\x01"):
             async with await Client.to(cluster) as client:
@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_during_the_handshake_is_nobody() -> None:
                 assert await client.reader.read() == b""
 
 
-async def test_a_client_in_the_middle_of_its_handshake_holds_nobody_up() -> None:
+async def test_unfinished_handshake_blocks_no_client() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         client.writer.write(b"\x16\x03\x01")
         await cluster.stop_broker(1)
@@ -145,7 +145,7 @@ async def test_a_client_in_the_middle_of_its_handshake_holds_nobody_up() -> None
 
 
 @in_virtual_time
-async def test_a_frozen_node_shakes_no_hands() -> None:
+async def test_frozen_node_performs_no_handshake() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         cluster.freeze_broker(1)
         shaking = asyncio.create_task(secure(client, trusting(cluster)))
@@ -164,7 +164,7 @@ async def test_faults_strike_under_tls() -> None:
         assert await client.is_closed()
 
 
-async def test_a_reset_is_one_under_tls() -> None:
+async def test_reset_is_one_under_tls() -> None:
     async with encrypted() as cluster, await Client.to(cluster) as client:
         await secure(client, trusting(cluster))
         await client.produce()

@@ -49,7 +49,7 @@ async def test_timers_come_in_order_each_at_its_time() -> None:
 
 
 @in_virtual_time
-async def test_a_timeout_strikes_at_its_deadline() -> None:
+async def test_timeout_strikes_at_its_deadline() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout_at(120):
             await asyncio.Event().wait()
@@ -64,7 +64,7 @@ async def test_time_stands_still_while_something_is_ready() -> None:
 
 
 @in_virtual_time
-async def test_a_wait_of_more_than_a_day_takes_several_jumps() -> None:
+async def test_wait_of_more_than_a_day_takes_several_jumps() -> None:
     await asyncio.sleep(3 * 24 * 3600)
     assert now() == 3 * 24 * 3600
 
@@ -86,7 +86,7 @@ async def test_time_stands_still_while_a_thread_of_anyio_works() -> None:
 
 
 @in_virtual_time
-async def test_a_thread_is_seen_through_every_kind_of_await() -> None:
+async def test_thread_is_seen_through_every_kind_of_await() -> None:
     async def numbers() -> AsyncIterator[int]:
         yield await anyio.to_thread.run_sync(work_in_a_thread)
 
@@ -116,7 +116,7 @@ async def test_time_goes_on_when_the_threads_are_back() -> None:
     assert now() == 60
 
 
-def test_a_thread_that_stays_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_stays_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_time, "THREAD_PATIENCE_S", 0.01)
     release = threading.Event()
 
@@ -130,7 +130,7 @@ def test_a_thread_that_stays_out_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         run(main())
 
 
-def test_a_deadlock_says_who_waits_where() -> None:
+def test_deadlock_names_tasks_and_lines() -> None:
     async def waits_for_ever() -> None:
         await asyncio.Event().wait()
 
@@ -170,7 +170,7 @@ def test_after_a_deadlock_the_tasks_are_cancelled() -> None:
     assert cancelled == [True]
 
 
-def test_a_server_is_refused_at_once() -> None:
+def test_server_is_refused_at_once() -> None:
     async def main() -> None:
         await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
 
@@ -178,7 +178,7 @@ def test_a_server_is_refused_at_once() -> None:
         run(main())
 
 
-def test_a_connection_is_refused_at_once() -> None:
+def test_connection_is_refused_at_once() -> None:
     async def main() -> None:
         await asyncio.open_connection("127.0.0.1", 1)
 
@@ -186,7 +186,7 @@ def test_a_connection_is_refused_at_once() -> None:
         run(main())
 
 
-def test_a_socket_is_refused_however_it_is_opened() -> None:
+def test_socket_is_refused_however_it_is_opened() -> None:
     async def main() -> None:
         with socket.socket() as sock:
             asyncio.get_running_loop().add_reader(sock, print)
@@ -196,7 +196,7 @@ def test_a_socket_is_refused_however_it_is_opened() -> None:
 
 
 @in_virtual_time
-async def test_no_timer_is_early_not_even_by_the_last_digit() -> None:
+async def test_no_timer_is_early() -> None:
     loop = asyncio.get_running_loop()
     for began_at in (0.0, 14.804970278546456):
         await asyncio.sleep(began_at)
@@ -209,7 +209,7 @@ async def test_no_timer_is_early_not_even_by_the_last_digit() -> None:
         assert await called_at == at
 
 
-def test_what_main_returns_or_raises_comes_out() -> None:
+def test_run_returns_and_raises_as_main() -> None:
     async def fail() -> None:
         raise LookupError("as it was")
 

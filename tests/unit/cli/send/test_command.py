@@ -32,7 +32,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
-def test_lines_of_standard_input_unless_told_otherwise(plans: list[Plan]) -> None:
+def test_send_reads_lines_of_standard_input_by_default(plans: list[Plan]) -> None:
     assert call().exit_code == 0
     [plan] = plans
     assert (plan.topic, plan.paths, plan.format) == ("orders", ("-",), Format())
@@ -40,7 +40,7 @@ def test_lines_of_standard_input_unless_told_otherwise(plans: list[Plan]) -> Non
     assert (plan.rate, plan.run, plan.checkpoint) == (None, None, None)
 
 
-def test_it_hands_its_options_over_and_tells_by_its_exit_code(plans: list[Plan], tmp_path: Path) -> None:
+def test_send_passes_options_and_sets_exit_code(plans: list[Plan], tmp_path: Path) -> None:
     (tmp_path / "in").write_text("")
     paths = (str(tmp_path / "in"), "-")
     done = call(
@@ -58,14 +58,12 @@ def test_it_hands_its_options_over_and_tells_by_its_exit_code(plans: list[Plan],
     assert plan.checkpoint == Checkpoint(Path("cp"), {"topic": "orders", "format": "json", "run": "nightly"})
 
 
-def test_a_tab_can_be_written_as_it_is_spelt(plans: list[Plan]) -> None:
+def test_key_separator_accepts_escaped_tab(plans: list[Plan]) -> None:
     assert call("--key-separator", r"\t").exit_code == 0
     assert plans[0].format == Format(key_separator=b"\t")
 
 
-def test_a_producers_file_names_the_cluster_and_what_is_given_comes_first(
-    plans: list[Plan], tmp_path: Path
-) -> None:
+def test_send_options_override_configuration_file(plans: list[Plan], tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_text("bootstrap.servers=c:1\nlinger.ms=9\ncompression.type=gzip")
     arguments = ("send", "orders", "--config", str(file), "--compression", "lz4")
@@ -101,20 +99,20 @@ def test_a_producers_file_names_the_cluster_and_what_is_given_comes_first(
         (["--chekpoint", "cp"], "No such option '--chekpoint'"),
     ],
 )
-def test_it_refuses_what_makes_no_sense(plans: list[Plan], arguments: list[str], complaint: str) -> None:
+def test_send_refuses_contradicting_options(plans: list[Plan], arguments: list[str], complaint: str) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert complaint in done.output
     assert not plans
 
 
-def test_a_name_that_no_topic_has_is_refused(plans: list[Plan]) -> None:
+def test_send_refuses_illegal_topic_name(plans: list[Plan]) -> None:
     done = CliRunner().invoke(program, ["send", "or ders", "--bootstrap-servers", "a:1"])
     assert done.exit_code == 2
     assert "topic 'or ders' is not a legal name" in done.output
 
 
-def test_standard_input_may_be_closed(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_fails_when_standard_input_is_closed(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     from aioproducer.cli.send import command  # noqa: PLC0415 - after CliRunner has put its own there
 
     class Closed:
@@ -144,7 +142,7 @@ class TestTransactionalId:
         assert "there is nothing for a checkpoint to remember" in done.output
 
 
-def test_a_key_and_headers_of_every_record(plans: list[Plan]) -> None:
+def test_send_takes_constant_key_and_headers(plans: list[Plan]) -> None:
     assert call("--record-key", "k", "--header", "source=shop", "--header", "empty=").exit_code == 0
     [plan] = plans
     assert plan.format == Format(key=b"k", headers=(("source", b"shop"), ("empty", b"")))
@@ -159,7 +157,7 @@ def test_a_key_and_headers_of_every_record(plans: list[Plan]) -> None:
         (("--record-key", "k", "--format", "json", "--key-field", "id"), "the input is not to name another"),
     ],
 )
-def test_what_makes_no_sense_of_them_is_told(
+def test_send_refuses_malformed_key_and_headers(
     plans: list[Plan], arguments: tuple[str, ...], complaint: str
 ) -> None:
     done = call(*arguments)
@@ -168,7 +166,7 @@ def test_what_makes_no_sense_of_them_is_told(
     assert not plans
 
 
-def test_the_result_can_be_had_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_passes_json_option(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
     async def send_and_report(_: Plan, *, as_json: bool) -> bool:
@@ -180,7 +178,7 @@ def test_the_result_can_be_had_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [True]
 
 
-def test_what_to_do_with_records_that_cannot_arrive(plans: list[Plan], tmp_path: Path) -> None:
+def test_on_error_selects_dead_letters(plans: list[Plan], tmp_path: Path) -> None:
     for asked in ("stop", "skip", str(tmp_path / "dead")):
         call("--on-error", asked)
     stop, skip, file = (plan.dead_letters for plan in plans)
@@ -191,7 +189,7 @@ def test_what_to_do_with_records_that_cannot_arrive(plans: list[Plan], tmp_path:
     assert file.path == tmp_path / "dead"
 
 
-def test_in_a_transaction_nothing_is_left_out(plans: list[Plan]) -> None:
+def test_send_refuses_on_error_in_transaction(plans: list[Plan]) -> None:
     done = call("--transactional-id", "t", "--on-error", "skip")
     assert (done.exit_code, plans) == (2, [])
     assert "all of the input lands or nothing" in " ".join(done.output.split())

@@ -15,14 +15,14 @@ def decoded(fields: Fields, *lines: object) -> Columns:
     return objects(fields, PARTITIONS)(items)
 
 
-def test_a_line_is_a_value() -> None:
+def test_line_is_a_value() -> None:
     columns = whole([b"a", b""])
     assert (list(columns.rows), columns.values) == ([0, 1], [b"a", b""])
     assert (columns.keys, columns.headers, columns.partitions) == (None, None, None)
     assert not columns.bad
 
 
-def test_a_key_ends_at_the_first_separator() -> None:
+def test_key_ends_at_first_separator() -> None:
     columns = keyed(b"=>")([b"k=>v=>w", b"=>", b"no", b"k=>v"])
     assert columns.keys == [b"k", b""]
     assert columns.values == [b"v=>w", b""]
@@ -30,7 +30,7 @@ def test_a_key_ends_at_the_first_separator() -> None:
     assert columns.bad == [(2, "there is no key separator '=>'")]
 
 
-def test_json_without_fields_is_sent_as_it_stands() -> None:
+def test_json_without_fields_is_sent_unchanged() -> None:
     columns = decoded(Fields(), b' {"a":  1.50}\r', b"", b"  ", b"[1]")
     assert columns.values == [b'{"a":  1.50}', b"[1]"]
     assert columns.rows == [0, 3]
@@ -47,7 +47,7 @@ def test_every_part_of_a_record_is_found_by_its_path() -> None:
     assert columns.partitions == [2]
 
 
-def test_only_the_key_is_looked_for_and_the_value_is_the_line() -> None:
+def test_line_is_the_value_when_only_key_is_named() -> None:
     columns = decoded(Fields(key="id"), {"id": "a"})
     assert (columns.keys, columns.values, columns.headers) == ([b"a"], [b'{"id": "a"}'], None)
 
@@ -62,7 +62,7 @@ def test_only_the_key_is_looked_for_and_the_value_is_the_line() -> None:
         ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'.encode()),
     ],
 )
-def test_null_is_no_value_and_what_is_no_text_is_json(found: object, value: bytes | None) -> None:
+def test_null_is_none_and_other_values_are_json(found: object, value: bytes | None) -> None:
     assert decoded(Fields(value="v"), {"v": found}).values == [value]
 
 
@@ -102,7 +102,7 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
     ],
     ids=range(18),
 )
-def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reason: str) -> None:
+def test_malformed_line_ends_the_columns(line: object, reason: str) -> None:
     good = {"order": {"payload": "v", "id": "k"}}
     columns = decoded(EVERYTHING, good, b"", line, good)
     assert columns.bad == [(2, reason)]
@@ -112,7 +112,7 @@ def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reaso
     assert columns.partitions == [None]
 
 
-def test_whatever_the_depth_at_which_it_gets_too_deep_it_is_told() -> None:
+def test_deeply_nested_json_is_reported() -> None:
     """Parsing may succeed where writing it as JSON again, some frames further in, does not."""
     told = set()
     for depth in range(100, 1_100):
@@ -123,7 +123,7 @@ def test_whatever_the_depth_at_which_it_gets_too_deep_it_is_told() -> None:
     assert None in told
 
 
-def test_constants_are_in_every_record_before_its_own() -> None:
+def test_constant_headers_precede_own_headers() -> None:
     decode = with_constants(whole, b"k", [("a", b"1")])
     columns = decode([b"x", b"y"])
     assert (columns.keys, columns.headers) == ([b"k", b"k"], [[("a", b"1")], [("a", b"1")]])
@@ -172,7 +172,7 @@ def test_timestamp_is_milliseconds_or_iso_8601(found: object, timestamp_ms: int 
         ({"at": "0001-01-01T00:00:00+14:00"}, "a timestamp is not before 1970"),
     ],
 )
-def test_timestamp_that_makes_no_sense_is_refused(line: object, reason: str) -> None:
+def test_malformed_timestamp_is_refused(line: object, reason: str) -> None:
     columns = decoded(Fields(timestamp="at"), {"at": 1}, line)
     [(index, told)] = columns.bad
     assert (index, columns.timestamps_ms) == (1, [1])
@@ -199,7 +199,7 @@ def test_object_of_tail_is_the_record_in_it() -> None:
     assert columns.partitions is None, "another topic may have fewer"
 
 
-def test_object_of_tail_keeps_its_partition_when_the_field_is_named() -> None:
+def test_object_of_tail_keeps_partition_of_named_field() -> None:
     columns = decoded(Fields(partition="partition"), TAILED)
     assert (columns.values, columns.partitions) == ([b"v"], [2])
 
@@ -212,7 +212,7 @@ def test_object_of_tail_is_plain_json_when_a_field_is_named() -> None:
 NOT_TEXT = [b"a=1", "ä=2".encode(), b"b\0=3", b"c=\xff", b"no", b"d=\xc3", b"\xa4=5"]
 
 
-def test_line_that_is_no_text_ends_the_columns() -> None:
+def test_binary_line_ends_the_columns() -> None:
     assert text_only(whole)(NOT_TEXT[:2]).values == NOT_TEXT[:2]
     columns = text_only(whole)(NOT_TEXT)
     assert (list(columns.rows), columns.values) == ([0, 1], NOT_TEXT[:2])
@@ -226,7 +226,7 @@ def test_line_that_is_no_text_ends_the_columns() -> None:
     assert [index for index, _ in text_only(keyed(b"="))([b"no", b"\xff"]).bad] == [0]
 
 
-def test_lines_that_are_no_text_are_left_out() -> None:
+def test_binary_lines_are_skipped() -> None:
     columns = text_only(keyed(b"=", skips=True), skips=True)(NOT_TEXT)
     assert (columns.rows, columns.keys) == ([0, 1], [b"a", "ä".encode()])
     assert [index for index, _ in columns.bad] == [2, 3, 4, 5, 6]

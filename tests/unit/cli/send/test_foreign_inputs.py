@@ -100,7 +100,7 @@ LINES_ONLY: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
 @pytest.mark.parametrize("form", ["lines", "json"])
-def test_foreign_file_is_refused_before_anything_is_sent(
+def test_foreign_file_is_refused_before_first_send(
     kafka_cluster: ThreadedCluster, tmp_path: Path, form: str
 ) -> None:
     good, path = tmp_path / "good", tmp_path / "in"
@@ -141,7 +141,7 @@ def test_bad_line_far_behind_ends_it_with_its_number(
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
-def test_forced_input_is_sent_as_it_stands(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+def test_forced_input_is_sent_unchanged(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
     path = tmp_path / "in"
     for data in (b"\xff\xfeo\0n\0e\0", json.dumps(ROWS).encode(), b"one\rtwo", "Käse".encode("latin-1")):
         path.write_bytes(data)

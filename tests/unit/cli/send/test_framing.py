@@ -39,28 +39,28 @@ def taken_apart(framing: Framing, data: list[bytes]) -> tuple[list[bytes], list[
     return items, spans
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
-def test_lines_are_the_same_however_they_come(size: int) -> None:
-    data = b"one\ntwo\r\n\n\r\nno end\r here"
-    items, spans = taken_apart(Lines(LIMIT), pieces(data, size))
-    assert items == [b"one", b"two", b"", b"", b"no end\r here"]
-    assert spans == [b"one\n", b"two\r\n", b"\n", b"\r\n", b"no end\r here"]
+def test_lines_are_independent_of_pieces() -> None:
+    for size in [1, 2, 3, 7, 1_000]:
+        data = b"one\ntwo\r\n\n\r\nno end\r here"
+        items, spans = taken_apart(Lines(LIMIT), pieces(data, size))
+        assert items == [b"one", b"two", b"", b"", b"no end\r here"]
+        assert spans == [b"one\n", b"two\r\n", b"\n", b"\r\n", b"no end\r here"]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
-def test_binary_records_are_the_same_however_they_come(size: int) -> None:
-    values = [b"one", b"", b"\n\0\xff", b"x" * LIMIT]
-    items, spans = taken_apart(LengthPrefixed(LIMIT), pieces(prefixed(*values), size))
-    assert items == values
-    assert spans == [prefixed(value) for value in values]
+def test_binary_records_are_independent_of_pieces() -> None:
+    for size in [1, 2, 3, 7, 1_000]:
+        values = [b"one", b"", b"\n\0\xff", b"x" * LIMIT]
+        items, spans = taken_apart(LengthPrefixed(LIMIT), pieces(prefixed(*values), size))
+        assert items == values
+        assert spans == [prefixed(value) for value in values]
 
 
 @pytest.mark.parametrize("make", [Lines, LengthPrefixed])
-def test_an_empty_file_has_nothing(make: Callable[[int], Framing]) -> None:
+def test_empty_file_has_no_record(make: Callable[[int], Framing]) -> None:
     assert taken_apart(make(LIMIT), []) == ([], [])
 
 
-def test_a_line_that_does_not_end_is_refused_before_memory_does() -> None:
+def test_endless_line_is_refused() -> None:
     lines = Lines(LIMIT)
     assert lines.feed(b"good\n" + b"x" * LIMIT).items == [b"good"]
     with pytest.raises(ValueError, match=r"longer than max.request.size = 100 bytes"):
@@ -68,7 +68,7 @@ def test_a_line_that_does_not_end_is_refused_before_memory_does() -> None:
 
 
 @pytest.mark.parametrize("end", [lambda framing: framing.feed(b"more"), lambda framing: framing.finish()])
-def test_a_length_that_cannot_be_is_refused_after_the_records_before_it(
+def test_illegal_length_is_refused_after_earlier_records(
     end: Callable[[Framing], Any],
 ) -> None:
     framing = LengthPrefixed(LIMIT)
@@ -78,7 +78,7 @@ def test_a_length_that_cannot_be_is_refused_after_the_records_before_it(
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
-def test_a_binary_record_that_the_input_cuts_is_refused(cut: int) -> None:
+def test_cut_binary_record_is_refused(cut: int) -> None:
     framing = LengthPrefixed(LIMIT)
     assert framing.feed(prefixed(b"good") + prefixed(b"value")[:cut]).items == [b"good"]
     with pytest.raises(ValueError, match="ends in the middle"):
@@ -97,7 +97,7 @@ def test_lines_end_at_any_delimiter(delimiter: bytes, step: int) -> None:
     assert items == raw.split(delimiter)
 
 
-def test_byte_order_mark_is_no_part_of_the_first_line() -> None:
+def test_byte_order_mark_is_removed() -> None:
     raw = b"\xef\xbb\xbfone\n\xef\xbb\xbftwo"
     lines = Lines(1_000)
     first, last = lines.feed(raw), lines.finish()
@@ -113,52 +113,51 @@ def test_file_of_a_byte_order_mark_alone_has_no_line() -> None:
 SIZES = [1, 2, 3, 7, 1_000]
 
 
-@pytest.mark.parametrize(
-    ("head", "going_on", "ended"),
-    [
-        (b"", None, Shape.LINES),
-        (b"\xef\xbb", None, Shape.LINES),
-        (b" \n", None, Shape.LINES),
-        (b"nonsense", Shape.LINES, Shape.LINES),
-        (b"1 2", Shape.LINES, Shape.LINES),
-        (b'{"a": 1}', None, Shape.LINES),
-        (b'{"a": 1}\n', Shape.LINES, Shape.LINES),
-        (b'{"a": 1}\r\n{', Shape.LINES, Shape.LINES),
-        (b'\n\n{"a": 1}\n', Shape.LINES, Shape.LINES),
-        (b'{"a": 1} x', Shape.LINES, Shape.LINES),
-        (b'{"a": 1}, {', Shape.LINES, Shape.LINES),
-        (b'{"a": 1}{', Shape.VALUES, Shape.VALUES),
-        (b'{"a": 1} [', Shape.VALUES, Shape.VALUES),
-        (b'{"a": 1}\r{', Shape.VALUES, Shape.VALUES),
-        (b"{", None, Shape.LINES),
-        (b"{\n", None, Shape.LINES),
-        (b"{\n}", Shape.VALUES, Shape.VALUES),
-        (b'{\n "a": "b', Shape.VALUES, Shape.VALUES),
-        (b'{\n "a": tru', None, Shape.VALUES),
-        (b'{"a":\n{"b": 1}}', Shape.VALUES, Shape.VALUES),
-        (b'\xef\xbb\xbf{\n "a"', Shape.VALUES, Shape.VALUES),
-        (b'{"a": 1\n{"a": 2}\n', Shape.LINES, Shape.LINES),
-        (b'{"a": "b\n{"a": 2}\n', Shape.LINES, Shape.LINES),
-        (b'{\n "a": 1\n "b": 2\n}\n', Shape.VALUES, Shape.VALUES),
-        (b"[]", None, Shape.ONE_LINE_ARRAY),
-        (b'[{"a": 1}]\n', None, Shape.ONE_LINE_ARRAY),
-        (b'[{"a": 1}]\n\n[', Shape.LINES, Shape.LINES),
-        (b"[1]\n[2]\n", Shape.LINES, Shape.LINES),
-        (b"[1][2]", Shape.VALUES, Shape.VALUES),
-        (b"[1] 2", Shape.LINES, Shape.LINES),
-        (b"[\n", None, Shape.LINES),
-        (b'[\n{"a"', Shape.VALUES, Shape.VALUES),
-        (b'[{"a": 1},', None, Shape.LINES),
-        (b'[{"a": 1},\n{"a"', Shape.VALUES, Shape.VALUES),
-        (b"[2026-11-27 03:09] started\n", Shape.LINES, Shape.LINES),
-        (b"[section]\n", Shape.LINES, Shape.LINES),
-        (b"[" * 100_000, Shape.LINES, Shape.LINES),
-    ],
-    ids=range(37),
-)
-def test_shape_is_recognized(head: bytes, going_on: Shape | None, ended: Shape) -> None:
-    assert shape_of(head, ended=False) is going_on
-    assert shape_of(head, ended=True) is ended
+SHAPES: list[tuple[bytes, Shape | None, Shape]] = [
+    (b"", None, Shape.LINES),
+    (b"\xef\xbb", None, Shape.LINES),
+    (b" \n", None, Shape.LINES),
+    (b"nonsense", Shape.LINES, Shape.LINES),
+    (b"1 2", Shape.LINES, Shape.LINES),
+    (b'{"a": 1}', None, Shape.LINES),
+    (b'{"a": 1}\n', Shape.LINES, Shape.LINES),
+    (b'{"a": 1}\r\n{', Shape.LINES, Shape.LINES),
+    (b'\n\n{"a": 1}\n', Shape.LINES, Shape.LINES),
+    (b'{"a": 1} x', Shape.LINES, Shape.LINES),
+    (b'{"a": 1}, {', Shape.LINES, Shape.LINES),
+    (b'{"a": 1}{', Shape.VALUES, Shape.VALUES),
+    (b'{"a": 1} [', Shape.VALUES, Shape.VALUES),
+    (b'{"a": 1}\r{', Shape.VALUES, Shape.VALUES),
+    (b"{", None, Shape.LINES),
+    (b"{\n", None, Shape.LINES),
+    (b"{\n}", Shape.VALUES, Shape.VALUES),
+    (b'{\n "a": "b', Shape.VALUES, Shape.VALUES),
+    (b'{\n "a": tru', None, Shape.VALUES),
+    (b'{"a":\n{"b": 1}}', Shape.VALUES, Shape.VALUES),
+    (b'\xef\xbb\xbf{\n "a"', Shape.VALUES, Shape.VALUES),
+    (b'{"a": 1\n{"a": 2}\n', Shape.LINES, Shape.LINES),
+    (b'{"a": "b\n{"a": 2}\n', Shape.LINES, Shape.LINES),
+    (b'{\n "a": 1\n "b": 2\n}\n', Shape.VALUES, Shape.VALUES),
+    (b"[]", None, Shape.ONE_LINE_ARRAY),
+    (b'[{"a": 1}]\n', None, Shape.ONE_LINE_ARRAY),
+    (b'[{"a": 1}]\n\n[', Shape.LINES, Shape.LINES),
+    (b"[1]\n[2]\n", Shape.LINES, Shape.LINES),
+    (b"[1][2]", Shape.VALUES, Shape.VALUES),
+    (b"[1] 2", Shape.LINES, Shape.LINES),
+    (b"[\n", None, Shape.LINES),
+    (b'[\n{"a"', Shape.VALUES, Shape.VALUES),
+    (b'[{"a": 1},', None, Shape.LINES),
+    (b'[{"a": 1},\n{"a"', Shape.VALUES, Shape.VALUES),
+    (b"[2026-11-27 03:09] started\n", Shape.LINES, Shape.LINES),
+    (b"[section]\n", Shape.LINES, Shape.LINES),
+    (b"[" * 100_000, Shape.LINES, Shape.LINES),
+]
+
+
+def test_shape_is_recognized() -> None:
+    for head, going_on, ended in SHAPES:
+        assert shape_of(head, ended=False) is going_on, head[:40]
+        assert shape_of(head, ended=True) is ended, head[:40]
 
 
 VALUES = [
@@ -172,44 +171,44 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("begin", "between", "end"),
     [(b"[", b",", b"]"), (b"\xef\xbb\xbf \n[\n  ", b" ,\r\n  ", b"\n]\n \n"), (b"[ ", b" , ", b" ] ")],
 )
-def test_elements_of_an_array_are_records(size: int, begin: bytes, between: bytes, end: bytes) -> None:
-    data = begin + between.join(VALUES) + end
-    items, spans = taken_apart(JsonInput(LIMIT), pieces(data, size))
-    assert items == VALUES
-    assert b"".join(spans) == data[: len(begin + between.join(VALUES))]
+def test_elements_of_an_array_are_records(begin: bytes, between: bytes, end: bytes) -> None:
+    for size in SIZES:
+        data = begin + between.join(VALUES) + end
+        items, spans = taken_apart(JsonInput(LIMIT), pieces(data, size))
+        assert items == VALUES
+        assert b"".join(spans) == data[: len(begin + between.join(VALUES))]
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n\n", b"\r\n", b"\r"])
-def test_values_next_to_each_other_are_records(size: int, between: bytes) -> None:
-    values = [b'{\n "a": 1\n}', b'{"b": [1,\n2]}', b"[1]", b"{}"]
-    items, _ = taken_apart(JsonInput(LIMIT), pieces(between.join(values), size))
-    assert items == values
+def test_adjacent_json_values_are_records(between: bytes) -> None:
+    for size in SIZES:
+        values = [b'{\n "a": 1\n}', b'{"b": [1,\n2]}', b"[1]", b"{}"]
+        items, _ = taken_apart(JsonInput(LIMIT), pieces(between.join(values), size))
+        assert items == values
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "lines", [[b"[1]", b"[2]"], [b'[{"a": 1}]', b"", b"[]"], [b'{"a": 1}', b"[", b"nonsense"]]
 )
-def test_lines_stay_lines(size: int, lines: list[bytes]) -> None:
-    framing = JsonInput(LIMIT)
-    items, _ = taken_apart(framing, pieces(b"\n".join(lines), size))
-    assert (items, framing.unit) == (lines, "line")
+def test_json_lines_stay_lines(lines: list[bytes]) -> None:
+    for size in SIZES:
+        framing = JsonInput(LIMIT)
+        items, _ = taken_apart(framing, pieces(b"\n".join(lines), size))
+        assert (items, framing.unit) == (lines, "line")
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_arrays_behind_each_other_are_one_list(size: int) -> None:
-    for data in (b"[1, 2][3]", b"[1,\n2]\n[]\n[3]\n", b" [\n1, 2, 3\n] "):
-        assert taken_apart(JsonInput(LIMIT), pieces(data, size))[0] == [b"1", b"2", b"3"]
+def test_arrays_behind_each_other_are_one_list() -> None:
+    for size in SIZES:
+        for data in (b"[1, 2][3]", b"[1,\n2]\n[]\n[3]\n", b" [\n1, 2, 3\n] "):
+            assert taken_apart(JsonInput(LIMIT), pieces(data, size))[0] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("data", [b"[]", b" [ ] \n", b"[\n]\n", b"", b"\n\n"])
-def test_an_empty_array_has_no_record(data: bytes) -> None:
+def test_empty_array_has_no_record(data: bytes) -> None:
     for size in SIZES:
         assert [item for item in taken_apart(JsonInput(LIMIT), pieces(data, size))[0] if item.strip()] == []
 
@@ -222,15 +221,21 @@ def test_array_on_a_line_longer_than_a_record_is_streamed() -> None:
     assert max(map(len, taken)) < 20
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_lines_of_records_are_numbered(size: int) -> None:
-    framing = JsonInput(LIMIT)
-    data = b'[\n  {"a":\n 1},\n\n {"a": 2}, {"a": 3}\n,4]'
-    wholes = [*map(framing.feed, pieces(data, size)), *iter(framing.finish, NOTHING)]
-    assert [line for whole in wholes for line in whole.lines or ()] == [2, 5, 5, 6]
+def test_lines_of_records_are_numbered() -> None:
+    for size in SIZES:
+        framing = JsonInput(LIMIT)
+        data = b'[\n  {"a":\n 1},\n\n {"a": 2}, {"a": 3}\n,4]'
+        wholes = [*map(framing.feed, pieces(data, size)), *iter(framing.finish, NOTHING)]
+        assert [line for whole in wholes for line in whole.lines or ()] == [2, 5, 5, 6]
 
 
-@pytest.mark.parametrize("size", SIZES)
+def take_all(framing: Framing, data: list[bytes], items: list[bytes]) -> None:
+    for piece in data:
+        items.extend(framing.feed(piece).items)
+    while (whole := framing.finish()).items:
+        items.extend(whole.items)
+
+
 @pytest.mark.parametrize(
     ("data", "records", "reason"),
     [
@@ -248,21 +253,12 @@ def test_lines_of_records_are_numbered(size: int) -> None:
     ],
     ids=range(11),
 )
-def test_broken_array_is_refused_behind_its_records(
-    size: int, data: bytes, records: int, reason: str
-) -> None:
-    framing = JsonInput(LIMIT)
-    items: list[bytes] = []
-
-    def take() -> None:
-        for piece in pieces(data, size):
-            items.extend(framing.feed(piece).items)
-        while (whole := framing.finish()).items:
-            items.extend(whole.items)
-
-    with pytest.raises(ValueError, match=reason):
-        take()
-    assert len(items) == records
+def test_broken_array_is_refused_after_its_records(data: bytes, records: int, reason: str) -> None:
+    for size in SIZES:
+        items: list[bytes] = []
+        with pytest.raises(ValueError, match=reason):
+            take_all(JsonInput(LIMIT), pieces(data, size), items)
+        assert len(items) == records
 
 
 def test_large_record_in_small_pieces_is_scanned_once() -> None:
@@ -272,7 +268,7 @@ def test_large_record_in_small_pieces_is_scanned_once() -> None:
     assert items == [value]
 
 
-def test_white_space_without_end_is_refused_before_memory_is_used_up() -> None:
+def test_endless_white_space_is_refused() -> None:
     framing = JsonInput(LIMIT)
     assert framing.feed(b"[\n1,\n").items == [b"1"]
     with pytest.raises(ValueError, match="no value follows in 202 bytes"):

@@ -95,28 +95,28 @@ def test_input_that_is_still_compressed_is_refused(pack: Callable[[bytes], bytes
         TextCheck().feed(pack(b"one\n"))
 
 
-@pytest.mark.parametrize("size", [1, 2, 1_000])
-def test_other_encoding_is_refused_with_its_line(size: int) -> None:
-    check = TextCheck(utf8=True)
+def feed_pieces(check: TextCheck, data: bytes, size: int) -> bytes:
+    return b"".join(check.feed(data[at : at + size]) for at in range(0, len(data), size))
+
+
+def test_other_encoding_is_refused_with_its_line() -> None:
     data = "eins\nzwei\nKäse\n".encode("latin-1")
-
-    def feed_pieces() -> None:
-        for at in range(0, len(data), size):
-            check.feed(data[at : at + size])
-
-    with pytest.raises(BinaryInput, match="it is not UTF-8, from line 3 on; convert it, such as with iconv"):
-        feed_pieces()
+    for size in [1, 2, 1_000]:
+        with pytest.raises(
+            BinaryInput, match="it is not UTF-8, from line 3 on; convert it, such as with iconv"
+        ):
+            feed_pieces(TextCheck(utf8=True), data, size)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 1_000])
-def test_utf8_passes_also_where_the_head_ends(size: int) -> None:
-    check = TextCheck(utf8=True)
-    data = "Käse 🧀\n".encode() * 3
-    assert b"".join(check.feed(data[at : at + size]) for at in range(0, len(data), size)) == data
-    assert check.finish() == b""
-    check = TextCheck(utf8=True)
-    check.feed(b"x" * (HEAD_BYTES - 1) + "ä".encode())
-    assert check.feed("ä".encode("latin-1")) == "ä".encode("latin-1"), "checked by the line"
+def test_utf8_passes_also_where_the_head_ends() -> None:
+    for size in [1, 2, 3, 1_000]:
+        check = TextCheck(utf8=True)
+        data = "Käse 🧀\n".encode() * 3
+        assert feed_pieces(check, data, size) == data
+        assert check.finish() == b""
+        check = TextCheck(utf8=True)
+        check.feed(b"x" * (HEAD_BYTES - 1) + "ä".encode())
+        assert check.feed("ä".encode("latin-1")) == "ä".encode("latin-1"), "checked by the line"
 
 
 def test_character_that_the_end_cuts_is_refused() -> None:
@@ -128,11 +128,9 @@ def test_character_that_the_end_cuts_is_refused() -> None:
 
 def by_lines(data: bytes, size: int) -> bytes:
     check = TextCheck(by_lines=True)
-    passed = b"".join(check.feed(data[at : at + size]) for at in range(0, len(data), size))
-    return passed + check.finish()
+    return feed_pieces(check, data, size) + check.finish()
 
 
-@pytest.mark.parametrize("size", [1, 2, 1_000])
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -145,12 +143,12 @@ def by_lines(data: bytes, size: int) -> bytes:
         (b'\xef\xbb\xbf[{"a": 1}]', "one JSON array, .* add --format json"),
     ],
 )
-def test_text_that_lines_would_cut_is_refused(data: bytes, reason: str, size: int) -> None:
-    with pytest.raises(BinaryInput, match=reason):
-        by_lines(data, size)
+def test_text_that_lines_would_cut_is_refused(data: bytes, reason: str) -> None:
+    for size in [1, 2, 1_000]:
+        with pytest.raises(BinaryInput, match=reason):
+            by_lines(data, size)
 
 
-@pytest.mark.parametrize("size", [1, 2, 1_000])
 @pytest.mark.parametrize(
     "data",
     [
@@ -168,8 +166,9 @@ def test_text_that_lines_would_cut_is_refused(data: bytes, reason: str, size: in
         b"{",
     ],
 )
-def test_text_by_lines_passes(data: bytes, size: int) -> None:
-    assert by_lines(data, size) == data
+def test_text_by_lines_passes(data: bytes) -> None:
+    for size in [1, 2, 1_000]:
+        assert by_lines(data, size) == data
 
 
 def test_lines_are_passed_on_as_soon_as_they_cannot_be_an_array() -> None:

@@ -36,13 +36,13 @@ def files(folder: Path, *contents: bytes) -> list[str]:
     return list(map(str, paths))
 
 
-async def test_each_file_is_numbered_by_itself_and_ends_its_last_line(tmp_path: Path) -> None:
+async def test_records_are_numbered_per_file(tmp_path: Path) -> None:
     paths = files(tmp_path, b"a\nb", b"", b"c\nd\n")
     assert await read(paths) == [("f0", 1, [b"a"]), ("f0", 2, [b"b"]), ("f2", 1, [b"c", b"d"])]
     assert size_of(paths) == 7
 
 
-async def test_a_large_file_comes_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_file_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_source, "READ_BYTES", 10)
     paths = files(tmp_path, b"".join(b"%d\n" % number for number in range(100)))
     found = await read(paths)
@@ -51,7 +51,7 @@ async def test_a_large_file_comes_in_blocks(tmp_path: Path, monkeypatch: pytest.
     assert all(int(items[0]) == first - 1 for _, first, items in found)
 
 
-async def test_what_is_wrong_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_input_error_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_source, "READ_BYTES", 60)
     [path] = files(tmp_path, b"a\n" + b"x" * 101)
     with pytest.raises(InputError, match=r"f0, line 2: it is longer than"):
@@ -73,7 +73,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> int:
     return writing
 
 
-async def test_a_pipe_gives_what_it_has_before_it_ends(pipe: int) -> None:
+async def test_pipe_is_read_before_it_ends(pipe: int) -> None:
     reading = blocks(["-"], LINES)
     for number in range(3):
         os.write(pipe, b"%d\nbeg" % number)
@@ -87,7 +87,7 @@ async def test_a_pipe_gives_what_it_has_before_it_ends(pipe: int) -> None:
     sys.stdin.close()
 
 
-async def test_a_pipe_that_is_full_makes_large_blocks(pipe: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_pipe_makes_large_blocks(pipe: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_source, "READ_BYTES", 1_000)
     os.write(pipe, b"x\n" * 3_000)
     os.close(pipe)
@@ -95,7 +95,7 @@ async def test_a_pipe_that_is_full_makes_large_blocks(pipe: int, monkeypatch: py
     sys.stdin.close()
 
 
-async def test_ctrl_d_right_behind_a_line_ends_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_d_after_line_ends_terminal_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, terminal = pty.openpty()
     monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
     os.write(ours, b"one\ntwo\n\x04")
@@ -105,7 +105,7 @@ async def test_ctrl_d_right_behind_a_line_ends_a_terminal(monkeypatch: pytest.Mo
     os.close(ours)
 
 
-async def test_waiting_for_a_pipe_can_be_cancelled(pipe: int) -> None:
+async def test_read_of_pipe_can_be_cancelled(pipe: int) -> None:
     waiting = asyncio.create_task(read(["-"]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -119,9 +119,7 @@ async def test_waiting_for_a_pipe_can_be_cancelled(pipe: int) -> None:
     sys.stdin.close()
 
 
-async def test_a_loop_that_cannot_watch_a_pipe_reads_it_in_a_thread(
-    pipe: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pipe_is_read_in_thread_without_add_reader(pipe: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def add_reader(*_: object) -> None:
         raise NotImplementedError
 
@@ -132,7 +130,7 @@ async def test_a_loop_that_cannot_watch_a_pipe_reads_it_in_a_thread(
     sys.stdin.close()
 
 
-async def test_a_device_that_is_always_ready_is_read() -> None:
+async def test_device_that_is_always_ready_is_read() -> None:
     assert await read([os.devnull]) == []
 
 
@@ -145,7 +143,7 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 
-async def test_waiting_for_the_writer_of_a_fifo_can_be_cancelled(fifo: Path) -> None:
+async def test_open_of_fifo_can_be_cancelled(fifo: Path) -> None:
     waiting = asyncio.create_task(read([str(fifo)]))
     await asyncio.sleep(0)  # if opening it blocked, this would not return
     waiting.cancel()
@@ -153,13 +151,13 @@ async def test_waiting_for_the_writer_of_a_fifo_can_be_cancelled(fifo: Path) -> 
         await waiting
 
 
-async def test_a_fifo_gives_what_is_written_to_it(fifo: Path) -> None:
+async def test_fifo_is_read(fifo: Path) -> None:
     reading = asyncio.create_task(read([str(fifo)]))
     await asyncio.to_thread(fifo.write_bytes, b"a\nb\n")
     assert await reading == [("fifo", 1, [b"a", b"b"])]
 
 
-async def test_a_fifo_that_must_not_be_read_is_told(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_fifo_is_reported(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -172,7 +170,7 @@ async def test_a_fifo_that_must_not_be_read_is_told(fifo: Path, monkeypatch: pyt
 BLOCK = Block(Whole([b"a", b"b", b"", b"d"], [2, 5, 6, 8], b"a\nb\r\n\nd\n"), "f", 11)
 
 
-def test_a_block_is_cut_between_records() -> None:
+def test_block_is_sliced_between_records() -> None:
     nothing = BLOCK.slice(0, 0)
     assert BLOCK.slice(1, 3) == Block(Whole([b"b", b""], [3, 4], b"b\r\n\n"), "f", 12)
     assert (len(nothing), nothing.whole.raw) == (0, b"")
@@ -185,7 +183,7 @@ async def test_compressed_file_is_unpacked_and_has_its_stored_size(tmp_path: Pat
     assert size_of(paths) == len(gzip.compress(b"a\nb\n")) + 2
 
 
-async def test_one_that_is_not_whole_says_where(tmp_path: Path) -> None:
+async def test_cut_compressed_file_is_reported_with_place(tmp_path: Path) -> None:
     [path] = files(tmp_path, gzip.compress(b"a\nb\n")[:-4])
     with pytest.raises(InputError, match=r"f0, line 3: the gzip file ends too early"):
         await read([path])

@@ -28,13 +28,13 @@ PLAN = Plan(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders")
     ("form", "unit", "framing"),
     [("lines", "line", Lines), ("json", "line", JsonInput), ("length-prefixed", "record", LengthPrefixed)],
 )
-def test_each_format_has_its_framing_and_its_unit(form: str, unit: str, framing: type) -> None:
+def test_format_selects_framing_and_unit(form: str, unit: str, framing: type) -> None:
     format_ = Format(name=form)
     assert format_.unit == unit
     assert type(format_.framing(10)()) is framing
 
 
-def test_each_format_has_its_decoding() -> None:
+def test_format_selects_decoder() -> None:
     assert Format().decode({0})([b"a=1"]).values == [b"a=1"]
     assert Format(key_separator=b"=").decode({0})([b"a=1"]).keys == [b"a"]
     by_json = Format(name="json", fields=Fields(partition="p"))
@@ -47,7 +47,7 @@ def test_each_format_has_its_decoding() -> None:
     assert (told.rows, told.keys, [at for at, _ in told.bad]) == ([1], [b"b"], [0, 2])
 
 
-def test_an_outcome_counts_failures_by_kind_and_what_is_in_doubt() -> None:
+def test_outcome_counts_failures_by_class_and_doubt() -> None:
     outcome = Outcome(PLAN, sent=6, acknowledged=2)
     doubtful = DeliveryTimeout("first")
     doubtful.possibly_persisted = True
@@ -60,11 +60,11 @@ def test_an_outcome_counts_failures_by_kind_and_what_is_in_doubt() -> None:
 @pytest.mark.parametrize(
     ("sent", "stopped", "complete"), [(2, None, True), (3, None, False), (2, "interrupted", False)]
 )
-def test_it_is_complete_if_nothing_is_left(sent: int, stopped: str | None, complete: bool) -> None:
+def test_outcome_is_complete_without_rest(sent: int, stopped: str | None, complete: bool) -> None:
     assert Outcome(PLAN, sent=sent, acknowledged=2, stopped=stopped).complete is complete
 
 
-def test_constants_are_added_by_every_format() -> None:
+def test_every_format_adds_constants() -> None:
     for name in ("lines", "json", "length-prefixed"):
         columns = Format(name=name, key=b"k", headers=(("a", b"1"),)).decode({0})([b"{}"])
         assert (columns.keys, columns.headers) == ([b"k"], [[("a", b"1")]])
@@ -109,7 +109,7 @@ def fatal() -> ProducerError:
     return error
 
 
-async def test_without_a_transactional_id_nothing_is_done() -> None:
+async def test_transaction_does_nothing_without_id() -> None:
     producer = FakeProducer(None)
     transaction = transaction_of(producer)
     await transaction.begin()
@@ -119,7 +119,7 @@ async def test_without_a_transactional_id_nothing_is_done() -> None:
 
 
 @pytest.mark.parametrize(("commit", "ended"), [(True, Ended.COMMITTED), (False, Ended.ABORTED)])
-async def test_it_is_ended_once(commit: bool, ended: Ended) -> None:
+async def test_transaction_ends_once(commit: bool, ended: Ended) -> None:
     producer = FakeProducer()
     producer.commits, producer.aborts = [None], [None]
     transaction = transaction_of(producer)
@@ -130,7 +130,7 @@ async def test_it_is_ended_once(commit: bool, ended: Ended) -> None:
     assert producer.calls == ["begin", "commit" if commit else "abort"]
 
 
-async def test_while_the_outcome_of_a_commit_is_unknown_it_is_waited_for() -> None:
+async def test_commit_is_repeated_while_outcome_is_unknown() -> None:
     producer = FakeProducer()
     producer.commits = [TransactionOutcomeUnknown(), TransactionOutcomeUnknown(), None]
     transaction = transaction_of(producer)
@@ -138,7 +138,7 @@ async def test_while_the_outcome_of_a_commit_is_unknown_it_is_waited_for() -> No
     assert (transaction.ended, transaction.failure) == (Ended.COMMITTED, None)
 
 
-async def test_a_commit_that_fails_is_aborted() -> None:
+async def test_failed_commit_is_aborted() -> None:
     producer, failure = FakeProducer(), CommitFailed("a record failed")
     producer.commits, producer.aborts = [failure], [None]
     transaction = transaction_of(producer)
@@ -146,7 +146,7 @@ async def test_a_commit_that_fails_is_aborted() -> None:
     assert (transaction.ended, transaction.failure) == (Ended.ABORTED, failure)
 
 
-async def test_after_a_fatal_error_of_a_commit_nobody_can_tell() -> None:
+async def test_outcome_is_unknown_after_fatal_commit_error() -> None:
     producer, failure = FakeProducer(), fatal()
     producer.commits = [failure]
     transaction = transaction_of(producer)
@@ -155,7 +155,7 @@ async def test_after_a_fatal_error_of_a_commit_nobody_can_tell() -> None:
 
 
 @pytest.mark.parametrize("error", [TransactionTimeout(), TransactionOutcomeUnknown(), fatal()])
-async def test_an_abort_that_fails_leaves_it_open(error: ProducerError) -> None:
+async def test_failed_abort_leaves_transaction_open(error: ProducerError) -> None:
     producer = FakeProducer()
     producer.aborts = [error]
     transaction = transaction_of(producer)
@@ -163,7 +163,7 @@ async def test_an_abort_that_fails_leaves_it_open(error: ProducerError) -> None:
     assert (transaction.ended, transaction.failure) == (Ended.LEFT_OPEN, error)
 
 
-async def test_the_failure_that_is_told_is_the_first() -> None:
+async def test_first_failure_of_transaction_is_reported() -> None:
     producer, failure = FakeProducer(), CommitFailed("a record failed")
     producer.commits, producer.aborts = [failure], [TransactionTimeout()]
     transaction = transaction_of(producer)
@@ -172,7 +172,7 @@ async def test_the_failure_that_is_told_is_the_first() -> None:
 
 
 @pytest.mark.parametrize(("commit", "ended"), [(True, Ended.UNKNOWN), (False, Ended.LEFT_OPEN)])
-async def test_who_waits_no_more_is_told_what_that_leaves(commit: bool, ended: Ended) -> None:
+async def test_give_up_reports_open_or_unknown_outcome(commit: bool, ended: Ended) -> None:
     transaction = transaction_of(FakeProducer())
     asyncio.get_running_loop().call_later(0.01, transaction.give_up)
     await transaction.end(commit=commit)

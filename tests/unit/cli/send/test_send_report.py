@@ -52,7 +52,7 @@ def extend(outcome: Outcome, records: int) -> None:
     outcome.prefix.place = f"in, line {records}"
 
 
-async def test_what_is_all_there_is_said_so(
+async def test_complete_send_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(
@@ -70,7 +70,7 @@ async def test_what_is_all_there_is_said_so(
     assert complaints == "", "no bar where there is no terminal"
 
 
-async def test_acks_0_is_not_called_acknowledged(
+async def test_report_with_acks_0_does_not_say_acknowledged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
@@ -78,7 +78,7 @@ async def test_acks_0_is_not_called_acknowledged(
     assert capsys.readouterr().out == "1 record written, acks=0 in 0.00 s\n"
 
 
-async def test_what_failed_and_what_would_be_repeated_is_said(
+async def test_report_names_failures_and_repeated_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1)
@@ -103,7 +103,7 @@ async def test_what_failed_and_what_would_be_repeated_is_said(
     ]
 
 
-async def test_a_checkpoint_that_could_not_be_written_is_not_said_to_remember(
+async def test_report_says_when_checkpoint_is_behind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     plan = plan_of(tmp_path / "in", checkpoint=True)
@@ -115,7 +115,7 @@ async def test_a_checkpoint_that_could_not_be_written_is_not_said_to_remember(
     )
 
 
-async def test_nobody_who_reads_the_notes_is_no_reason_to_end(
+async def test_closed_standard_error_does_not_end_send(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     outcome, waited = Outcome(plan_of(tmp_path / "in"), sent=1, acknowledged=1), False
@@ -144,7 +144,7 @@ async def test_nobody_who_reads_the_notes_is_no_reason_to_end(
     assert waited
 
 
-async def test_where_nothing_is_acknowledged_that_is_said(
+async def test_report_says_when_no_record_is_acknowledged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
@@ -155,7 +155,7 @@ async def test_where_nothing_is_acknowledged_that_is_said(
     ]
 
 
-async def test_what_is_acknowledged_behind_a_beginning_that_failed_is_said(
+async def test_report_counts_acknowledgements_after_the_prefix(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
@@ -167,7 +167,7 @@ async def test_what_is_acknowledged_behind_a_beginning_that_failed_is_said(
     ]
 
 
-async def test_nothing_is_said_of_a_beginning_that_was_not_seen_to_its_end(
+async def test_report_leaves_out_an_unverified_prefix(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True), recognised=False, stopped="interrupted")
@@ -179,9 +179,7 @@ async def test_nothing_is_said_of_a_beginning_that_was_not_seen_to_its_end(
     ]
 
 
-async def test_a_further_signal_does_not_swallow_the_result(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_third_signal_does_not_suppress_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before, while_it_tells = signal.getsignal(signal.SIGTERM), []
     monkeypatch.setattr(
         Console, "print", lambda *_, **__: while_it_tells.append(signal.getsignal(signal.SIGTERM))
@@ -191,7 +189,7 @@ async def test_a_further_signal_does_not_swallow_the_result(
     assert before not in while_it_tells
 
 
-async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(
+async def test_terminal_shows_progress_and_output_has_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -206,7 +204,7 @@ async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_interrupts_and_its_handler_is_put_back(
+async def test_signal_interrupts_send_and_handler_is_restored(
     number: signal.Signals,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -237,7 +235,7 @@ async def test_a_signal_interrupts_and_its_handler_is_put_back(
     assert "Stopped: interrupted\n" in complaints
 
 
-async def test_that_no_failed_record_is_in_the_topic_is_said(
+async def test_report_says_when_no_failed_record_is_in_the_topic(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in"), sent=1)
@@ -246,7 +244,7 @@ async def test_that_no_failed_record_is_in_the_topic_is_said(
     assert "None of these is in the topic.\n" in capsys.readouterr().err
 
 
-async def test_who_types_the_records_is_told_how_to_end_and_has_no_bar(
+async def test_typed_input_has_a_hint_and_no_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for stream in (sys.stdin, sys.stderr):
@@ -295,7 +293,7 @@ class TestTransactions:
         assert Outcome(plan, sent=5, acknowledged=3, aborted=2).unknown == 0
 
 
-async def test_for_programs_the_result_is_json_on_standard_output(
+async def test_json_report_is_on_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", run="nightly"), sent=3, acknowledged=2)
@@ -330,13 +328,13 @@ async def test_for_programs_the_result_is_json_on_standard_output(
     }
 
 
-def test_for_programs_it_says_how_the_transaction_ended(tmp_path: Path) -> None:
+def test_json_report_has_outcome_of_transaction(tmp_path: Path) -> None:
     plan = plan_of(tmp_path / "in", transactional_id="nightly")
     for ended, told in ((Ended.ABORTED, "aborted"), (Ended.LEFT_OPEN, "left_open")):
         assert send_report.to_dict(Outcome(plan, transaction=ended))["transaction"] == told
 
 
-async def test_what_was_left_out_is_told_and_that_the_audit_misses_it(
+async def test_report_names_dead_letters_and_audit_effect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     plan = replace(plan_of(tmp_path / "in", run="r"), dead_letters=DeadLetters(Path("dead.jsonl")))
@@ -350,7 +348,7 @@ async def test_what_was_left_out_is_told_and_that_the_audit_misses_it(
     assert send_report.to_dict(outcome)["dead_letters"] == "dead.jsonl"
 
 
-async def test_what_is_acknowledged_from_the_beginning_is_without_what_was_left_out(
+async def test_prefix_in_report_excludes_refused_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     plan = replace(plan_of(tmp_path / "in"), dead_letters=DeadLetters())

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("small_calls")
 
 
 @in_virtual_time
-async def test_all_of_it_arrives_in_order_and_progress_is_told(input_file: Path) -> None:
+async def test_all_records_arrive_in_order_with_progress(input_file: Path) -> None:
     progress: list[int] = []
     async with orders() as cluster:
         plan = plan_of(cluster, input_file)
@@ -35,7 +35,7 @@ async def test_all_of_it_arrives_in_order_and_progress_is_told(input_file: Path)
 
 
 @in_virtual_time
-async def test_it_arrives_in_order_where_there_is_little_memory_too(input_file: Path) -> None:
+async def test_records_arrive_in_order_with_little_memory(input_file: Path) -> None:
     async with orders() as cluster:
         options = {"buffer_memory": 500, "batch_size": 200}
         outcome = await send(plan_of(cluster, input_file, options=options))
@@ -44,7 +44,7 @@ async def test_it_arrives_in_order_where_there_is_little_memory_too(input_file: 
 
 
 @in_virtual_time
-async def test_a_few_calls_are_under_way_and_no_more(input_file: Path) -> None:
+async def test_send_limits_concurrent_calls(input_file: Path) -> None:
     async with orders() as cluster:
         begun = asyncio.Event()
         sending = Sending(plan_of(cluster, input_file), lambda _: begun.set())
@@ -58,7 +58,7 @@ async def test_a_few_calls_are_under_way_and_no_more(input_file: Path) -> None:
 
 
 @in_virtual_time
-async def test_json_goes_where_its_fields_say(tmp_path: Path) -> None:
+async def test_json_fields_select_key_and_partition(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text('{"k": "a", "h": {"x": "y"}, "p": 2}\n\n{"k": "b", "p": 0}\n')
     form = Format(name="json", fields=Fields(value="k", key="k", headers="h", partition="p"))
@@ -72,7 +72,7 @@ async def test_json_goes_where_its_fields_say(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_at_a_rate_it_takes_its_time(input_file: Path) -> None:
+async def test_rate_spreads_records_over_time(input_file: Path) -> None:
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, rate=100))
         assert values(cluster) == [LINES]
@@ -80,13 +80,13 @@ async def test_at_a_rate_it_takes_its_time(input_file: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_rate_may_be_beyond_all_measure(input_file: Path) -> None:
+async def test_huge_rate_is_accepted(input_file: Path) -> None:
     async with orders() as cluster:
         assert (await send(plan_of(cluster, input_file, rate=1e308))).acknowledged == 1_000
 
 
 @in_virtual_time
-async def test_a_rate_is_kept_however_late_the_acknowledgements_are(input_file: Path) -> None:
+async def test_rate_is_kept_when_acknowledgements_are_late(input_file: Path) -> None:
     async with Cluster(topics={"orders": 1}, transport="memory", latency_s=0.5) as cluster:
         outcome = await send(plan_of(cluster, input_file, rate=50))
         assert values(cluster) == [LINES]
@@ -94,7 +94,7 @@ async def test_a_rate_is_kept_however_late_the_acknowledgements_are(input_file: 
 
 
 @in_virtual_time
-async def test_a_line_that_makes_no_sense_ends_it_behind_the_lines_before(tmp_path: Path) -> None:
+async def test_malformed_line_ends_send_after_earlier_lines(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text('{"n": 1}\n{"n": 2}\nnonsense\n{"n": 3}\n')
     async with orders() as cluster:
@@ -111,7 +111,7 @@ async def test_a_line_that_makes_no_sense_ends_it_behind_the_lines_before(tmp_pa
 
 
 @in_virtual_time
-async def test_the_first_record_that_fails_ends_it_and_the_prefix(input_file: Path) -> None:
+async def test_first_failed_record_ends_send_and_prefix(input_file: Path) -> None:
     input_file.write_bytes(b"a\nb\n" + b"x" * 200 + b"\nd\n" + b"more\n" * 1_000)
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, checkpoint=True, options={"max_request_size": 200}))
@@ -127,7 +127,7 @@ async def test_the_first_record_that_fails_ends_it_and_the_prefix(input_file: Pa
 
 
 @in_virtual_time
-async def test_what_the_broker_refuses_has_failed_and_may_not_be_in_doubt(input_file: Path) -> None:
+async def test_refused_record_fails_without_doubt(input_file: Path) -> None:
     async with orders() as cluster:
         cluster.on("produce", times=None).answer(InvalidRecord)
         outcome = await send(plan_of(cluster, input_file))
@@ -137,7 +137,7 @@ async def test_what_the_broker_refuses_has_failed_and_may_not_be_in_doubt(input_
 
 
 @in_virtual_time
-async def test_interrupted_it_waits_for_what_is_under_way(input_file: Path) -> None:
+async def test_interrupt_waits_for_sent_records(input_file: Path) -> None:
     async with orders() as cluster:
         sending = Sending(plan_of(cluster, input_file, rate=100, checkpoint=True, run="r"), lambda _: None)
         running = asyncio.create_task(sending.run())
@@ -160,7 +160,7 @@ async def test_interrupted_it_waits_for_what_is_under_way(input_file: Path) -> N
 
 
 @in_virtual_time
-async def test_interrupted_twice_it_gives_up_at_once(input_file: Path) -> None:
+async def test_second_interrupt_ends_the_waiting(input_file: Path) -> None:
     async with orders() as cluster:
         sending = Sending(plan_of(cluster, input_file, rate=100), lambda _: None)
         running = asyncio.create_task(sending.run())
@@ -180,7 +180,7 @@ async def test_interrupted_twice_it_gives_up_at_once(input_file: Path) -> None:
 
 
 @in_virtual_time
-async def test_interrupted_after_the_last_line_it_still_waits(input_file: Path) -> None:
+async def test_interrupt_after_last_line_still_waits(input_file: Path) -> None:
     input_file.write_bytes(b"a\n")
     async with orders() as cluster:
         cluster.on("produce").delay(3)
@@ -193,7 +193,7 @@ async def test_interrupted_after_the_last_line_it_still_waits(input_file: Path) 
 
 
 @in_virtual_time
-async def test_interrupted_while_it_starts_it_ends_at_once(input_file: Path) -> None:
+async def test_interrupt_during_startup_ends_at_once(input_file: Path) -> None:
     async with orders() as cluster:
         cluster.freeze_broker(1)
         sending = Sending(plan_of(cluster, input_file, checkpoint=True), lambda _: None)
@@ -214,7 +214,7 @@ async def test_without_a_cluster_nothing_is_sent(input_file: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_bug_is_raised_and_does_not_hang(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bug_is_raised_by_send(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
@@ -225,7 +225,7 @@ async def test_a_bug_is_raised_and_does_not_hang(input_file: Path, monkeypatch: 
 
 
 @in_virtual_time
-async def test_in_a_transaction_the_record_that_fails_is_named_and_not_those_that_fail_with_it(
+async def test_transaction_report_names_the_causing_record(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "in"
@@ -240,7 +240,7 @@ async def test_in_a_transaction_the_record_that_fails_is_named_and_not_those_tha
 
 
 @in_virtual_time
-async def test_a_transaction_that_cannot_be_aborted_says_why(input_file: Path) -> None:
+async def test_failed_abort_is_reported(input_file: Path) -> None:
     async with Cluster(topics={"orders": 1}, transport="memory", transaction_version=1) as cluster:
         begun = asyncio.Event()
         plan = plan_of(cluster, input_file, rate=100.0, options={"transactional_id": "nightly"})
@@ -268,7 +268,7 @@ async def test_binary_file_is_refused_before_the_first_record(input_file: Path, 
 
 
 @in_virtual_time
-async def test_binary_file_is_sent_when_it_is_forced(input_file: Path) -> None:
+async def test_forced_binary_file_is_sent(input_file: Path) -> None:
     input_file.write_bytes(b"PK\x03\x04\n1\n")
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, format=Format(force=True)))

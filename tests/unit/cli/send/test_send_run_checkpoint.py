@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("small_calls")
 
 
 @in_virtual_time
-async def test_what_is_acknowledged_is_remembered_while_it_runs(input_file: Path) -> None:
+async def test_checkpoint_is_saved_during_send(input_file: Path) -> None:
     async with orders() as cluster:
         sending = Sending(plan_of(cluster, input_file, rate=100, checkpoint=True), lambda _: None)
         running = asyncio.create_task(sending.run())
@@ -37,7 +37,7 @@ async def test_what_is_acknowledged_is_remembered_while_it_runs(input_file: Path
 
 
 @in_virtual_time
-async def test_a_whole_input_that_is_remembered_is_left_out(input_file: Path) -> None:
+async def test_fully_acknowledged_input_is_skipped(input_file: Path) -> None:
     async with orders() as cluster:
         for skipped in (0, 1_000):
             outcome = await send(plan_of(cluster, input_file, checkpoint=True))
@@ -61,9 +61,7 @@ async def test_a_whole_input_that_is_remembered_is_left_out(input_file: Path) ->
     ids=["shorter", "empty", "different", "the last line has grown"],
 )
 @in_virtual_time
-async def test_another_input_is_refused_and_the_checkpoint_kept(
-    input_file: Path, content: bytes, complaint: str
-) -> None:
+async def test_checkpoint_refuses_another_input(input_file: Path, content: bytes, complaint: str) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True)
         assert (await send(plan)).complete
@@ -76,7 +74,7 @@ async def test_another_input_is_refused_and_the_checkpoint_kept(
 
 
 @in_virtual_time
-async def test_an_input_that_cannot_be_read_to_where_it_was_leaves_the_checkpoint(input_file: Path) -> None:
+async def test_checkpoint_stays_when_input_is_unreadable(input_file: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True)
         assert (await send(plan)).complete
@@ -88,7 +86,7 @@ async def test_an_input_that_cannot_be_read_to_where_it_was_leaves_the_checkpoin
 
 
 @in_virtual_time
-async def test_while_it_looks_for_the_place_to_go_on_others_get_their_turn(
+async def test_skipping_the_prefix_yields_to_other_tasks(
     input_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(input_source, "READ_BYTES", 10)
@@ -107,7 +105,7 @@ async def test_while_it_looks_for_the_place_to_go_on_others_get_their_turn(
 
 
 @in_virtual_time
-async def test_what_another_cluster_acknowledged_is_not_left_out(input_file: Path) -> None:
+async def test_checkpoint_of_another_cluster_is_refused(input_file: Path) -> None:
     async with orders() as cluster:
         assert (await send(plan_of(cluster, input_file, checkpoint=True))).complete
     before = remembered(input_file)
@@ -121,7 +119,7 @@ async def test_what_another_cluster_acknowledged_is_not_left_out(input_file: Pat
 
 
 @in_virtual_time
-async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> None:
+async def test_checkpoint_excludes_concurrent_send(input_file: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True, rate=100)
         first = asyncio.create_task(send(plan))
@@ -133,7 +131,7 @@ async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> No
 
 
 @in_virtual_time
-async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_sent(input_file: Path) -> None:
+async def test_unwritable_checkpoint_fails_before_first_send(input_file: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True)
         for name, complaint in (("cp.new", "cp.new is in the way"), ("cp.lock", "Is a directory")):
@@ -144,7 +142,7 @@ async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_s
 
 
 @in_virtual_time
-async def test_so_is_one_that_could_be_written_the_last_time(
+async def test_read_only_checkpoint_fails_before_first_send(
     input_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with orders() as cluster:
@@ -160,7 +158,7 @@ async def test_so_is_one_that_could_be_written_the_last_time(
 
 
 @in_virtual_time
-async def test_a_disk_that_is_full_later_ends_it(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_ends_send(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full_disk(monkeypatch, 3)
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, rate=100, checkpoint=True))
@@ -171,9 +169,7 @@ async def test_a_disk_that_is_full_later_ends_it(input_file: Path, monkeypatch: 
 
 
 @in_virtual_time
-async def test_one_that_cannot_be_written_at_the_end_is_told_with_what_was_sent(
-    input_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_final_checkpoint_is_reported(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full_disk(monkeypatch, 2)
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, checkpoint=True))

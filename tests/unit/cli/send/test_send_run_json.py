@@ -42,7 +42,7 @@ async def test_elements_of_an_array_are_sent(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_bad_element_ends_it_and_the_same_command_goes_on_there(tmp_path: Path) -> None:
+async def test_bad_element_ends_send_and_same_command_continues(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text(array(250, bad=120))
     async with orders() as cluster:

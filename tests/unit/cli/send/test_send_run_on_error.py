@@ -34,7 +34,7 @@ def dead(path: Path) -> list[dict[str, Any]]:
 
 
 @in_virtual_time
-async def test_what_makes_no_sense_is_taken_down_and_the_rest_goes_on(half_bad: Path, tmp_path: Path) -> None:
+async def test_malformed_records_become_dead_letters(half_bad: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, half_bad, format=JSON, dead_letters=DeadLetters(tmp_path / "dead"))
         outcome = await send(plan)
@@ -51,7 +51,7 @@ async def test_what_makes_no_sense_is_taken_down_and_the_rest_goes_on(half_bad: 
 
 
 @in_virtual_time
-async def test_skipped_it_is_counted_and_gone(half_bad: Path) -> None:
+async def test_skipped_records_are_counted(half_bad: Path) -> None:
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, half_bad, format=JSON, dead_letters=DeadLetters()))
         assert values(cluster) == [good()]
@@ -59,7 +59,7 @@ async def test_skipped_it_is_counted_and_gone(half_bad: Path) -> None:
 
 
 @in_virtual_time
-async def test_what_is_refused_for_what_it_is_is_taken_down_too(input_file: Path, tmp_path: Path) -> None:
+async def test_refused_records_become_dead_letters(input_file: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
         cluster.on("produce", topic="orders").answer(InvalidRecord, record_errors={0: "bad"})
         plan = plan_of(cluster, input_file, run="r", dead_letters=DeadLetters(tmp_path / "dead"))
@@ -74,7 +74,7 @@ async def test_what_is_refused_for_what_it_is_is_taken_down_too(input_file: Path
 
 
 @in_virtual_time
-async def test_what_could_hit_any_record_ends_it_as_ever(input_file: Path, tmp_path: Path) -> None:
+async def test_other_errors_end_send_despite_on_error(input_file: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
         cluster.on("produce", topic="orders", after=2, times=None).answer(TopicAuthorizationFailed)
         outcome = await send(plan_of(cluster, input_file, dead_letters=DeadLetters(tmp_path / "dead")))
@@ -84,7 +84,7 @@ async def test_what_could_hit_any_record_ends_it_as_ever(input_file: Path, tmp_p
 
 
 @in_virtual_time
-async def test_the_same_command_goes_on_behind_dead_letters(half_bad: Path, tmp_path: Path) -> None:
+async def test_same_command_continues_after_dead_letters(half_bad: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
 
         async def again() -> Any:
@@ -102,7 +102,7 @@ async def test_the_same_command_goes_on_behind_dead_letters(half_bad: Path, tmp_
 
 
 @in_virtual_time
-async def test_before_anything_is_sent_there_has_to_be_a_file(half_bad: Path, tmp_path: Path) -> None:
+async def test_unwritable_dead_letters_fail_before_first_send(half_bad: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
         with pytest.raises(CheckpointError, match="dead letters"):
             await send(plan_of(cluster, half_bad, dead_letters=DeadLetters(tmp_path)))
@@ -110,7 +110,7 @@ async def test_before_anything_is_sent_there_has_to_be_a_file(half_bad: Path, tm
 
 
 @in_virtual_time
-async def test_where_a_letter_cannot_be_written_it_ends_before_that_record(half_bad: Path) -> None:
+async def test_failed_dead_letter_ends_send(half_bad: Path) -> None:
     class Full(DeadLetters):
         def write(self, letters: object) -> None:
             if letters:

@@ -123,7 +123,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     return Checkpoint(tmp_path / "cp", LINES_WORK)
 
 
-def test_what_is_saved_is_loaded(checkpoint: Checkpoint) -> None:
+def test_saved_checkpoint_is_loaded(checkpoint: Checkpoint) -> None:
     assert checkpoint.load() is None
     for pieces in ([b"a\n"], [b"a\n", b"b\n"]):
         checkpoint.save(prefix_of(*pieces))
@@ -133,7 +133,7 @@ def test_what_is_saved_is_loaded(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_the_old_one_stays_until_the_new_one_is_whole(
+def test_old_checkpoint_stays_when_save_fails(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     checkpoint.save(prefix_of(b"a\n"))
@@ -150,7 +150,7 @@ def test_the_old_one_stays_until_the_new_one_is_whole(
 
 
 @pytest.mark.parametrize(("name", "mine"), [("topic", "clicks"), ("format", "json"), ("run", "nightly")])
-def test_one_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: str) -> None:
+def test_checkpoint_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: str) -> None:
     checkpoint.save(prefix_of(b"a\n"))
     other = Checkpoint(checkpoint.path, {**LINES_WORK, name: mine})
     with pytest.raises(CheckpointError, match=f"was made with {name} {LINES_WORK[name]}, not {mine}"):
@@ -167,14 +167,14 @@ def test_one_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: s
         ),
     ],
 )
-def test_another_file_is_refused_and_left_alone(checkpoint: Checkpoint, content: str) -> None:
+def test_other_file_is_refused_as_checkpoint(checkpoint: Checkpoint, content: str) -> None:
     checkpoint.path.write_text(content)
     with pytest.raises(CheckpointError, match="is not a checkpoint of aioproducer send; it was not changed"):
         checkpoint.load()
     assert checkpoint.path.read_text() == content
 
 
-def test_what_cannot_be_read_is_refused(checkpoint: Checkpoint) -> None:
+def test_unreadable_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
     checkpoint.path.write_bytes(b"\xff\xfe")
     with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: it is no text"):
         checkpoint.load()
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_refused(checkpoint: Checkpoint) -> None:
         folder.load()
 
 
-def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
+def test_checkpoint_read_is_bounded(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         with pytest.raises(CheckpointError, match="it is not a regular file"):
@@ -195,7 +195,7 @@ def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
     assert large.load() is not None
 
 
-def test_a_link_to_it_stays_a_link(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_link_to_checkpoint_stays_a_link(checkpoint: Checkpoint, tmp_path: Path) -> None:
     link = Checkpoint(tmp_path / "link", LINES_WORK)
     link.path.symlink_to(checkpoint.path)
     link.save(prefix_of(b"a\n"))
@@ -203,7 +203,7 @@ def test_a_link_to_it_stays_a_link(checkpoint: Checkpoint, tmp_path: Path) -> No
     assert checkpoint.load() == link.load() is not None
 
 
-def test_while_one_has_it_no_other_gets_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_checkpoint_lock_excludes_other_processes(checkpoint: Checkpoint, tmp_path: Path) -> None:
     link = Checkpoint(tmp_path / "link", LINES_WORK)
     link.path.symlink_to(checkpoint.path)
     with checkpoint.locked():
@@ -221,7 +221,7 @@ def test_while_one_has_it_no_other_gets_it(checkpoint: Checkpoint, tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", [".lock", ".new"])
-def test_a_file_of_somebody_else_beside_it_is_left_alone(checkpoint: Checkpoint, suffix: str) -> None:
+def test_foreign_file_beside_checkpoint_is_kept(checkpoint: Checkpoint, suffix: str) -> None:
     other = Path(f"{checkpoint.path}{suffix}")
     other.write_text("precious")
     with (
@@ -237,7 +237,7 @@ def test_a_file_of_somebody_else_beside_it_is_left_alone(checkpoint: Checkpoint,
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_a_killed_one_has_left_is_taken_away(checkpoint: Checkpoint, whole: bool) -> None:
+def test_leftover_of_killed_process_is_removed(checkpoint: Checkpoint, whole: bool) -> None:
     checkpoint.save(prefix_of(b"a\n"))
     checkpoint.path.rename(f"{checkpoint.path}.new")
     Path(f"{checkpoint.path}.lock").touch()
@@ -249,7 +249,7 @@ def test_what_a_killed_one_has_left_is_taken_away(checkpoint: Checkpoint, whole:
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
 
 
-def test_links_in_a_circle_are_refused(checkpoint: Checkpoint) -> None:
+def test_circle_of_links_is_refused_as_checkpoint(checkpoint: Checkpoint) -> None:
     checkpoint.path.symlink_to(checkpoint.path)
     with (
         pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: Too many levels"),
@@ -258,9 +258,7 @@ def test_links_in_a_circle_are_refused(checkpoint: Checkpoint) -> None:
         checkpoint.load()
 
 
-def test_a_lock_that_was_taken_away_before_it_was_locked_is_none(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removed_lock_file_is_no_lock(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: object) -> None:
         Path(f"{checkpoint.path}.lock").unlink()
 
@@ -269,7 +267,7 @@ def test_a_lock_that_was_taken_away_before_it_was_locked_is_none(
         raise AssertionError("the next one would have it, too")
 
 
-def test_where_there_are_no_locks_it_goes_without(
+def test_file_system_without_locks_is_accepted(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(*_: object) -> None:
@@ -284,7 +282,7 @@ def test_where_there_are_no_locks_it_goes_without(
 LETTER = DeadLetter("in.txt", "line", 17, "no JSON", "grün".encode())
 
 
-def test_a_letter_is_an_object_on_one_line() -> None:
+def test_dead_letter_is_an_object_on_one_line() -> None:
     assert json.loads(LETTER.to_json()) == {
         "file": "in.txt",
         "line": 17,
@@ -294,24 +292,24 @@ def test_a_letter_is_an_object_on_one_line() -> None:
     assert "\n" not in LETTER._replace(input=b"a\nb", reason="a\nb").to_json()
 
 
-def test_what_is_no_text_is_in_base64() -> None:
+def test_binary_dead_letter_is_base64() -> None:
     told = json.loads(LETTER._replace(unit="record", input=b"\xff\x00").to_json())
     assert (told["record"], told["input_base64"]) == (17, "/wA=")
     assert "input" not in told
 
 
 @pytest.mark.parametrize("kind", [RecordTooLarge, MessageTooLarge, InvalidRecord, InvalidTimestamp])
-def test_errors_of_the_record_itself_make_it_a_dead_letter(kind: type[ProducerError]) -> None:
+def test_record_errors_make_dead_letters(kind: type[ProducerError]) -> None:
     assert is_dead(kind("x"))
     assert not is_dead(kind("x", possibly_persisted=True))
 
 
 @pytest.mark.parametrize("kind", [DeliveryTimeout, TopicAuthorizationFailed, ProducerError])
-def test_others_may_hit_any_record(kind: type[ProducerError]) -> None:
+def test_other_errors_make_no_dead_letters(kind: type[ProducerError]) -> None:
     assert not is_dead(kind("x"))
 
 
-def test_they_are_added_to_what_is_in_the_file(tmp_path: Path) -> None:
+def test_dead_letters_are_appended(tmp_path: Path) -> None:
     path = tmp_path / "dead"
     path.write_text("before\n")
     letters = DeadLetters(path)
@@ -322,13 +320,13 @@ def test_they_are_added_to_what_is_in_the_file(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 3
 
 
-def test_nowhere_is_a_place_too() -> None:
+def test_dead_letters_without_file_are_dropped() -> None:
     letters = DeadLetters()
     with letters.opened():
         letters.write([LETTER])
 
 
-def test_a_file_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_unwritable_dead_letters_are_reported(tmp_path: Path) -> None:
     letters = DeadLetters(tmp_path)
     with (
         pytest.raises(CheckpointError, match=r"dead letters .*: Is a directory"),

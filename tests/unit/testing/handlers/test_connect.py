@@ -37,7 +37,7 @@ async def test_every_version_lists_what_is_served(client: Client, version: int) 
     assert served == {**known, ProduceRequest.API_KEY: (0, ProduceRequest.VERSIONS[1])}
 
 
-async def test_a_version_too_new_is_answered_in_version_0(client: Client) -> None:
+async def test_version_too_new_is_answered_in_version_0(client: Client) -> None:
     client.writer.write(bytes.fromhex("0000000b 0012 0063 00000007 0001 78"))  # version 99, client "x"
     frame = await client.frame()
     assert frame == bytes.fromhex("00000007 0023 00000001 0012 0000 0005")
@@ -45,7 +45,7 @@ async def test_a_version_too_new_is_answered_in_version_0(client: Client) -> Non
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a client", "1"), ("-a", "1"), ("a", "1!")])
-async def test_a_client_must_name_itself_properly(client: Client, name: str, version: str) -> None:
+async def test_client_must_name_itself_properly(client: Client, name: str, version: str) -> None:
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     assert (await client.ask(asked)).error_code == InvalidRequest.code
     assert (await client.ask(asked, 2)).error_code == 0
@@ -55,7 +55,7 @@ async def test_a_client_must_name_itself_properly(client: Client, name: str, ver
     ("cluster_id", "node_id", "error"),
     [("ours", 1, 0), ("ours", 2, 129), ("other", 1, 129), (None, -1, 0)],
 )
-async def test_another_node_answers_rebootstrap_required(
+async def test_other_node_returns_rebootstrap_required(
     cluster: Cluster, client: Client, cluster_id: str | None, node_id: int, error: int
 ) -> None:
     cluster.cluster_id = "ours"
@@ -66,13 +66,13 @@ async def test_another_node_answers_rebootstrap_required(
     assert (await client.ask(asked, 4)).error_code == 0
 
 
-async def test_the_script_can_refuse_api_versions(cluster: Cluster, client: Client) -> None:
+async def test_script_can_refuse_api_versions(cluster: Cluster, client: Client) -> None:
     cluster.on("api_versions").answer(ClusterAuthorizationFailed)
     assert (await client.ask(ASK_VERSIONS)).error_code == ClusterAuthorizationFailed.code
 
 
 @pytest.mark.parametrize("level", [1, 2])
-async def test_the_transaction_version_is_told(cluster: Cluster, client: Client, level: int) -> None:
+async def test_api_versions_has_transaction_version(cluster: Cluster, client: Client, level: int) -> None:
     cluster.transaction_version = level
     told = await client.ask(ASK_VERSIONS)
     (feature,) = told.finalized_features
@@ -80,9 +80,7 @@ async def test_the_transaction_version_is_told(cluster: Cluster, client: Client,
     assert [each.name for each in told.supported_features] == ["transaction.version"]
 
 
-async def test_a_feature_at_level_0_is_not_told_and_the_epoch_tells_which_word_is_newer(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_feature_at_level_0_is_left_out(cluster: Cluster, client: Client) -> None:
     before = await client.ask(ASK_VERSIONS)
     cluster.transaction_version = 0
     after = await client.ask(ASK_VERSIONS)
@@ -113,12 +111,12 @@ async def test_many_keys_have_a_coordinator_each(cluster: Cluster, client: Clien
     assert [each.node_id for each in answer.coordinators] == [cluster.coordinator(key) for key in keys]
 
 
-async def test_there_are_two_types_of_keys(client: Client) -> None:
+async def test_unknown_key_type_is_refused(client: Client) -> None:
     answer = await client.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["s"]))
     assert answer.coordinators[0].error_code == InvalidRequest.code
 
 
-def test_what_is_offered_is_served_in_versions_that_can_be_read() -> None:
+def test_offered_versions_can_be_decoded() -> None:
     assert OFFERED.keys() == APIS.keys()
     for api_key, (lowest, highest) in OFFERED.items():
         request = REQUESTS[api_key]
@@ -143,7 +141,7 @@ def secured() -> Cluster:
     )
 
 
-async def test_the_mechanisms_are_told_with_a_choice_and_instead_of_one() -> None:
+async def test_handshake_response_lists_mechanisms() -> None:
     async with secured() as cluster:
         for mechanism, code in (("PLAIN", 0), ("SCRAM-SHA-256", UnsupportedSaslMechanism.code)):
             async with await Client.to(cluster) as client:
@@ -152,7 +150,7 @@ async def test_the_mechanisms_are_told_with_a_choice_and_instead_of_one() -> Non
 
 
 @pytest.mark.parametrize("error", [IllegalSaslState, TopicAuthorizationFailed])
-async def test_the_script_may_refuse_a_choice(error: type[IllegalSaslState]) -> None:
+async def test_rule_refuses_handshake(error: type[IllegalSaslState]) -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         cluster.on("sasl_handshake").answer(error)
         answer = await client.ask(PLAIN)
@@ -160,7 +158,7 @@ async def test_the_script_may_refuse_a_choice(error: type[IllegalSaslState]) -> 
         assert await client.is_closed()
 
 
-async def test_the_script_may_refuse_a_login_and_has_the_last_word() -> None:
+async def test_rule_refuses_authentication() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         cluster.on("sasl_authenticate").answer(SaslAuthenticationFailed)
         await client.ask(PLAIN)
@@ -171,7 +169,7 @@ async def test_the_script_may_refuse_a_login_and_has_the_last_word() -> None:
         assert await client.is_closed()
 
 
-async def test_a_login_may_be_lost_after_it_was_taken() -> None:
+async def test_response_to_accepted_authentication_may_be_lost() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         cluster.on("sasl_authenticate").close(before_append=False)
         await client.ask(PLAIN)
@@ -185,7 +183,7 @@ PUSH = PushTelemetryRequest(
 
 
 @pytest.mark.parametrize("kind", ["get_telemetry_subscriptions", "push_telemetry"])
-async def test_the_script_and_the_receiver_may_refuse(cluster: Cluster, client: Client, kind: str) -> None:
+async def test_rules_and_receiver_refuse_telemetry(cluster: Cluster, client: Client, kind: str) -> None:
     cluster.subscribe_metrics("*")
     request: Request[Any] = GetTelemetrySubscriptionsRequest() if kind.startswith("get") else PUSH
     rule = cluster.on(kind).answer(89)

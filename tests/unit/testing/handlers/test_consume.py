@@ -70,7 +70,7 @@ async def test_every_version_fetches_what_was_produced(client: Client, version: 
     assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 3, 3)
 
 
-async def test_the_end_of_a_log_can_be_fetched_and_no_offset_after_it(client: Client) -> None:
+async def test_end_of_a_log_can_be_fetched_and_no_offset_after_it(client: Client) -> None:
     await client.produce()
     [at_end] = await fetch(client, fetch_request({0: 1}))
     assert (at_end.error_code, at_end.records) == (0, b"")
@@ -78,7 +78,7 @@ async def test_the_end_of_a_log_can_be_fetched_and_no_offset_after_it(client: Cl
     assert after.error_code == OffsetOutOfRange.code
 
 
-async def test_a_fetch_waits_until_there_is_something(client: Client, cluster: Cluster) -> None:
+async def test_fetch_waits_for_records(client: Client, cluster: Cluster) -> None:
     request = fetch_request({0: 0, 2: 0}, max_wait_ms=10_000)
     client.send(request)
     async with await Client.to(cluster) as other:
@@ -87,7 +87,7 @@ async def test_a_fetch_waits_until_there_is_something(client: Client, cluster: C
     assert [len(offsets(part)) for part in answer.responses[0].partitions] == [0, 1]
 
 
-async def test_a_fetch_waits_until_there_is_enough(client: Client, cluster: Cluster) -> None:
+async def test_fetch_waits_for_min_bytes(client: Client, cluster: Cluster) -> None:
     size = len(batch())
     request = fetch_request({0: 0}, max_wait_ms=10_000, min_bytes=size + 1)
     client.send(request)
@@ -99,7 +99,7 @@ async def test_a_fetch_waits_until_there_is_enough(client: Client, cluster: Clus
 
 
 @in_virtual_time
-async def test_a_fetch_waits_no_longer_than_it_was_told() -> None:
+async def test_fetch_waits_at_most_max_wait() -> None:
     async with (
         Cluster(topics={"orders": 1}, transport="memory") as cluster,
         await Client.to(cluster) as client,
@@ -110,7 +110,7 @@ async def test_a_fetch_waits_no_longer_than_it_was_told() -> None:
         assert asyncio.get_running_loop().time() == pytest.approx(0.7)
 
 
-async def test_a_waiting_fetch_is_told_of_a_new_leader(client: Client, cluster: Cluster) -> None:
+async def test_waiting_fetch_ends_with_new_leader(client: Client, cluster: Cluster) -> None:
     request = fetch_request({0: 0}, max_wait_ms=10_000)
     waiting = cluster.on("fetch")
     client.send(request)
@@ -120,7 +120,7 @@ async def test_a_waiting_fetch_is_told_of_a_new_leader(client: Client, cluster: 
     assert answer.responses[0].partitions[0].error_code == NotLeaderOrFollower.code
 
 
-async def test_a_waiting_fetch_is_told_of_a_deleted_topic(client: Client, cluster: Cluster) -> None:
+async def test_waiting_fetch_ends_with_deleted_topic(client: Client, cluster: Cluster) -> None:
     request = fetch_request({0: 0}, max_wait_ms=10_000)
     waiting = cluster.on("fetch")
     client.send(request)
@@ -130,7 +130,7 @@ async def test_a_waiting_fetch_is_told_of_a_deleted_topic(client: Client, cluste
     assert answer.responses[0].partitions[0].error_code == UnknownTopicOrPartition.code
 
 
-async def test_the_answer_keeps_to_both_size_limits(client: Client) -> None:
+async def test_fetch_response_keeps_both_size_limits(client: Client) -> None:
     size = len(batch())
     await client.ask(produce_request({0: batch(), 2: batch()}))
     await client.ask(produce_request({0: batch(), 2: batch()}))
@@ -140,7 +140,7 @@ async def test_the_answer_keeps_to_both_size_limits(client: Client) -> None:
     assert (offsets(first), offsets(second)) == ([0], [0])
 
 
-async def test_only_the_first_batch_of_an_answer_may_be_too_large(client: Client) -> None:
+async def test_first_batch_of_fetch_may_exceed_limit(client: Client) -> None:
     await client.ask(produce_request({0: batch(), 2: batch()}))
     first, second = await fetch(client, fetch_request({0: 0, 2: 0}, max_bytes=1))
     assert (offsets(first), offsets(second)) == ([0], [])
@@ -155,9 +155,7 @@ async def test_only_the_first_batch_of_an_answer_may_be_too_large(client: Client
         ("unheard-of", 0, UnknownTopicOrPartition.code),
     ],
 )
-async def test_what_the_node_does_not_lead_is_refused_at_once(
-    client: Client, topic: str, partition: int, code: int
-) -> None:
+async def test_fetch_is_refused_by_other_node(client: Client, topic: str, partition: int, code: int) -> None:
     [part] = await fetch(client, fetch_request({partition: 0}, topic=topic, max_wait_ms=10_000))
     assert (part.error_code, part.records) == (code, b"")
 
@@ -172,7 +170,7 @@ async def test_leader_epochs_are_compared(client: Client, cluster: Cluster) -> N
         assert (await list_offsets(client, LATEST, leader_epoch=epoch)).error_code == code
 
 
-async def test_there_are_no_fetch_sessions(client: Client) -> None:
+async def test_fetch_refuses_sessions(client: Client) -> None:
     request = fetch_request({0: 0})
     request.session_id = 5
     response = await client.ask(request)
@@ -190,7 +188,7 @@ async def test_every_version_finds_the_ends_and_times_between(client: Client, ve
     assert found == {EARLIEST: (0, -1), LATEST: (2, -1), 100: (0, 100), 101: (1, 200), 201: (-1, -1)}
 
 
-async def test_the_latest_time_can_be_asked_for_from_version_7_on(client: Client) -> None:
+async def test_latest_time_can_be_asked_for_from_version_7_on(client: Client) -> None:
     await client.produce(batch(b"a", b"b", timestamps=[200, 100]))
     answer = await list_offsets(client, MAX_TIMESTAMP)
     assert (answer.offset, answer.timestamp, answer.leader_epoch) == (0, 200, 0)
@@ -198,7 +196,7 @@ async def test_the_latest_time_can_be_asked_for_from_version_7_on(client: Client
     assert (await list_offsets(client, -9)).error_code == InvalidRequest.code
 
 
-async def test_an_empty_log_has_no_latest_time(client: Client) -> None:
+async def test_empty_log_has_no_latest_time(client: Client) -> None:
     assert (await list_offsets(client, MAX_TIMESTAMP)).offset == -1
 
 

@@ -50,7 +50,7 @@ async def test_all_topics_or_none_can_be_asked_for(cluster: Cluster, client: Cli
     assert (await client.ask(MetadataRequest(topics=[]))).topics == []
 
 
-async def test_a_topic_can_be_asked_for_by_its_id(client: Client) -> None:
+async def test_topic_can_be_asked_for_by_its_id(client: Client) -> None:
     [known] = (await client.ask(metadata_request("orders"))).topics
     asked = [MetadataRequestTopic(name=None, topic_id=each) for each in (known.topic_id, b"?" * 16)]
     found, missing = (await client.ask(MetadataRequest(topics=asked))).topics
@@ -58,7 +58,7 @@ async def test_a_topic_can_be_asked_for_by_its_id(client: Client) -> None:
     assert (missing.name, missing.error_code) == (None, UnknownTopicId.code)
 
 
-async def test_an_unknown_topic_is_created_if_client_and_cluster_allow_it(
+async def test_unknown_topic_is_created_if_client_and_cluster_allow_it(
     cluster: Cluster, client: Client
 ) -> None:
     [refused] = (await client.ask(metadata_request("new", may_create=False))).topics
@@ -68,7 +68,7 @@ async def test_an_unknown_topic_is_created_if_client_and_cluster_allow_it(
     assert cluster.records("new", 0) == []
 
 
-async def test_a_cluster_may_forbid_to_create_topics_by_asking() -> None:
+async def test_cluster_may_forbid_to_create_topics_by_asking() -> None:
     async with (
         Cluster(auto_create_topics=False, transport="memory") as cluster,
         await Client.to(cluster) as client,
@@ -87,12 +87,12 @@ async def test_new_topics_get_the_default_number_of_partitions() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250])
-async def test_an_illegal_name_is_not_created(client: Client, name: str) -> None:
+async def test_illegal_name_is_not_created(client: Client, name: str) -> None:
     [topic] = (await client.ask(metadata_request(name, may_create=True))).topics
     assert topic.error_code == InvalidTopicException.code
 
 
-async def test_a_topic_created_again_has_another_id(cluster: Cluster, client: Client) -> None:
+async def test_topic_created_again_has_another_id(cluster: Cluster, client: Client) -> None:
     [before] = (await client.ask(metadata_request("orders"))).topics
     cluster.delete_topic("orders")
     cluster.create_topic("orders", 1)
@@ -100,13 +100,13 @@ async def test_a_topic_created_again_has_another_id(cluster: Cluster, client: Cl
     assert before.topic_id != after.topic_id
 
 
-async def test_the_leader_epoch_counts_moves(cluster: Cluster, client: Client) -> None:
+async def test_leader_epoch_counts_moves(cluster: Cluster, client: Client) -> None:
     cluster.move_leader("orders", 0, to_broker=2)
     [topic] = (await client.ask(metadata_request("orders"))).topics
     assert [(part.leader_id, part.leader_epoch) for part in topic.partitions] == [(2, 1), (2, 0), (1, 0)]
 
 
-async def test_a_stopped_node_is_not_listed_and_leads_nothing(cluster: Cluster, client: Client) -> None:
+async def test_stopped_node_is_not_listed_and_leads_nothing(cluster: Cluster, client: Client) -> None:
     await cluster.stop_broker(2)
     response = await client.ask(metadata_request("orders"))
     assert [broker.node_id for broker in response.brokers] == [1]
@@ -115,13 +115,13 @@ async def test_a_stopped_node_is_not_listed_and_leads_nothing(cluster: Cluster, 
     assert away.offline_replicas == (2,)
 
 
-async def test_the_controller_is_a_node_that_is_there(cluster: Cluster) -> None:
+async def test_controller_is_a_node_that_is_there(cluster: Cluster) -> None:
     await cluster.stop_broker(1)
     async with await Client.to(cluster, 2) as client:
         assert (await client.ask(MetadataRequest(topics=[]))).controller_id == 2
 
 
-async def test_rebootstrapping_is_an_error_of_the_whole_answer(cluster: Cluster, client: Client) -> None:
+async def test_rebootstrap_is_an_error_of_the_whole_response(cluster: Cluster, client: Client) -> None:
     cluster.on("metadata", times=3).answer(RebootstrapRequired)
     for request in (MetadataRequest(topics=[]), metadata_request("orders")):
         assert (await client.ask(request, 13)).error_code == RebootstrapRequired.code
@@ -129,7 +129,7 @@ async def test_rebootstrapping_is_an_error_of_the_whole_answer(cluster: Cluster,
     assert topic.error_code == RebootstrapRequired.code
 
 
-async def test_another_error_leaves_an_answer_without_topics_alone(cluster: Cluster, client: Client) -> None:
+async def test_other_error_leaves_response_without_topics(cluster: Cluster, client: Client) -> None:
     cluster.on("metadata").answer(LeaderNotAvailable)
     assert (await client.ask(MetadataRequest(topics=[]))).error_code == 0
 
@@ -163,7 +163,7 @@ async def test_every_version_creates_topics(client: Client, version: int) -> Non
     assert len(topic.partitions) == 2
 
 
-async def test_minus_one_is_the_default(client: Client) -> None:
+async def test_create_topics_uses_defaults_for_minus_one(client: Client) -> None:
     result = await create(client, new(partitions=-1, replicas=-1))
     assert (result.num_partitions, result.replication_factor) == (1, 1)
 
@@ -185,7 +185,7 @@ async def test_validating_creates_nothing(client: Client) -> None:
         (new(max_message_bytes="many"), InvalidConfig.code),
     ],
 )
-async def test_what_cannot_be_created_is_refused(client: Client, topic: CreatableTopic, code: int) -> None:
+async def test_illegal_topic_is_refused(client: Client, topic: CreatableTopic, code: int) -> None:
     result = await create(client, topic)
     assert result.error_code == code
     assert result.error_message
@@ -212,5 +212,5 @@ async def test_configs_that_matter_here_are_kept(cluster: Cluster, client: Clien
     assert stored.timestamp_type_log_append
 
 
-async def test_a_config_without_a_value_is_the_default(client: Client) -> None:
+async def test_config_without_a_value_is_the_default(client: Client) -> None:
     assert (await create(client, new(cleanup_policy=None, max_message_bytes=None))).error_code == 0

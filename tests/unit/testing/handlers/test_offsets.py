@@ -67,7 +67,7 @@ async def test_offsets_are_committed_with_the_transaction(
     assert cluster.committed_offset("g", "orders", 1) is None
 
 
-async def test_those_of_an_aborted_one_are_not(cluster: Cluster, txn: TxnClient) -> None:
+async def test_offsets_of_aborted_transaction_are_dropped(cluster: Cluster, txn: TxnClient) -> None:
     assert await txn.commit_offset("g", 7) == 0
     assert await txn.end(committed=False) == 0
     assert cluster.committed_offset("g", "orders", 0) is None
@@ -76,9 +76,7 @@ async def test_those_of_an_aborted_one_are_not(cluster: Cluster, txn: TxnClient)
 @pytest.mark.parametrize(
     ("version", "error"), [(0, InvalidTxnState), (3, InvalidTxnState), (4, TransactionAbortable)]
 )
-async def test_up_to_v4_a_group_has_to_be_added(
-    txn: TxnClient, version: int, error: type[BrokerError]
-) -> None:
+async def test_group_must_be_added_up_to_v4(txn: TxnClient, version: int, error: type[BrokerError]) -> None:
     assert await txn.commit_offset("g", 7, version=version) == error.code
 
 
@@ -90,7 +88,7 @@ async def test_up_to_v4_a_group_has_to_be_added(
         (Consumer("n", 3), UnknownMemberId.code),
     ],
 )
-async def test_whose_offsets_they_are_is_looked_at(
+async def test_offset_commit_checks_the_consumer(
     cluster: Cluster, txn: TxnClient, consumer: Consumer, code: int
 ) -> None:
     cluster.join_group("g", "m", 3)
@@ -100,7 +98,7 @@ async def test_whose_offsets_they_are_is_looked_at(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_what_the_transaction_coordinator_refuses_is_told_in_a_groups_words(
+async def test_coordinator_errors_are_mapped_for_groups(
     cluster: Cluster, txn: TxnClient, version: int
 ) -> None:
     cluster.marker_delay_s = 60
@@ -111,11 +109,11 @@ async def test_what_the_transaction_coordinator_refuses_is_told_in_a_groups_word
     assert await txn.commit_offset("g", 7, version=version) == InvalidProducerEpoch.code
 
 
-async def test_a_partition_that_does_not_exist_has_no_offset(txn: TxnClient) -> None:
+async def test_partition_that_does_not_exist_has_no_offset(txn: TxnClient) -> None:
     assert await txn.commit_offset("g", 7, partition=9) == UnknownTopicOrPartition.code
 
 
-async def test_only_the_groups_coordinator_is_to_be_asked(cluster: Cluster, txn: TxnClient) -> None:
+async def test_offset_requests_need_the_group_coordinator(cluster: Cluster, txn: TxnClient) -> None:
     cluster.move_coordinator("g", to_broker=2)
     assert await txn.commit_offset("g", 7) == NotCoordinator.code
     answer = await txn.client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")]))
@@ -124,7 +122,7 @@ async def test_only_the_groups_coordinator_is_to_be_asked(cluster: Cluster, txn:
     assert one.error_code == NotCoordinator.code
 
 
-async def test_the_script_refuses_one_partition_before_or_after(cluster: Cluster, txn: TxnClient) -> None:
+async def test_rule_refuses_one_partition_before_or_after(cluster: Cluster, txn: TxnClient) -> None:
     cluster.on("txn_offset_commit", topic="orders", partition=0).answer(RequestTimedOut)
     assert await txn.commit_offset("g", 7) == RequestTimedOut.code
     cluster.on("txn_offset_commit", topic="orders", partition=0).answer(RequestTimedOut, before_append=False)
@@ -144,7 +142,7 @@ async def test_offsets_are_read_back(txn: TxnClient, version: int) -> None:
     assert await fetched(txn.client, version, require_stable=version >= 7) == (7, 0)
 
 
-async def test_all_offsets_of_a_group_can_be_asked_for(txn: TxnClient) -> None:
+async def test_all_offsets_of_a_group_are_returned(txn: TxnClient) -> None:
     await txn.commit_offset("g", 7)
     await txn.commit_offset("g", 8, partition=2)
     await txn.end()

@@ -35,12 +35,12 @@ async def test_every_version_appends_and_answers_the_offset(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_version_can_say_no(client: Client, version: int) -> None:
+async def test_every_version_returns_errors(client: Client, version: int) -> None:
     answer = await client.produce(with_header(batch(), crc=1), version=version)
     assert (answer.error_code, answer.base_offset) == (CorruptMessage.code, -1)
 
 
-async def test_each_partition_has_its_own_answer(cluster: Cluster, client: Client) -> None:
+async def test_partitions_have_separate_responses(cluster: Cluster, client: Client) -> None:
     response = await client.ask(
         produce_request({0: batch(), 1: batch(), 2: batch(sequence=5, epoch=0, producer_id=1), 3: batch()})
     )
@@ -54,7 +54,7 @@ async def test_each_partition_has_its_own_answer(cluster: Cluster, client: Clien
     assert [len(cluster.records("orders", partition)) for partition in range(3)] == [1, 0, 1]
 
 
-async def test_the_wrong_node_says_who_leads(cluster: Cluster, client: Client) -> None:
+async def test_wrong_node_returns_leader_hint(cluster: Cluster, client: Client) -> None:
     cluster.move_leader("orders", 0, to_broker=2)
     response = await client.ask(produce_request({0: batch()}), 10)
     [topic] = response.responses
@@ -72,26 +72,26 @@ async def test_before_version_10_the_wrong_node_gives_no_hint(cluster: Cluster, 
     assert response.node_endpoints == []
 
 
-async def test_a_fault_can_say_not_leader_of_a_topic_that_is_gone(cluster: Cluster, client: Client) -> None:
+async def test_rule_may_return_not_leader_for_deleted_topic(cluster: Cluster, client: Client) -> None:
     cluster.delete_topic("orders")
     cluster.on("produce").answer(NotLeaderOrFollower)
     answer = await client.produce()
     assert (answer.error_code, answer.current_leader.leader_id) == (NotLeaderOrFollower.code, -1)
 
 
-async def test_a_leader_that_is_away_has_no_endpoint(cluster: Cluster, client: Client) -> None:
+async def test_stopped_leader_has_no_endpoint(cluster: Cluster, client: Client) -> None:
     await cluster.stop_broker(2)
     response = await client.ask(produce_request({1: batch()}))
     assert response.responses[0].partition_responses[0].current_leader.leader_id == 2
     assert response.node_endpoints == []
 
 
-async def test_an_unknown_topic_is_not_created_by_producing_to_it(client: Client) -> None:
+async def test_unknown_topic_is_not_created_by_producing_to_it(client: Client) -> None:
     response = await client.ask(produce_request({0: batch()}, topic="unheard-of"))
     assert response.responses[0].partition_responses[0].error_code == UnknownTopicOrPartition.code
 
 
-async def test_by_id_there_is_no_topic_that_was_made_anew(cluster: Cluster, client: Client) -> None:
+async def test_recreated_topic_has_another_id(cluster: Cluster, client: Client) -> None:
     old_id = await client.topic_id("orders")
     request = produce_request({0: batch()})
     for topic_id in (NO_TOPIC_ID, old_id):
@@ -104,7 +104,7 @@ async def test_by_id_there_is_no_topic_that_was_made_anew(cluster: Cluster, clie
     assert cluster.records("orders", 0) == []
 
 
-async def test_the_cluster_and_the_topic_limit_the_size(cluster: Cluster, client: Client) -> None:
+async def test_cluster_and_the_topic_limit_the_size(cluster: Cluster, client: Client) -> None:
     cluster.message_max_bytes = 100
     assert cluster.message_max_bytes == 100
     assert (await client.produce(batch(b"x" * 100))).error_code == MessageTooLarge.code
@@ -113,9 +113,7 @@ async def test_the_cluster_and_the_topic_limit_the_size(cluster: Cluster, client
     assert response.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_a_resent_batch_is_acknowledged_as_it_was_the_first_time(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_resent_batch_returns_first_offset(cluster: Cluster, client: Client) -> None:
     await client.produce()
     sent = batch(producer_id=1, epoch=0, sequence=0)
     answers = [await client.produce(sent) for _ in range(2)]
@@ -123,7 +121,7 @@ async def test_a_resent_batch_is_acknowledged_as_it_was_the_first_time(
     assert len(cluster.records("orders", 0)) == 2
 
 
-async def test_a_new_leader_knows_the_producers_of_the_old_one(cluster: Cluster, client: Client) -> None:
+async def test_new_leader_has_state_of_producers(cluster: Cluster, client: Client) -> None:
     await client.produce(batch(producer_id=1, epoch=0, sequence=0))
     cluster.move_leader("orders", 0, to_broker=2)
     async with await Client.to(cluster, 2) as other:
@@ -149,9 +147,7 @@ async def test_zstd_needs_version_7(client: Client) -> None:
     assert (await client.produce(sent, version=7)).error_code == 0
 
 
-async def test_the_brokers_time_is_answered_where_it_replaces_the_records_own(
-    cluster: Cluster, client: Client
-) -> None:
+async def test_log_append_time_is_returned(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("timed", 1, log_append_time=True)
     response = await client.ask(produce_request({0: batch(timestamps=[1])}, topic="timed"))
     [record] = cluster.records("timed", 0)
@@ -180,6 +176,6 @@ async def test_acks_0_has_no_answer(cluster: Cluster, client: Client) -> None:
     assert len(cluster.records("orders", 0)) == 1
 
 
-async def test_an_error_at_acks_0_closes_the_connection(client: Client) -> None:
+async def test_error_at_acks_0_closes_the_connection(client: Client) -> None:
     client.send(produce_request({1: batch()}, acks=0))
     assert await client.is_closed()

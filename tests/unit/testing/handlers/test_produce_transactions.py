@@ -33,7 +33,7 @@ def committed(cluster: Cluster) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_a_transaction_is_seen_when_it_is_committed(
+async def test_transaction_is_seen_when_it_is_committed(
     cluster: Cluster, txn: TxnClient, version: int
 ) -> None:
     if version < 12:
@@ -54,7 +54,7 @@ async def test_a_transaction_is_seen_when_it_is_committed(
     assert (marker.records[0].key, marker.records[0].value) == (bytes([0, 0, 0, 1]), bytes(6))
 
 
-async def test_what_is_aborted_is_never_seen(cluster: Cluster, txn: TxnClient) -> None:
+async def test_aborted_records_are_never_read(cluster: Cluster, txn: TxnClient) -> None:
     await txn.write(b"a", sequence=0)
     assert await txn.end(committed=False) == 0
     await txn.write(b"b", sequence=0)
@@ -66,7 +66,7 @@ async def test_what_is_aborted_is_never_seen(cluster: Cluster, txn: TxnClient) -
 @pytest.mark.parametrize(
     ("version", "error"), [(3, InvalidTxnState), (10, InvalidTxnState), (11, TransactionAbortable)]
 )
-async def test_up_to_v11_a_partition_has_to_be_added(
+async def test_partition_must_be_added_up_to_v11(
     cluster: Cluster, txn: TxnClient, version: int, error: type[BrokerError]
 ) -> None:
     assert (await txn.write(b"a", sequence=0, version=version)).error_code == error.code
@@ -75,18 +75,14 @@ async def test_up_to_v11_a_partition_has_to_be_added(
     assert cluster.records("orders", 0) == []
 
 
-async def test_up_to_v11_a_transaction_that_is_being_completed_is_no_hurry(
-    cluster: Cluster, txn: TxnClient
-) -> None:
+async def test_completing_transaction_is_retriable_up_to_v11(cluster: Cluster, txn: TxnClient) -> None:
     cluster.marker_delay_s = 60
     await txn.add(0)
     assert await txn.end(version=4) == 0
     assert (await txn.write(b"a", sequence=0, version=11)).error_code == NotEnoughReplicas.code
 
 
-async def test_from_v12_on_the_next_transaction_waits_for_the_one_before(
-    cluster: Cluster, txn: TxnClient
-) -> None:
+async def test_produce_v12_waits_for_previous_transaction(cluster: Cluster, txn: TxnClient) -> None:
     cluster.marker_delay_s = 0.02
     await txn.write(b"a", sequence=0)
     await txn.end()
@@ -96,25 +92,23 @@ async def test_from_v12_on_the_next_transaction_waits_for_the_one_before(
     assert committed(cluster) == [b"a", b"b"]
 
 
-async def test_a_refused_batch_has_added_its_partition(cluster: Cluster, txn: TxnClient) -> None:
+async def test_refused_batch_has_added_its_partition(cluster: Cluster, txn: TxnClient) -> None:
     assert (await txn.write(b"a", sequence=1)).error_code == OutOfOrderSequenceNumber.code
     assert cluster.transaction_state(ID) == "Ongoing"
 
 
-async def test_one_that_may_not_write_has_not(cluster: Cluster, txn: TxnClient) -> None:
+async def test_refused_producer_adds_no_partition(cluster: Cluster, txn: TxnClient) -> None:
     cluster.on("produce").answer(TopicAuthorizationFailed)
     assert (await txn.write(b"a", sequence=0)).error_code == TopicAuthorizationFailed.code
     assert cluster.transaction_state(ID) == "Empty"
 
 
-async def test_a_batch_of_a_transaction_needs_the_id_in_its_request(txn: TxnClient) -> None:
+async def test_batch_of_a_transaction_needs_the_id_in_its_request(txn: TxnClient) -> None:
     answer = await txn.write(b"a", sequence=0, named=False)
     assert answer.error_code == TransactionalIdAuthorizationFailed.code
 
 
-async def test_another_batch_is_seen_at_once_but_not_within_a_transaction(
-    cluster: Cluster, txn: TxnClient
-) -> None:
+async def test_plain_batch_is_refused_within_transaction(cluster: Cluster, txn: TxnClient) -> None:
     assert (await txn.write(b"a", sequence=0, transactional=False)).error_code == 0
     assert committed(cluster) == [b"a"]
     assert (await txn.write(b"b", sequence=1)).error_code == 0
@@ -123,14 +117,14 @@ async def test_another_batch_is_seen_at_once_but_not_within_a_transaction(
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_who_has_another_epoch_or_id_is_refused(txn: TxnClient, version: int) -> None:
+async def test_other_epoch_or_id_is_refused(txn: TxnClient, version: int) -> None:
     txn.epoch += 1
     assert (await txn.write(b"a", sequence=0, version=version)).error_code == InvalidProducerEpoch.code
     txn.producer_id += 1
     assert (await txn.write(b"a", sequence=0, version=version)).error_code == InvalidProducerIdMapping.code
 
 
-async def test_sequences_go_on_where_the_epoch_does(txn: TxnClient) -> None:
+async def test_sequences_continue_within_an_epoch(txn: TxnClient) -> None:
     await txn.add(0)
     assert (await txn.write(b"a", sequence=0, version=11)).base_offset == 0
     await txn.end(version=4)
@@ -141,9 +135,7 @@ async def test_sequences_go_on_where_the_epoch_does(txn: TxnClient) -> None:
     assert (await txn.write(b"b", sequence=1, version=11)).base_offset == 3
 
 
-async def test_the_zombie_of_a_transaction_is_refused_once_its_markers_are_written(
-    cluster: Cluster, txn: TxnClient
-) -> None:
+async def test_zombie_is_refused_after_markers(cluster: Cluster, txn: TxnClient) -> None:
     cluster.marker_delay_s = 60
     await txn.write(b"a", sequence=0)
     zombie = TxnClient(txn.client)

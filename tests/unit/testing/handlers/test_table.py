@@ -6,7 +6,7 @@ from aioproducer._core.protocol.schema import Request
 from aioproducer.testing.handlers.table import APIS
 
 
-def test_an_api_is_called_as_its_request_is() -> None:
+def test_api_has_name_of_its_request() -> None:
     """By these names faults are scripted, and requests are counted."""
     requests = {each.API_KEY: each.__name__.removesuffix("Request") for each in Request.__subclasses__()}
     spelled = {number: re.sub(r"\B(?=[A-Z])", "_", requests[number]).lower() for number in APIS}

@@ -47,7 +47,7 @@ async def test_every_version_gives_each_producer_an_id_of_its_own(client: Client
     assert 0 <= first.producer_id < second.producer_id
 
 
-async def test_an_idempotent_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
+async def test_idempotent_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
     first = await client.ask(ASK_ID)
     again = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=1, producer_id=first.producer_id, producer_epoch=3
@@ -57,12 +57,12 @@ async def test_an_idempotent_producer_that_asks_again_gets_a_new_id(client: Clie
     assert second.producer_epoch == 0
 
 
-async def test_nodes_do_not_give_out_the_same_id(cluster: Cluster, client: Client) -> None:
+async def test_nodes_return_distinct_producer_ids(cluster: Cluster, client: Client) -> None:
     async with await Client.to(cluster, 2) as other:
         assert (await client.ask(ASK_ID)).producer_id != (await other.ask(ASK_ID)).producer_id
 
 
-async def test_only_the_coordinator_is_to_be_asked(cluster: Cluster, txn: TxnClient) -> None:
+async def test_other_node_refuses_transactional_id(cluster: Cluster, txn: TxnClient) -> None:
     cluster.move_coordinator(ID, to_broker=2)
     assert await txn.init() == NotCoordinator.code
     assert await txn.add(0) == {0: NotCoordinator.code}
@@ -76,21 +76,19 @@ async def test_partitions_are_added(cluster: Cluster, txn: TxnClient, version: i
     assert cluster.transaction_state(ID) == "Ongoing"
 
 
-async def test_with_a_partition_that_does_not_exist_none_is_added(cluster: Cluster, txn: TxnClient) -> None:
+async def test_no_partition_is_added_with_an_unknown_one(cluster: Cluster, txn: TxnClient) -> None:
     assert await txn.add(0, 9) == {0: OPERATION_NOT_ATTEMPTED, 9: UnknownTopicOrPartition.code}
     assert cluster.transaction_state(ID) == "Empty"
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_a_group_is_added(cluster: Cluster, txn: TxnClient, version: int) -> None:
+async def test_group_is_added(cluster: Cluster, txn: TxnClient, version: int) -> None:
     assert await txn.add_group("g", version=version) == 0
     assert cluster.transaction_state(ID) == "Ongoing"
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_from_v5_on_an_end_answers_the_next_epoch(
-    cluster: Cluster, txn: TxnClient, version: int
-) -> None:
+async def test_end_txn_v5_returns_next_epoch(cluster: Cluster, txn: TxnClient, version: int) -> None:
     await txn.add(0)
     assert await txn.end(version=version) == 0
     assert txn.epoch == (1 if version == 5 else 0)
@@ -106,14 +104,14 @@ async def test_old_versions_know_no_fencing(txn: TxnClient, version: int, error:
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, InvalidProducerEpoch), (4, ProducerFenced)])
-async def test_nor_do_old_versions_of_the_first_question(
+async def test_old_init_versions_know_no_fencing(
     txn: TxnClient, version: int, error: type[BrokerError]
 ) -> None:
     txn.producer_id += 1
     assert await txn.init(own=True, version=version) == error.code
 
 
-async def test_until_the_markers_are_written_nothing_can_begin(cluster: Cluster, txn: TxnClient) -> None:
+async def test_no_transaction_begins_before_markers(cluster: Cluster, txn: TxnClient) -> None:
     cluster.marker_delay_s = 0.05
     await txn.add(0)
     assert await txn.end(version=4) == 0
@@ -179,7 +177,7 @@ async def coordinated(cluster: Cluster, client: Client) -> TxnClient:
     return coordinated
 
 
-async def test_a_transaction_is_described_with_its_partitions(coordinated: TxnClient) -> None:
+async def test_transaction_is_described_with_its_partitions(coordinated: TxnClient) -> None:
     await coordinated.add(2, 0)
     (state,) = (
         await coordinated.client.ask(DescribeTransactionsRequest(transactional_ids=[ID]))
@@ -190,9 +188,7 @@ async def test_a_transaction_is_described_with_its_partitions(coordinated: TxnCl
     assert state.topics == [TopicData(topic="orders", partitions=(0, 2))]
 
 
-async def test_ids_are_described_by_their_coordinator_if_they_are_known(
-    cluster: Cluster, coordinated: TxnClient
-) -> None:
+async def test_known_ids_are_described_by_their_coordinator(cluster: Cluster, coordinated: TxnClient) -> None:
     cluster.move_coordinator("elsewhere", to_broker=2)
     cluster.move_coordinator("nobody", to_broker=1)
     request = DescribeTransactionsRequest(transactional_ids=[ID, "elsewhere", "nobody"])
@@ -224,7 +220,7 @@ async def test_ids_are_listed_that_pass_all_filters(
     assert found == ([(ID, "Ongoing")] if listed else [])
 
 
-async def test_each_node_lists_its_own(cluster: Cluster, coordinated: TxnClient) -> None:
+async def test_node_lists_its_own_ids(cluster: Cluster, coordinated: TxnClient) -> None:
     async with await Client.to(cluster, 2) as other:
         assert (await other.ask(ListTransactionsRequest())).transaction_states == []
         cluster.move_coordinator(ID, to_broker=2)
@@ -232,19 +228,17 @@ async def test_each_node_lists_its_own(cluster: Cluster, coordinated: TxnClient)
     assert (await coordinated.client.ask(ListTransactionsRequest())).transaction_states == []
 
 
-async def test_a_state_that_there_is_not_is_told(coordinated: TxnClient) -> None:
+async def test_unknown_state_filter_is_returned(coordinated: TxnClient) -> None:
     answer = await coordinated.client.ask(ListTransactionsRequest(state_filters=["Ongoing", "Asleep"]))
     assert (answer.unknown_state_filters, answer.transaction_states) == (["Asleep"], [])
 
 
-async def test_a_pattern_that_makes_no_sense_is_refused(coordinated: TxnClient) -> None:
+async def test_malformed_pattern_is_refused(coordinated: TxnClient) -> None:
     answer = await coordinated.client.ask(ListTransactionsRequest(transactional_id_pattern="("))
     assert answer.error_code == InvalidRegularExpression.code
 
 
-async def test_producers_are_described_by_who_leads_their_partition(
-    cluster: Cluster, coordinated: TxnClient
-) -> None:
+async def test_producers_are_described_by_the_leader(cluster: Cluster, coordinated: TxnClient) -> None:
     await coordinated.write(b"a", sequence=0)
     await coordinated.end()
     await coordinated.write(b"b", b"c", sequence=0)
@@ -267,7 +261,7 @@ async def test_producers_are_described_by_who_leads_their_partition(
     assert (producer.producer_epoch, producer.last_sequence, producer.current_txn_start_offset) == (2, -1, -1)
 
 
-async def test_the_script_can_refuse_them(cluster: Cluster, coordinated: TxnClient) -> None:
+async def test_rule_refuses_administration_requests(cluster: Cluster, coordinated: TxnClient) -> None:
     for request in ("describe_transactions", "list_transactions", "describe_producers"):
         cluster.on(request).answer(ClusterAuthorizationFailed)
     refused = ClusterAuthorizationFailed.code
