@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.cli.logs import without_warnings
 from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
-from aioproducer.producer import Producer
 
-_ASK_FOR_THE_END: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+    from aioproducer.producer import Producer
+
+_TERMINATING: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals of Ctrl-C, `kill` and a closed terminal; Windows has no SIGHUP."""
 
 
@@ -24,14 +27,14 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
     """Call *interrupt* in the event loop for each signal that asks the process to end."""
     loop = asyncio.get_running_loop()
 
-    def ring(*_: object) -> None:
+    def notify(*_: object) -> None:
         loop.call_soon_threadsafe(interrupt)
 
-    numbers = [getattr(signal, name) for name in _ASK_FOR_THE_END if hasattr(signal, name)]
-    heard = [
+    numbers = [getattr(signal, name) for name in _TERMINATING if hasattr(signal, name)]
+    handled = [
         number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
     ]  # nohup ignores SIGHUP SIGHUP
-    before = {number: signal.signal(number, ring) for number in heard}
+    before = {number: signal.signal(number, notify) for number in handled}
     try:
         yield
     finally:
@@ -56,10 +59,6 @@ async def await_topic(producer: Producer, topic: str) -> None:
         raise MetadataTimeout(
             f"no broker knew a topic {topic!r} in {TOPIC_S:.0f} s: is the name right?"
         ) from None
-
-
-if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
 
 
 class Failures(Counter[str]):

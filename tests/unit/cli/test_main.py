@@ -80,7 +80,8 @@ def test_streams_that_are_no_files_are_left_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_character_outside_of_encoding_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    stdout = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "argv", ["aioproducer", "config", "--help"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
