@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from benchmarks.clients import CLIENTS, JVM, OURS, TITLES, adapter
-from benchmarks.row import FIGURES, Row
+from benchmarks.row import FIGURES
 from benchmarks.settings import Tuning, Work
 from benchmarks.table import ROWS
 
@@ -26,46 +24,46 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_who_takes_part_can_do_the_work(row: Row) -> None:
-    assert row.clients[0] == OURS
-    for client in row.clients:
-        if client != JVM:
-            assert row.work in adapter(client).works
-        assert client in TITLES
+def test_clients_of_rows_support_the_work() -> None:
+    for row in ROWS.values():
+        assert row.clients[0] == OURS
+        for client in row.clients:
+            if client != JVM:
+                assert row.work in adapter(client).works, row.name
+            assert client in TITLES
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_targets_are_of_clients_and_figures_that_the_row_has(row: Row) -> None:
-    for target in row.targets:
-        assert target.ours in row.clients
-        assert not target.against or target.against in row.clients
-        assert target.figure in MEASURED[row.work]
-        assert target.must is not None or target.goal is not None
-        assert target.tuning in row.tunings
+def test_targets_have_clients_and_figures_of_the_row() -> None:
+    for row in ROWS.values():
+        for target in row.targets:
+            assert target.ours in row.clients
+            assert not target.against or target.against in row.clients
+            assert target.figure in MEASURED[row.work]
+            assert target.must is not None or target.goal is not None
+            assert target.tuning in row.tunings
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_goal_is_never_easier_than_what_must_be(row: Row) -> None:
-    for target in row.targets:
-        if target.must is not None and target.goal is not None:
-            assert (target.goal > target.must) == FIGURES[target.figure].more_is_better
+def test_goal_is_stricter_than_minimum() -> None:
+    for row in ROWS.values():
+        for target in row.targets:
+            if target.must is not None and target.goal is not None:
+                assert (target.goal > target.must) == FIGURES[target.figure].more_is_better
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_only_calls_that_are_awaited_one_by_one_do_not_linger(row: Row) -> None:
-    awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD, Work.TRANSACTIONS}
-    assert row.settings.linger_ms == (0 if awaited else 5)
+def test_only_rows_with_awaited_calls_do_not_linger() -> None:
+    for row in ROWS.values():
+        awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD, Work.TRANSACTIONS}
+        assert row.settings.linger_ms == (0 if awaited else 5), row.name
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_who_is_tuned_as_another_row_takes_part_in_that(row: Row) -> None:
-    if row.tuned_as:
-        assert ROWS[row.tuned_as].swept
-        assert set(row.clients) <= set(ROWS[row.tuned_as].clients)
+def test_row_tuned_as_another_has_its_clients() -> None:
+    for row in ROWS.values():
+        if row.tuned_as:
+            assert ROWS[row.tuned_as].swept
+            assert set(row.clients) <= set(ROWS[row.tuned_as].clients)
 
 
-def test_no_table_is_empty_and_what_is_sent_has_keys_and_headers_in_each_kind() -> None:
+def test_tables_have_rows_with_keys_and_headers() -> None:
     for tuning in Tuning:
         assert any(tuning in row.tunings for row in ROWS.values())
     for work in (Work.CLOSED, Work.FIRE, Work.BULK):
@@ -74,14 +72,14 @@ def test_no_table_is_empty_and_what_is_sent_has_keys_and_headers_in_each_kind() 
         assert {Tuning.DEFAULTS, Tuning.BEST} <= {tuning for row in whole for tuning in row.tunings}
 
 
-def test_names_are_those_that_rows_are_found_by() -> None:
+def test_names_are_the_keys_of_rows() -> None:
     assert all(row.name == name for name, row in ROWS.items())
     kinds_of_several_rows = {Work.ONE_BY_ONE, Work.SCALE}
     assert not set(ROWS) & kinds_of_several_rows
     assert set(TITLES) == set(CLIENTS)
 
 
-def test_who_keeps_a_rate_says_which() -> None:
+def test_rows_with_a_rate_have_its_settings() -> None:
     for row in ROWS.values():
         assert bool(row.settings.rate) == (row.work in {Work.STEADY, Work.SLOW_BROKER, Work.ZONES})
         assert bool(row.settings.slow_ms) == (row.name in {"slow-broker", "memory-full"})
