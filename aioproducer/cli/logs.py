@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from threading import Timer
 from typing import Any, Final, TypeVar
 
@@ -34,46 +35,36 @@ def logging_options(command: C) -> C:
         "--verbose",
         count=True,
         expose_value=False,
-        callback=_take_verbosity,
+        callback=partial(_keep, _LEVEL, lambda count: logging.DEBUG if count > 1 else logging.INFO),
         help="Show the producer's log on standard error; -vv with every detail.",
     )
     level = click.option(
         "--log-level",
         type=click.Choice(LEVELS, case_sensitive=False),
         expose_value=False,
-        callback=_take_level,
+        callback=partial(_keep, _LEVEL, lambda name: getattr(logging, name.upper())),
         help="Show log records of this level and above; -v is info, -vv debug.",
     )
     form = click.option(
         "--log-format",
         type=click.Choice(FORMATS, case_sensitive=False),
         expose_value=False,
-        callback=_take_format,
+        callback=partial(_keep, _FORMAT, str.lower),
         help="Format of the log records: one line each.  [default: text]",
     )
     return verbose(level(form(command)))
 
 
-def _take_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:
-    if value:
-        _keep(ctx, param, _LEVEL, logging.DEBUG if value > 1 else logging.INFO)
-
-
-def _take_level(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        _keep(ctx, param, _LEVEL, getattr(logging, value.upper()))
-
-
-def _take_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        _keep(ctx, param, _FORMAT, value.lower())
-
-
-def _keep(ctx: click.Context, param: click.Parameter, name: str, value: object) -> None:
+def _keep(
+    name: str, convert: Callable[[Any], object], ctx: click.Context, param: click.Parameter, value: Any
+) -> None:
     """Store and apply an option, which may precede or follow the name of the command."""
-    if ctx.meta.get(name, value) != value:
+    if not value:
+        return
+    converted = convert(value)
+    if ctx.meta.get(name, converted) != converted:
         raise click.BadParameter("contradicts another option of the log: give one of them", ctx, param)
-    ctx.meta[name] = value
+    ctx.meta[name] = converted
     if _LOG in ctx.meta:
         ctx.meta[_LOG].configure(ctx.meta)
 
