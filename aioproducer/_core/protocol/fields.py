@@ -118,7 +118,7 @@ def struct(cls: type[T]) -> type[T]:
         "FIELDS": specs,
         "__eq__": _equals,
         "__hash__": None,
-        "__init__": _constructor_at_first_call(specs),
+        "__init__": _constructor_of_few(specs),
         "__repr__": _shown,
         "__slots__": tuple(specs),
     }
@@ -126,14 +126,33 @@ def struct(cls: type[T]) -> type[T]:
     return cast("type[T]", slotted(cls.__name__, cls.__bases__, body))
 
 
-def _constructor_at_first_call(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
-    """Return an `__init__` that replaces itself: a program makes few of the structs, and a constructor costs 0.1 ms."""
+COMPILED_AFTER: Final = 8
+"""Instances of a struct that are made without a compiled constructor. Compiling one takes as long as 50 instances."""
+
+
+def _constructor_of_few(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
+    """Return an `__init__` that replaces itself by a compiled one, because a program makes few instances of most structs."""
+    count = 0
 
     def __init__(self: Any, *values: Any, **named: Any) -> None:  # noqa: N807 - the name in tracebacks
-        self.__class__.__init__ = construct = _constructor(specs)
-        construct(self, *values, **named)
+        nonlocal count
+        count += 1
+        others = tuple(specs)[len(values) :]
+        if count > COMPILED_AFTER or len(values) > len(specs) or not named.keys() <= set(others):
+            compile_constructor(self.__class__)
+            self.__init__(*values, **named)
+            return
+        for name, value in zip(specs, values, strict=False):
+            setattr(self, name, value)
+        for name in others:
+            setattr(self, name, named[name] if name in named else specs[name].default())
 
     return __init__
+
+
+def compile_constructor(cls: type[Any]) -> None:
+    """Compile the constructor of the struct *cls*, of which a program makes many instances."""
+    cls.__init__ = _constructor(field_specs(cls))
 
 
 def _constructor(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:

@@ -31,7 +31,7 @@ from typing import (
 )
 
 from aioproducer._core.protocol.codec import struct_reader, struct_writer
-from aioproducer._core.protocol.fields import field, struct
+from aioproducer._core.protocol.fields import compile_constructor, field, struct
 from aioproducer._core.wire import (
     BytesLike,
     Reader,
@@ -146,6 +146,7 @@ def written_by(cls: type[Message], *, since: int) -> Callable[[MakeWriter], Make
 
     def register(make: MakeWriter) -> MakeWriter:
         _hand_written[cls] = since, make
+        compile_constructor(cls)
         return make
 
     return register

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.fields import field, field_specs, struct
+from aioproducer._core.protocol.fields import COMPILED_AFTER, field, field_specs, struct
 from aioproducer._core.protocol.types import INT16, INT32, NULLABLE_STRING, RECORDS, STRING, array_of
 from aioproducer._core.wire import BytesLike
 
@@ -50,3 +50,37 @@ def test_structs_are_slotted_and_do_not_print_their_records() -> None:
     assert repr(sample) == "Sample(number=1, text='t', tagged=-1, items=[])"
     with pytest.raises(AttributeError):
         sample.other = 1  # type: ignore[attr-defined]
+
+
+def test_a_struct_is_the_same_with_a_compiled_constructor() -> None:
+    @struct
+    class Fresh:
+        """A struct without an instance."""
+
+        number: int = field(INT32)
+        text: str = field(STRING, default="t")
+        items: list[str] = field(array_of(STRING), factory=list)
+
+    made = [Fresh(number, text="u") for number in range(2 * COMPILED_AFTER)]  # type: ignore[call-arg]
+    assert [each.number for each in made] == list(range(2 * COMPILED_AFTER))
+    assert all((each.text, each.items) == ("u", []) for each in made)
+    assert len({id(each.items) for each in made}) == len(made)
+
+
+@pytest.mark.parametrize("instances", [0, 20])
+def test_a_struct_refuses_unknown_fields(instances: int) -> None:
+    @struct
+    class Fresh:
+        """A struct without an instance."""
+
+        number: int = field(INT32)
+
+    for number in range(instances):
+        assert Fresh(number=number).number == number
+    with pytest.raises(TypeError, match="other"):
+        Fresh(number=1, other=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="number"):
+        Fresh(1, number=2)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="positional"):
+        Fresh(1, 2)  # type: ignore[call-arg]
+    assert Fresh(number=3).number == 3
