@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop, sleep
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
 from threading import get_ident
@@ -29,7 +29,7 @@ ITERATIONS: Final = 3
 """Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
 
 TIMER_ITERATIONS: Final = 3
-"""Most iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
+"""Iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
 moment resumes a task, the task starts a second task, and the second task appends a record."""
 
 
@@ -122,22 +122,10 @@ class Wakeup:
     an earlier deadline is set beside the later ones: cancelled timers stay in asyncio's heap and slow down every timer.
     """
 
-    __slots__ = (
-        "_context",
-        "_held",
-        "_loop",
-        "_ready",
-        "_rings_at",
-        "_timers",
-        "_waiter",
-        "has_rung",
-        "on_time",
-    )
+    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_timers", "_waiter", "has_rung", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._ready: Collection[object] | None = getattr(loop, "_ready", None)
-        """Callbacks that the event loop is about to run; None for a loop that is no BaseEventLoop."""
         self._context = copy_context()  # other tasks set the timers
         self._held = False
         self.has_rung: bool = False
@@ -207,8 +195,8 @@ class Wakeup:
         self._ring_after(TIMER_ITERATIONS)
 
     def _ring_after(self, iterations: int) -> None:
-        """Ring, or call `on_time`, after *iterations* of the event loop, or as soon as no other callback is ready."""
-        if iterations and (self._ready is None or self._ready):
+        """Ring, or call `on_time`, after *iterations* of the event loop."""
+        if iterations:
             self._loop.call_soon(self._ring_after, iterations - 1, context=self._context)
         else:
             (self.on_time or self.ring)()
