@@ -445,12 +445,12 @@ class Engine:
         """Drop the state of nodes outside *brokers*."""
         left = self.metrics.nodes.keys() - {*brokers, BOOTSTRAP}
         self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
-        self.accumulator.paces.forget(brokers)
+        self.accumulator.latencies.forget(brokers)
         self.accumulator.schedule.forget_nodes(brokers)
 
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         if self._rack is not None:
-            self.accumulator.paces.nearby = snapshot.in_rack(self._rack)
+            self.accumulator.latencies.nearby = snapshot.in_rack(self._rack)
         for name in topics:
             info = snapshot.topics.get(name)
             if info is None:

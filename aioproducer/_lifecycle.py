@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, cast
 
 from aioproducer._core.batching.receipts import ReceiptKind
 from aioproducer._core.batching.waiters import Acknowledgement, Failure, Kind
-from aioproducer._core.clock import LoopTurns
+from aioproducer._core.clock import YieldPolicy
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.fast_append import Append
 from aioproducer._core.intake.serializing import withdraw_callers
@@ -63,7 +63,7 @@ class Lifecycle:
         self._intake: Append = NoIntake(self)
         self._awaits: Kind[Acknowledgement] = Acknowledgement
         self._receipts = cast("ReceiptKind", None)  # `start` sets both; earlier calls are refused
-        self._turns: LoopTurns  # set by `start`; earlier calls are refused
+        self._yields: YieldPolicy  # set by `start`; earlier calls are refused
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Warn about an unclosed producer, whose unacknowledged records may be lost."""
@@ -148,7 +148,7 @@ class Lifecycle:
                 self._state = State.NEW
             raise
         self._awaits, self._receipts = engine.intake.awaits, engine.intake.receipts
-        self._turns = engine.accumulator.turns
+        self._yields = engine.accumulator.yields
         self._state = State.READY
         if engine.transactions is None:
             self._intake = engine.intake.front

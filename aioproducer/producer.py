@@ -27,7 +27,7 @@ from aioproducer.types import (
 
 if TYPE_CHECKING:
     # imported by the first call of send_many
-    from aioproducer._core.intake.many import Convoy
+    from aioproducer._core.intake.many import OrderedCalls
     from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponsePartition
     from aioproducer.errors.send_many import SendManyResult
 
@@ -138,8 +138,8 @@ class Producer(Transactional):
             outcome = intake.check(topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is PendingAppend:
             outcome = await self._append_when_possible(outcome, timeout_s)
-        if self._turns.due:
-            await self._turns.take()
+        if self._yields.should_yield:
+            await self._yields.yield_to_loop()
         return outcome
 
     def send_nowait(
@@ -298,10 +298,10 @@ class Producer(Transactional):
         return None if self._engine is None else self._engine.metrics_push.client_instance_id
 
     async def _send_in(
-        self, convoy: Convoy, topic: str, values: Iterable[Any], **more: Any
+        self, ordered: OrderedCalls, topic: str, values: Iterable[Any], **more: Any
     ) -> SendManyResult:
-        """Send as `send_many`, after the calls in *convoy* have appended their records."""
-        return await self._sending().many.send_columns(topic, values, convoy=convoy, **more)
+        """Send as `send_many`, after the calls in *ordered* have appended their records."""
+        return await self._sending().many.send_columns(topic, values, ordered=ordered, **more)
 
     def _limited_intake(self, timeout_s: float) -> Intake:
         """Return the intake for a call with *timeout_s*, after checks that the append makes of other calls."""

@@ -344,18 +344,18 @@ def test_the_errors_of_transactions_have_a_table_of_their_own_that_tells_what_el
 
 @pytest.mark.parametrize("kind", BROKER_ERRORS)
 def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[BrokerError]) -> None:
-    standing = outcomes.Standing(
+    facts = outcomes.BatchFacts(
         records=2,
         idempotent=True,
         oldest=True,
         in_doubt=False,
-        proved=False,
+        confirmed=False,
         half_of_possibly_persisted=False,
         denied_in_vain=False,
         last_attempt=False,
     )
     retried, persisted, _, _ = ERRORS[kind]
-    assert retried == SAID_OF[type(outcomes.judge(kind("no"), standing, {0: "bad"}))]
+    assert retried == SAID_OF[type(outcomes.judge(kind("no"), facts, {0: "bad"}))]
     if kind is not DuplicateSequenceNumber:
         assert persisted == ("no" if kind.definitely_refused else "maybe")
 

@@ -154,7 +154,7 @@ def test_links_within_the_pages_stay_as_they_are(site: Files) -> None:
 def test_the_states_of_a_batch_are_a_table_with_all_of_the_diagram(site: Files) -> None:
     markdown = hooks.on_page_markdown((ROOT / "docs/design.md").read_text(), page=of(file(site, "design.md")))
     assert "mermaid" not in markdown
-    assert "| `ABANDONED` | `DELIVERED`, `FAILED` |" in markdown
+    assert "| `EXPIRED_IN_FLIGHT` | `DELIVERED`, `FAILED` |" in markdown
 
 
 def test_a_send_is_a_table_with_all_of_the_diagram(site: Files) -> None:

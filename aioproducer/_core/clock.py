@@ -72,25 +72,25 @@ class LoopClock(ClockFields):
         self.known_ms = 0
 
 
-class LoopTurns:
+class YieldPolicy:
     """Decides when `enqueue` yields to the event loop: after 10 ms, 2 MiB or 5,000 records without a turn of the sender.
 
-    `look` runs once per opened or full batch. Scheduling a callback instead would cost a lone record one more iteration.
+    `check` runs once per opened or full batch. Scheduling a callback instead would cost a lone record one more iteration.
     With a long linger a call may yield without effect.
     """
 
-    __slots__ = ("_began_at", "_began_with", "due")
+    __slots__ = ("_began_at", "_began_with", "should_yield")
 
     def __init__(self) -> None:
-        self.due: bool = False
-        """True if the next call that may wait has to yield by `take`."""
+        self.should_yield: bool = False
+        """True if the next call that may wait has to yield by `yield_to_loop`."""
         self._began_at: float | None = None
         """Time of the first batch opened since the sender's last turn (loop clock), or None."""
         self._began_with: int = 0
         """Free memory at `_began_at`, in bytes."""
 
-    def look(self, now: float, free: int, rate: float, size: float) -> None:
-        """Update `due` from the time *now*, the *free* memory and the *size* of a record, both in bytes.
+    def check(self, now: float, free: int, rate: float, size: float) -> None:
+        """Update `should_yield` from the time *now*, the *free* memory and the *size* of a record, both in bytes.
 
         *rate* is the compression ratio of the topic. The result is an estimate: the memory is that of all topics, and memory
         returned meanwhile is not counted.
@@ -101,17 +101,17 @@ class LoopTurns:
         appended = self._began_with - free
         most = min(TURN_AFTER_BYTES, TURN_AFTER_RECORDS * size)
         if now - self._began_at >= TURN_AFTER_S or appended * rate >= most:
-            self.due = True
+            self.should_yield = True
 
-    async def take(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Yield to the event loop. One call at a time yields; other calls append meanwhile."""
-        self.due = False
+        self.should_yield = False
         for _ in range(ITERATIONS):
             await sleep(0)
 
-    def over(self) -> None:
+    def reset(self) -> None:
         """Note that the sender has its turn."""
-        self._began_at, self.due = None, False
+        self._began_at, self.should_yield = None, False
 
 
 class Wakeup:

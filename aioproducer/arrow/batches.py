@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.records.columns import HeaderColumns
 from aioproducer.arrow.arrow_columns import (
     BadValue,
@@ -65,13 +65,13 @@ def send_batch(
     batch: pa.RecordBatch,
     columns: Columns,
     *,
-    convoy: Convoy,
+    ordered: OrderedCalls,
     numbers: Sequence[int],
     timeout_s: float | None = None,
 ) -> asyncio.Task[RowsOutcome]:
     """Start sending the rows of *batch*, which has the *columns*. The task returns their outcome.
 
-    Records of a partition are appended in the order of these calls in *convoy*. The outcome has each
+    Records of a partition are appended in the order of these calls in *ordered*. The outcome has each
     failed row, by its number in *numbers*. If *batch* has an invalid value, no row is sent. Cancelling the task stops
     the appending and the waiting; appended records are still sent.
 
@@ -84,7 +84,9 @@ def send_batch(
         failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
         return loop.create_task(_joined([], RowsOutcome.of_failures([failure])))
     # created here, so the tasks of later batches wait behind these tasks
-    calls = [loop.create_task(_send_rows(producer, convoy, topic, rows, timeout_s)) for topic, rows in groups]
+    calls = [
+        loop.create_task(_send_rows(producer, ordered, topic, rows, timeout_s)) for topic, rows in groups
+    ]
     return loop.create_task(_joined(calls, RowsOutcome()))
 
 
@@ -168,11 +170,11 @@ def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tupl
 
 
 async def _send_rows(
-    producer: Producer, convoy: Convoy, topic: str, rows: _Rows, timeout_s: float | None
+    producer: Producer, ordered: OrderedCalls, topic: str, rows: _Rows, timeout_s: float | None
 ) -> RowsOutcome:
     try:
         result = await producer._send_in(  # noqa: SLF001 - our own
-            convoy,
+            ordered,
             topic,
             rows.values,
             keys=rows.keys,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aioproducer._core.intake.checks import check_timeout
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS, pieces, send_batch
@@ -169,7 +169,7 @@ class _Sending:
         self.outcome = RowsOutcome()
         self._producer = producer
         self._columns = columns
-        self._convoy = Convoy()
+        self._ordered = OrderedCalls()
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else self._loop.time() + timeout_s
@@ -203,7 +203,7 @@ class _Sending:
                 self._producer,
                 piece,
                 self._columns,
-                convoy=self._convoy,
+                ordered=self._ordered,
                 numbers=range(self._row, self._row + piece.num_rows),
                 timeout_s=timeout_s,
             )

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer._core.acceleration import accelerated
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer.audit import stamp
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import ACCELERATION, echo, escaping, plain_table, show_table
@@ -182,12 +182,12 @@ async def _send_in_bulk(
     producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter, calls: set[Task[None]]
 ) -> None:
     """Send all records in order by a few concurrent *calls*, which continue when this task is cancelled."""
-    values, convoy, free = cycle(different), Convoy(), Semaphore(CALLS)
+    values, ordered, free = cycle(different), OrderedCalls(), Semaphore(CALLS)
     a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, plan.value_bytes)))
     for first in range(0, plan.records, a_call):
         await free.acquire()
         numbers = range(first, min(first + a_call, plan.records))
-        call = asyncio.create_task(_call(producer, convoy, plan, numbers, values, meter))
+        call = asyncio.create_task(_call(producer, ordered, plan, numbers, values, meter))
         calls.add(call)
         call.add_done_callback(calls.discard)
         call.add_done_callback(lambda _: free.release())
@@ -195,14 +195,19 @@ async def _send_in_bulk(
 
 
 async def _call(
-    producer: Producer, convoy: Convoy, plan: Plan, numbers: range, values: Iterator[bytes], meter: _Meter
+    producer: Producer,
+    ordered: OrderedCalls,
+    plan: Plan,
+    numbers: range,
+    values: Iterator[bytes],
+    meter: _Meter,
 ) -> None:
     columns = list(islice(values, len(numbers)))
     headers = [stamp(plan.run, number) for number in numbers]
     called = asyncio.get_running_loop().time()
     failures: Iterable[ProducerError] = ()
     try:
-        _ = await producer._send_in(convoy, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
+        _ = await producer._send_in(ordered, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
     except SendManyError as error:
         failures = error.result.failures.values()
     except ProducerError as error:  # the producer is closed or has crashed

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.metrics import Traffic
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
@@ -90,7 +90,7 @@ class Sending:
         self._host = host
         self._columns = columns
         self._dead_letters = dead_letters
-        self._convoy = Convoy()
+        self._ordered = OrderedCalls()
         self._window = window_of
         self._pace = pace
         self._piece_bytes = PIECE_BYTES if pace is None else min(PIECE_BYTES, pace.piece_bytes)
@@ -139,7 +139,7 @@ class Sending:
             self._pace.wait(bytes_of(piece, columns))
 
         async def send() -> RowsOutcome:
-            outcome = await send_batch(self._producer, piece, columns, convoy=self._convoy, numbers=numbers)
+            outcome = await send_batch(self._producer, piece, columns, ordered=self._ordered, numbers=numbers)
             if columns is not self._columns:
                 outcome.rows = outcome.bytes = 0  # letters are counted in BadRows
             return outcome

@@ -12,7 +12,7 @@ import pytest
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from tests.judge import Called, judge, judge_order
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.judge import logs_of
@@ -122,10 +122,12 @@ async def test_what_it_had_stored_before_it_was_started_again_is_not_stored_twic
     """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
     topic = f"forgotten-{count}"
     spare_kafka.create_topic(topic, 1)
-    take, lost = AnswerHandler.take, asyncio.Event()
+    take, lost = ResponseHandler.take, asyncio.Event()
     batches_lost: list[Batch] = []
 
-    def lose(handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], *answer: Any) -> None:
+    def lose(
+        handler: ResponseHandler, connection: Connection, batches: Sequence[Batch], *answer: Any
+    ) -> None:
         if lost.is_set() or batches[0].columns.values[0] == b"first":
             take(handler, connection, batches, *answer)
             return
@@ -134,7 +136,7 @@ async def test_what_it_had_stored_before_it_was_started_again_is_not_stored_twic
         if len(batches_lost) == count:
             lost.set()
 
-    monkeypatch.setattr(AnswerHandler, "take", lose)
+    monkeypatch.setattr(ResponseHandler, "take", lose)
     values = [b"%d" % number for number in range(count)]
     # Nothing is sent again before the broker is gone.
     async with Producer(

@@ -19,7 +19,7 @@ from aioproducer import (
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, OutOfOrderSequenceNumber
 from tests.kafka.apache.broker import ApacheKafka
@@ -66,10 +66,10 @@ async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
 ) -> None:
     """The limit was lowered before we could ask again: the broker does not say that it has it, it refuses the parts."""
     topic, lost = new_topic(), asyncio.Event()
-    take = AnswerHandler.take
+    take = ResponseHandler.take
 
     def lose_one(
-        handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], *answer: Any
+        handler: ResponseHandler, connection: Connection, batches: Sequence[Batch], *answer: Any
     ) -> None:
         if len(batches[0]) > 1 and not lost.is_set():
             lost.set()
@@ -77,7 +77,7 @@ async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
         else:
             take(handler, connection, batches, *answer)
 
-    monkeypatch.setattr(AnswerHandler, "take", lose_one)
+    monkeypatch.setattr(ResponseHandler, "take", lose_one)
     values = [b"%d" % number * 100 for number in range(8)]
     options: ProducerOptions = {"linger_ms": 50, "retry_backoff_ms": 1_000, "retry_backoff_max_ms": 1_000}
     async with Producer(kafka.bootstrap_servers, **options) as producer:

@@ -33,7 +33,7 @@ def check_accounts(world: World) -> None:
     assert accumulator.unfinished == len(batches) == len(set(batches))
     assert accumulator.memory.used == sum(batch.held for batch in batches)
     assert set(accumulator.unresolved) == {
-        batch for batch in batches if batch.state is not BatchState.ABANDONED
+        batch for batch in batches if batch.state is not BatchState.EXPIRED_IN_FLIGHT
     }
 
 
@@ -49,7 +49,7 @@ def check_queues(world: World) -> None:
         for line in (new, retrying, in_flight):
             assert all(one.order < other.order for one, other in pairwise(line))
         assert all(batch.state is BatchState.BACKOFF for batch in retrying)
-        assert {batch.state for batch in in_flight} <= {BatchState.IN_FLIGHT, BatchState.ABANDONED}
+        assert {batch.state for batch in in_flight} <= {BatchState.IN_FLIGHT, BatchState.EXPIRED_IN_FLIGHT}
         assert {batch.state for batch in new} <= {BatchState.OPEN, BatchState.SEALED}
         assert [batch for batch in new if batch.state is BatchState.OPEN] == [
             batch for batch in (queue.open,) if batch is not None

@@ -1,7 +1,7 @@
 """The batching floor between models of its users, of the sender and of the cluster, in virtual time.
 
 Users and sender are what `intake/` and `sender/` do with the batching floor, without metadata, serializers
-and sockets; answers go through the real AnswerHandler.
+and sockets; answers go through the real ResponseHandler.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aioproducer._core.protocol.produce import (
 )
 from aioproducer._core.records.columns import Records, open_records, record_size_bound, sizes
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.sender.requests import AnswerHandler, ProduceAnswer
+from aioproducer._core.sender.requests import ProduceAnswer, ResponseHandler
 from aioproducer._core.settings import BatchingSettings, SenderSettings
 from aioproducer.errors import (
     BufferTimeout,
@@ -133,7 +133,7 @@ class World:
         self.schedule = self.accumulator.schedule
         self.topic = self.accumulator.topic(TOPIC)
         self.completion = BatchCompletion(self.accumulator, observer=self)
-        self.handler = AnswerHandler(
+        self.handler = ResponseHandler(
             sending(idempotent=idempotent, retries=retries),
             self.completion,
             FakeUpdater().real,

@@ -54,10 +54,12 @@ class Twin:
         self.iterators: dict[int, Any] = {}
         self.woken: list[tuple[str, Any]] = []
 
-    def wakeup(self, herald: object) -> None:
+    def wakeup(self, wake_signal: object) -> None:
         """Stand in for a task."""
-        self.woken.append((WHO.get(), self.waiters.index(herald) if herald in self.waiters else herald))
-        if herald == "interrupt":
+        self.woken.append(
+            (WHO.get(), self.waiters.index(wake_signal) if wake_signal in self.waiters else wake_signal)
+        )
+        if wake_signal == "interrupt":
             raise KeyboardInterrupt
 
     def step(self, what: str, which: int) -> Any:
@@ -83,8 +85,8 @@ class Twin:
             case "set":
                 return self.set_outcomes(self.waiters, [WHERE, LATE][: which + 1])
             case "wake" | "interrupt":
-                waiters, herald = iter(self.waiters), [None, what, "interrupt"][which]
-                return self.rest_after(lambda: self.wake_each(waiters, herald), waiters)
+                waiters, wake_signal = iter(self.waiters), [None, what, "interrupt"][which]
+                return self.rest_after(lambda: self.wake_each(waiters, wake_signal), waiters)
         return None
 
     def drive(self, waiter: Acknowledgement) -> Any:

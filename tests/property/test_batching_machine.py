@@ -292,7 +292,7 @@ class BatchingMachine(RuleBasedStateMachine):
                 for each in checks.everywhere(queue)
             )
             for batch in checks.everywhere(queue)
-            if batch.deadline > soon and batch.state is not BatchState.ABANDONED
+            if batch.deadline > soon and batch.state is not BatchState.EXPIRED_IN_FLIGHT
         ]
 
     def cannot_be_recognised(self, batch: Batch) -> bool:

@@ -379,7 +379,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self._write()
         await settle()
         for produced in tuple(self.in_flight):
-            if produced.batch.state in {BatchState.IN_FLIGHT, BatchState.ABANDONED}:
+            if produced.batch.state in {BatchState.IN_FLIGHT, BatchState.EXPIRED_IN_FLIGHT}:
                 await self._answer_batch(produced, "stored")
         while self.packets:
             self._take(self.packets.pop(0), "answered", done=True)

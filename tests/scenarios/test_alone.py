@@ -11,7 +11,7 @@ import pytest
 from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from aioproducer.testing import Cluster
@@ -257,7 +257,7 @@ class TestUncertainBatches:
         unanswered: list[Batch] = []
         all_lost = asyncio.Event()
 
-        def lose(handler: AnswerHandler, connection: Connection, batches: list[Batch], *_: object) -> None:
+        def lose(handler: ResponseHandler, connection: Connection, batches: list[Batch], *_: object) -> None:
             unanswered.extend(batches)
             handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
             if len(unanswered) == count:
@@ -267,7 +267,7 @@ class TestUncertainBatches:
         async with producing(linger_ms=0, batch_size=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"first", partition=0)
             expected = [b"%d" % number for number in range(count)]
-            with mock.patch.object(AnswerHandler, "take", lose):
+            with mock.patch.object(ResponseHandler, "take", lose):
                 sending = [producer.send_nowait(TOPIC, value, partition=0) for value in expected]
                 await all_lost.wait()
             assert values(cluster) == [b"first", *expected]

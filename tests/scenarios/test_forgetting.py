@@ -116,7 +116,7 @@ async def test_nodes_that_left_are_forgotten_and_totals_stay() -> None:
         assert engine is not None
         assert engine.updater.snapshot.brokers.keys() == {1}
         assert {each for each in engine.metrics.nodes if each >= 0} == {1}
-        assert engine.accumulator.paces.keys() == {1}
+        assert engine.accumulator.latencies.keys() == {1}
         assert engine.accumulator.schedule._lingering_for.keys() <= {1}
         after = totals(producer)
         assert all(after[name] >= before[name] for name in before)

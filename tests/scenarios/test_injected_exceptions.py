@@ -22,7 +22,7 @@ from aioproducer._core.idempotence import PartitionSequences, Persistence
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.sender.loop import Sender
 from aioproducer._core.sender.obstacles import Obstacles
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.errors import (
     BrokerError,
     InvalidRecord,
@@ -57,7 +57,7 @@ def is_well(_: Cluster) -> None:
 
 
 COMPLETES = [
-    (AnswerHandler, "take"),
+    (ResponseHandler, "take"),
     (BatchCompletion, "complete"),
     (PartitionSequences, "acknowledge"),
     (Batch, "acknowledge"),
@@ -73,7 +73,7 @@ COMPLETES = [
     (Delivered, "slice"),
     (Persistence, "answered"),
     (Sender, "_received"),
-    (Sender, "_have_turn"),
+    (Sender, "_run_in_callback"),
     (Sender, "_run_once"),
     (Sender, "_serve"),
     (Sender, "_write"),
@@ -103,7 +103,7 @@ RETRIES = [
     (Batch, "retry"),
     (OutcomeObserver, "retried"),
     (Schedule, "back_off"),
-    (AnswerHandler, "lost"),
+    (ResponseHandler, "lost"),
     (MetadataUpdater, "request_refresh"),
 ]
 SPLITS = [

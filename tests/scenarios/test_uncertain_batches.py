@@ -14,7 +14,7 @@ from aioproducer import ConnectionFailed, Producer, ProducerError, RecordMetadat
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.idempotence import DENIALS_BELIEVED
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.errors import (
     BrokerError,
     CommitFailed,
@@ -43,7 +43,7 @@ async def unanswered(
     batches: list[Batch] = []
     all_lost = asyncio.Event()
 
-    def lose(handler: AnswerHandler, connection: Connection, lost: list[Batch], *_: object) -> None:
+    def lose(handler: ResponseHandler, connection: Connection, lost: list[Batch], *_: object) -> None:
         batches.extend(lost)
         if len(batches) == count:
             handler.lost(connection, batches, ConnectionFailed("the answers got lost", written=True))
@@ -60,7 +60,7 @@ async def unanswered(
         for number in range(kept):
             await producer.send(TOPIC, b"kept %d" % number, partition=0)
         sending: list[asyncio.Future[RecordMetadata]] = []
-        with mock.patch.object(AnswerHandler, "take", lose):
+        with mock.patch.object(ResponseHandler, "take", lose):
             for number in range(count):
                 sending += [
                     producer.send_nowait(TOPIC, b"%d" % (records * number + each), partition=0)

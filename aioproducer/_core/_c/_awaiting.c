@@ -201,9 +201,9 @@ PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *const *args, Py_s
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-/* ---- wake_each(waiters, herald) ---- */
+/* ---- wake_each(waiters, wake_signal) ---- */
 
-static int wake_task(PyObject *waiter, PyObject *herald, PyObject *run)
+static int wake_task(PyObject *waiter, PyObject *wake_signal, PyObject *run)
 {
     Acknowledgement *own = acknowledgement_of(waiter);
     if (own == NULL)
@@ -213,7 +213,7 @@ static int wake_task(PyObject *waiter, PyObject *herald, PyObject *run)
     PyObject *context = NULL, *done = NULL, *wakeup = get_attribute(waiter, own->wakeup, "wakeup");
     if (wakeup != NULL && (context = get_attribute(waiter, own->context, "context")) != NULL) {
         set_attribute(&own->wakeup, Py_None);
-        done = PyObject_CallMethodObjArgs(context, run, wakeup, herald == Py_None ? waiter : herald, NULL);
+        done = PyObject_CallMethodObjArgs(context, run, wakeup, wake_signal == Py_None ? waiter : wake_signal, NULL);
     }
     Py_XDECREF(done);
     Py_XDECREF(context);

@@ -362,7 +362,7 @@ static PyObject *receipts_indices_of(PyObject *self, PyObject *waiter)
     return Py_BuildValue("(k)", (unsigned long)receipt->index);
 }
 
-static PyObject *receipts_is_forsaken(PyObject *self, void *unused)
+static PyObject *receipts_all_waiters_expired(PyObject *self, void *unused)
 {
     Receipts *own = (Receipts *)self;
     (void)unused;
@@ -417,7 +417,7 @@ static PyMethodDef receipts_methods[] = {
 };
 
 static PyGetSetDef receipts_attributes[] = {
-    {"is_forsaken", receipts_is_forsaken, NULL, NULL, NULL},
+    {"all_waiters_expired", receipts_all_waiters_expired, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -12,10 +12,10 @@ from aioproducer._core.batching.admission import MemoryBudget
 from aioproducer._core.batching.batch import Batch, Place, RecordFuture
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import ReceiptKind
-from aioproducer._core.batching.schedule import Deadlines, JoinWindows, Paces, Schedule
+from aioproducer._core.batching.schedule import BrokerLatencies, Deadlines, JoinWindows, Schedule
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.batching.waiters import Acknowledgement, Failure, Kind
-from aioproducer._core.clock import LoopClock, LoopTurns
+from aioproducer._core.clock import LoopClock, YieldPolicy
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
@@ -60,10 +60,10 @@ class Accumulator:
         self._is_buffered = records is not RecordColumns
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
-        self.paces: Final = Paces(loop.time)
+        self.latencies: Final = BrokerLatencies(loop.time)
         self.deadlines: Deadlines[Batch] = Deadlines()
         self.clock: Final = LoopClock(loop)
-        self.turns: Final = LoopTurns()
+        self.yields: Final = YieldPolicy()
         self.unresolved: dict[Batch, None] = {}
         """Batches without an outcome, as an ordered set: batches fail in the order of the calls."""
         self._abandoned: set[Batch] = set()
@@ -108,12 +108,14 @@ class Accumulator:
     @property
     def idle(self) -> bool:
         """True if no call is pending and no caller waits for an outcome."""
-        return not self.pending_calls and all(batch.is_forsaken for batch in self.unresolved)
+        return not self.pending_calls and all(batch.all_waiters_expired for batch in self.unresolved)
 
     def topic(self, name: str) -> TopicQueues:
         """Return the queues of topic *name*, created for its first record."""
         if name not in self.topics:
-            self.topics[name] = TopicQueues(name, self.settings, self.identities, self.paces, self._stalled)
+            self.topics[name] = TopicQueues(
+                name, self.settings, self.identities, self.latencies, self._stalled
+            )
         return self.topics[name]
 
     def queue(self, batch: Batch) -> PartitionQueue:
@@ -337,7 +339,7 @@ class Accumulator:
         full = queue if queue is not None else topic.sticky
         batch = None if full is None else full.open
         mean = size if batch is None else batch.size / (len(batch.columns) or 1)
-        self.turns.look(now, self.memory.free, topic.limits.rate, mean)
+        self.yields.check(now, self.memory.free, topic.limits.rate, mean)
         if full is not None and batch is not None:
             self._grow(topic, full, batch, size, joins_at)
             if batch is full.open and batch.limit == topic.limits.ready:

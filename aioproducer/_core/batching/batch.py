@@ -360,9 +360,9 @@ class Batch(BatchFields):
         return any(each.indices_of(waiter) for each in self.stretches)
 
     @property
-    def is_forsaken(self) -> bool:
+    def all_waiters_expired(self) -> bool:
         """True if all calls that sent its records have failed at their own deadlines."""
-        return all(each.is_forsaken for each in self.stretches)
+        return all(each.all_waiters_expired for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: Records) -> int:
         """Withdraw the *records* at *indices* until the first drain removes them; return the memory that is free now."""

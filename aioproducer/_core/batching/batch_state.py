@@ -18,7 +18,7 @@ class BatchState(IntEnum):
     """Drained: encoded, written or about to be, waiting for its answer; it holds its sequence."""
     BACKOFF = auto()
     """Waiting to be sent again, under the sequence it has."""
-    ABANDONED = auto()
+    EXPIRED_IN_FLIGHT = auto()
     """Its records have failed, but the request is still out and the sequence still taken."""
     DELIVERED = auto()
     """Acknowledged."""
@@ -60,13 +60,13 @@ TRANSITIONS: Mapping[tuple[BatchState, BatchEvent], BatchState] = {
     (_S.IN_FLIGHT, _E.RETRY): _S.BACKOFF,
     (_S.IN_FLIGHT, _E.RENUMBER): _S.SEALED,
     (_S.IN_FLIGHT, _E.SPLIT): _S.SPLIT,
-    (_S.IN_FLIGHT, _E.EXPIRE): _S.ABANDONED,
+    (_S.IN_FLIGHT, _E.EXPIRE): _S.EXPIRED_IN_FLIGHT,
     (_S.IN_FLIGHT, _E.FAIL): _S.FAILED,
     (_S.BACKOFF, _E.DRAIN): _S.IN_FLIGHT,
     (_S.BACKOFF, _E.RENUMBER): _S.SEALED,
     (_S.BACKOFF, _E.FAIL): _S.FAILED,
-    (_S.ABANDONED, _E.ACKNOWLEDGE): _S.DELIVERED,
-    (_S.ABANDONED, _E.FAIL): _S.FAILED,
+    (_S.EXPIRED_IN_FLIGHT, _E.ACKNOWLEDGE): _S.DELIVERED,
+    (_S.EXPIRED_IN_FLIGHT, _E.FAIL): _S.FAILED,
 }
 
 
@@ -81,5 +81,5 @@ class After(dict[BatchState, BatchState]):
         raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # also under -O
 
 
-RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.ABANDONED})
+RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.EXPIRED_IN_FLIGHT})
 """Nobody waits for a batch in one of these any more."""

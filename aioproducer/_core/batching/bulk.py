@@ -209,7 +209,7 @@ class CallWaiters:
         return range(len(self.positions)) if self.call is waiter else ()
 
     @property
-    def is_forsaken(self) -> bool:
+    def all_waiters_expired(self) -> bool:
         """True if the call has stopped waiting."""
         return self.call is None
 

@@ -29,7 +29,7 @@ from aioproducer.types import RecordMetadata, TopicPartition
 
 log: Final = Log(__name__)
 
-_ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
+_EXPIRED_IN_FLIGHT = BatchState.EXPIRED_IN_FLIGHT  # asked for each batch; see batch.py
 
 
 class Observer(Protocol):
@@ -90,7 +90,7 @@ class BatchCompletion:
             now = self._loop.time()
         accumulator, at = self._accumulator, batch.topic_partition
         queue = accumulator.topics[at[0]].by_partition[at[1]]  # as `queue`, without its frame
-        abandoned = batch.state is _ABANDONED
+        abandoned = batch.state is _EXPIRED_IN_FLIGHT
         in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
         queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
         batch.acknowledge()
@@ -110,7 +110,7 @@ class BatchCompletion:
     def fail(self, batch: Batch, failure: Failure) -> None:
         """Fail the waiters of *batch*, and release its sequence, if any."""
         queue = self.queue(batch)
-        abandoned = batch.state is _ABANDONED
+        abandoned = batch.state is _EXPIRED_IN_FLIGHT
         passes = self.passes_refusals and failure.of_record and not failure.possibly_persisted
         queue.remove(batch)
         batch.fail()

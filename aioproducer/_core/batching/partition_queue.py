@@ -136,7 +136,9 @@ class PartitionQueue(QueueFields):
 
     def is_newest(self, batch: Batch) -> bool:
         """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
-        return not self.is_proved(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
+        return (
+            not self.is_confirmed(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
+        )
 
     def is_denied_in_vain(self, batch: Batch) -> bool:
         """True if the leader denies *batch*, the oldest, and all behind *batch*, and may recognise only a batch gone in doubt."""
@@ -152,7 +154,7 @@ class PartitionQueue(QueueFields):
         )
         return not any(map(_may_be_known, behind))
 
-    def is_proved(self, batch: Batch) -> bool:
+    def is_confirmed(self, batch: Batch) -> bool:
         """Whether *batch* is in the log, since one behind it is."""
         return self.sequences.proves(batch.order, len(batch))
 
@@ -235,7 +237,7 @@ class PartitionQueue(QueueFields):
         A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.
         """
         oldest = self.retrying[0]
-        if self.is_proved(oldest):
+        if self.is_confirmed(oldest):
             return oldest
         if self.in_flight:
             return _IN_FLIGHT_LIMIT

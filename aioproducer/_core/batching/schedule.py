@@ -1,4 +1,4 @@
-"""The schedule of the sender: ready partitions by leader, deadlines, join windows and paces of nodes.
+"""The schedule of the sender: ready partitions by leader, deadlines, join windows and latencies of nodes.
 
 Every event that may make a partition ready offers its queue, so a wake-up of the sender looks only at offered queues.
 """
@@ -114,13 +114,13 @@ class JoinWindows:
         return self.look_at
 
 
-LONG_S: Final = 0.01
+SLOW_S: Final = 0.01
 """A node that would answer within twice Kafka's linger is as good as any."""
-REMEMBERED_S: Final = 0.1
+ESTIMATE_VALID_S: Final = 0.1
 """How long a node that has answered all is taken to be as slow as it was: then it gets another chance."""
 
 
-class Pace:
+class LatencyEstimate:
     """How a node answers: one request after the other, as Kafka does on a connection."""
 
     __slots__ = ("_since", "_took_s", "_unanswered")
@@ -151,43 +151,43 @@ class Pace:
         self._took_s = took_s if took_s > share_s else share_s  # noqa: FURB136 - max() costs ten comparisons
         self._since = now
 
-    def expected_s(self, now: float) -> float:
+    def estimated_delay_s(self, now: float) -> float:
         """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
         silent_s = now - self._since
         if self._unanswered:
             return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
-        return self._took_s if silent_s < REMEMBERED_S else 0.0
+        return self._took_s if silent_s < ESTIMATE_VALID_S else 0.0
 
 
-class Paces(defaultdict[int, Pace]):
-    """Pace of each node that requests were written to, by node id, and the nodes in the client's rack."""
+class BrokerLatencies(defaultdict[int, LatencyEstimate]):
+    """LatencyEstimate of each node that requests were written to, by node id, and the nodes in the client's rack."""
 
     __slots__ = ("_time", "nearby")
 
     def __init__(self, time: Callable[[], float]) -> None:
-        super().__init__(Pace)
+        super().__init__(LatencyEstimate)
         self._time = time
         self.nearby: Collection[int] = ()
         """Nodes in the client's rack: preferred leaders for records without a key (KIP-1123). Empty: no preference."""
 
-    def is_long(self, node_id: int) -> bool:
+    def is_slow(self, node_id: int) -> bool:
         """Whether a node would take long to answer one more request."""
-        return self.expected_s(node_id) > LONG_S
+        return self.estimated_delay_s(node_id) > SLOW_S
 
-    def is_sooner(self, one: int, other: int) -> bool:
+    def is_faster(self, one: int, other: int) -> bool:
         """Whether node *one* would answer in less than half the time of the *other*, which would take long."""
-        return 2 * self.expected_s(one) + LONG_S < self.expected_s(other)
+        return 2 * self.estimated_delay_s(one) + SLOW_S < self.estimated_delay_s(other)
 
     def forget(self, brokers: Collection[int]) -> None:
-        """Drop the paces of nodes outside *brokers* without requests in flight."""
+        """Drop the latencies of nodes outside *brokers* without requests in flight."""
         for node_id in self.keys() - set(brokers):
             if self[node_id].is_idle:
                 del self[node_id]
 
-    def expected_s(self, node_id: int) -> float:
+    def estimated_delay_s(self, node_id: int) -> float:
         """Return how long a node would take to answer one more request."""
-        pace = self.get(node_id)
-        return 0.0 if pace is None else pace.expected_s(self._time())
+        latency = self.get(node_id)
+        return 0.0 if latency is None else latency.estimated_delay_s(self._time())
 
 
 class Schedule:

@@ -11,7 +11,7 @@ from aioproducer._core.acceleration import TopicFields, untracking
 from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.batching.schedule import Paces
+from aioproducer._core.batching.schedule import BrokerLatencies
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.metadata.snapshot import NO_LEADER
@@ -227,7 +227,7 @@ class TopicQueues(TopicFields):
     __slots__ = (
         "_has_choice",
         "_identities",
-        "_paces",
+        "_latencies",
         "_settings",
         "_stalled",
         "_sticky_from",
@@ -246,7 +246,7 @@ class TopicQueues(TopicFields):
         name: str,
         settings: BatchingSettings,
         identities: IdentityKeeper,
-        paces: Paces,
+        latencies: BrokerLatencies,
         stalled: Callable[[], Collection[int]] | None = None,
     ) -> None:
         """*stalled* returns the nodes that keyless records avoid; None if the check is disabled."""
@@ -276,7 +276,7 @@ class TopicQueues(TopicFields):
         self._settings = settings
         self._identities = identities
         self._stalled = stalled
-        self._paces = paces
+        self._latencies = latencies
         self._has_choice = False
         """True if several nodes lead the partitions, so one of them may respond sooner."""
         self._sticky_from = 0
@@ -386,7 +386,7 @@ class TopicQueues(TopicFields):
             sticky.taken_bytes() - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
         ):
             return self.switch()
-        if self._has_choice and self._paces.is_long(sticky.leader):
+        if self._has_choice and self._latencies.is_slow(sticky.leader):
             other = self._elsewhere()
             if self._is_sooner(other, sticky.partition):
                 return self._stick_to(other)
@@ -419,7 +419,7 @@ class TopicQueues(TopicFields):
 
     def _is_sooner(self, one: int, other: int) -> bool:
         """Whether the leader of partition *one* would answer in less than half the time of that of the *other*."""
-        return self._paces.is_sooner(self._leader(one), self._leader(other))
+        return self._latencies.is_faster(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
         """Return the partitions for records without a key.
@@ -429,7 +429,7 @@ class TopicQueues(TopicFields):
         choice = self.available
         if self._stalled is not None and (stalled := self._stalled()):
             choice = [each for each in choice if self.leaders[each] not in stalled] or choice
-        if nearby := self._paces.nearby:
+        if nearby := self._latencies.nearby:
             choice = [each for each in choice if self.leaders[each] in nearby] or choice
         return choice
 

@@ -64,7 +64,7 @@ class Failure(NamedTuple):
         return error
 
 
-Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
+WakeSignal: TypeAlias = "Acknowledgement | asyncio.Future[None]"
 """Argument of a task's wake-up: a Future that is done, whose `result()` raises the task's error, if any."""
 
 
@@ -84,7 +84,7 @@ class Acknowledgement:
 
         def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]: ...
 
-        def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
+        def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None:
             """Set the wake-up callback of the waiting task."""
 
     else:
@@ -92,14 +92,14 @@ class Acknowledgement:
 
     outcome: RecordMetadata | BaseException
     """The record's metadata, or the exception to raise; unset without an outcome."""
-    wakeup: Callable[[Herald], object] | None
+    wakeup: Callable[[WakeSignal], object] | None
     """Wake-up callback of the task, run in `context`; None before the task waits and after its wake-up."""
     context: Context
     _loop: ClassVar[asyncio.AbstractEventLoop]
     """Event loop of the task. A class per event loop (`acknowledgement_on`) saves an attribute per record."""
     waker: ClassVar[TaskWaker]
     """Wakes the tasks of this event loop."""
-    herald: ClassVar[asyncio.Future[None]]
+    wake_signal: ClassVar[asyncio.Future[None]]
     """Done Future that wakes tasks without an error."""
 
     stretch: ClassVar[Callable[[], AwaitingWaiters]]
@@ -137,7 +137,7 @@ class _Awaited:
     __slots__ = ("_asyncio_future_blocking", "context", "outcome", "wakeup")
 
     outcome: RecordMetadata
-    wakeup: Callable[[Herald], object] | None
+    wakeup: Callable[[WakeSignal], object] | None
     context: Context
 
     def __await__(self) -> Generator[Self, None, RecordMetadata]:
@@ -146,7 +146,7 @@ class _Awaited:
         yield self
         return self.outcome  # no exception: the task has called `result` before
 
-    def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
+    def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None:
         """Set the wake-up callback of the waiting task."""
         self.wakeup, self.context = wakeup, context
 
@@ -165,8 +165,8 @@ def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]
     kind.stretch, kind.waiter = AwaitingWaiters, kind
     kind._loop = loop  # noqa: SLF001 - of this module
     kind.waker = TaskWaker(loop)
-    kind.herald = loop.create_future()
-    kind.herald.set_result(None)
+    kind.wake_signal = loop.create_future()
+    kind.wake_signal.set_result(None)
     return kind
 
 
@@ -185,8 +185,8 @@ def python_set_outcomes(
 _set_outcomes: Final = fastest("set_outcomes", python_set_outcomes)
 
 
-def python_wake_each(waiters: Iterator[Acknowledgement], herald: Herald | None) -> None:
-    """Wake the task of each waiter with *herald*, or with the waiter itself for None.
+def python_wake_each(waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None) -> None:
+    """Wake the task of each waiter with *wake_signal*, or with the waiter itself for None.
 
     An exception of a task is raised, and *waiters* has the rest.
 
@@ -197,7 +197,7 @@ def python_wake_each(waiters: Iterator[Acknowledgement], herald: Herald | None) 
         wakeup = waiter.wakeup
         if wakeup is not None:
             waiter.wakeup = None
-            waiter.context.run(wakeup, waiter if herald is None else herald)
+            waiter.context.run(wakeup, waiter if wake_signal is None else wake_signal)
 
 
 _wake_each: Final = fastest("wake_each", python_wake_each)
@@ -226,19 +226,19 @@ class TaskWaker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = reference_to(loop)
-        self._held: list[tuple[Iterator[Acknowledgement], Herald | None]] | None = None
+        self._held: list[tuple[Iterator[Acknowledgement], WakeSignal | None]] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop, referred to weakly: the garbage collector does not see most objects that lead here."""
         return cast("asyncio.AbstractEventLoop", self._loop())
 
-    def wake(self, waiters: Iterator[Acknowledgement], herald: Herald | None = None) -> None:
-        """Wake the task of each waiter with *herald*, or with the waiter itself for None, in this order."""
+    def wake(self, waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None = None) -> None:
+        """Wake the task of each waiter with *wake_signal*, or with the waiter itself for None, in this order."""
         if self._held is None:
-            self.loop.call_soon(self._wake, waiters, herald)
+            self.loop.call_soon(self._wake, waiters, wake_signal)
         else:
-            self._held.append((waiters, herald))
+            self._held.append((waiters, wake_signal))
 
     def hold(self) -> None:
         """Collect wake-ups until `release`."""
@@ -255,22 +255,22 @@ class TaskWaker:
         if not held:
             return False
         if asyncio.current_task(self._loop()) is not None:  # `loop` without its two frames
-            for waiters, herald in held:
-                self.wake(waiters, herald)
+            for waiters, wake_signal in held:
+                self.wake(waiters, wake_signal)
             return False
-        for waiters, herald in held:
+        for waiters, wake_signal in held:
             try:
-                _wake_each(waiters, herald)
+                _wake_each(waiters, wake_signal)
             except BaseException as interrupt:  # noqa: BLE001 - raised in a moment
                 self.loop.call_soon(_raise, interrupt)
-                self.wake(waiters, herald)
+                self.wake(waiters, wake_signal)
         return True
 
-    def _wake(self, waiters: Iterator[Acknowledgement], herald: Herald | None) -> None:
+    def _wake(self, waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None) -> None:
         try:
-            _wake_each(waiters, herald)
+            _wake_each(waiters, wake_signal)
         except BaseException:  # a task was interrupted: the event loop wakes the others
-            self.wake(waiters, herald)
+            self.wake(waiters, wake_signal)
             raise
 
 
@@ -281,11 +281,11 @@ def _raise(interrupt: BaseException) -> NoReturn:
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
     """Set the metadata of each of *waiters*, and wake their tasks (`TaskWaker`).
 
-    A task only calls `result` of its herald, so one done Future wakes all of them.
+    A task only calls `result` of its wake_signal, so one done Future wakes all of them.
     """
     _set_outcomes(waiters, metadata)
     kind = waiters[0]
-    kind.waker.wake(iter(waiters), kind.herald)
+    kind.waker.wake(iter(waiters), kind.wake_signal)
 
 
 def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
@@ -356,7 +356,7 @@ class Waiters(Protocol):
         """Return the indices of the records of *waiter*."""
 
     @property
-    def is_forsaken(self) -> bool:
+    def all_waiters_expired(self) -> bool:
         """True if all its calls have failed at their own deadlines."""
 
 
@@ -420,7 +420,7 @@ class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
         return [index for index, future in enumerate(self) if future is waiter]
 
     @property
-    def is_forsaken(self) -> bool:
+    def all_waiters_expired(self) -> bool:
         """True if all Futures have failed; the record of a cancelled Future is still sent."""
         return all(future.done() and not future.cancelled() for future in self)
 
@@ -430,7 +430,7 @@ class AwaitingWaiters(list[Acknowledgement]):
 
     __slots__ = ()
 
-    is_forsaken: ClassVar[bool] = False
+    all_waiters_expired: ClassVar[bool] = False
 
     def resolve(self, delivered: Delivered) -> None:
         """Wake all tasks with the metadata of their records."""

@@ -26,14 +26,14 @@ from aioproducer.errors import BufferTimeout, ProducerError, SerializationError,
 from aioproducer.errors.send_many import SendManyResult
 
 
-class Convoy:
-    """Calls of one topic that append one after the other. Chunks of calls outside the convoy may come in between."""
+class OrderedCalls:
+    """Calls of one topic that append one after the other. Chunks of calls outside the ordered may come in between."""
 
     def __init__(self) -> None:
         self._locks: dict[str, AppendLock] = {}
 
     @asynccontextmanager
-    async def in_order(self, topic: str, deadline: float) -> AsyncIterator[None]:
+    async def wait_turn(self, topic: str, deadline: float) -> AsyncIterator[None]:
         """Wait for the earlier calls, at most until *deadline* (loop clock). Raises: BufferTimeout."""
         lock = self._locks.setdefault(topic, AppendLock())
         try:
@@ -55,9 +55,9 @@ class Convoy:
             if not lock.held and self._locks.get(topic) is lock:
                 del self._locks[topic]
 
-    async def passed(self, topic: str) -> None:
+    async def wait_all(self, topic: str) -> None:
         """Wait until the present calls for *topic* have appended their records or failed."""
-        async with self.in_order(topic, math.inf):
+        async with self.wait_turn(topic, math.inf):
             pass
 
 
@@ -92,20 +92,22 @@ class ManyIntake:
         values: Iterable[Any],
         *,
         timeout_s: float | None = None,
-        convoy: Convoy | None = None,
+        ordered: OrderedCalls | None = None,
         **columns: Any,
     ) -> SendManyResult:
-        """Check the arguments of `Producer.send_many` and send the records, behind earlier calls of *convoy*."""
+        """Check the arguments of `Producer.send_many` and send the records, behind earlier calls of *ordered*."""
         self._intake.check_loop()
         later = (self._settings.value_serializer is not None, self._settings.key_serializer is not None)
         rows = check_rows(topic, values, serialized_later=later, **columns)
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)
-        result = await self.send(rows, timeout_s, convoy)
+        result = await self.send(rows, timeout_s, ordered)
         result.raise_failures()
         return result
 
-    async def send(self, rows: Rows, timeout_s: float | None, convoy: Convoy | None = None) -> SendManyResult:
+    async def send(
+        self, rows: Rows, timeout_s: float | None, ordered: OrderedCalls | None = None
+    ) -> SendManyResult:
         """Append all of *rows* and wait for their outcomes. Cancelling ends both; appended records are sent."""
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
@@ -118,19 +120,19 @@ class ManyIntake:
             sending.begin(self._accumulator.topic(rows.topic), self._accumulator, self._updater)
             serializers = self._intake.serializers
             sending.awaits = serializers is not None and serializers.awaits is not None
-            await self._append(sending, convoy)
+            await self._append(sending, ordered)
             await call.wait()
         finally:
             if timer is not None:
                 timer.cancel()
         return call.result
 
-    async def _append(self, sending: _Sending, convoy: Convoy | None) -> None:
+    async def _append(self, sending: _Sending, ordered: OrderedCalls | None) -> None:
         rows, call = sending.rows, sending.call
         try:
             sending.enter(len(rows))
             until = self._block_deadline(sending)
-            async with nullcontext() if convoy is None else convoy.in_order(rows.topic, until):
+            async with nullcontext() if ordered is None else ordered.wait_turn(rows.topic, until):
                 await self._append_chunks(sending)
             sending.end()
         except BaseException as error:

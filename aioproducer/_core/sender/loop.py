@@ -13,7 +13,7 @@ from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.completion import BatchCompletion
-from aioproducer._core.batching.schedule import Pace
+from aioproducer._core.batching.schedule import LatencyEstimate
 from aioproducer._core.batching.waiters import TaskWaker
 from aioproducer._core.clock import Wakeup
 from aioproducer._core.metadata.updater import MetadataUpdater
@@ -30,10 +30,10 @@ from aioproducer._core.sender.obstacles import (
 )
 from aioproducer._core.sender.producer_id import ProducerIdRequester
 from aioproducer._core.sender.requests import (
-    AnswerHandler,
     Encoder,
     OpenTransaction,
     ProduceAnswer,
+    ResponseHandler,
     Unencodable,
     decoder_for,
     largest_request,
@@ -93,7 +93,7 @@ class Sender:
         self._most_in_flight = settings.in_flight_limit
         self._first_bytes = largest_request(accumulator.settings, settings, 0, 0)
         """Maximum size of a request to a node without requests in flight, in bytes."""
-        self._answers = AnswerHandler(settings, completion, updater)
+        self._answers = ResponseHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._step = step_here()
         self._bug: BaseException | None = None
@@ -142,7 +142,7 @@ class Sender:
 
         Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
         """
-        self._wakeup.on_time = self._have_turn
+        self._wakeup.on_time = self._run_in_callback
         try:
             while not (self._accumulator.finishing and self._accumulator.idle):
                 await self._wakeup.wait(self._run_once())
@@ -162,14 +162,14 @@ class Sender:
 
         So do those below that return a time.
         """
-        look_at = self._step.run(self._take_turn, self._loop.time())
+        look_at = self._step.run(self._run_step, self._loop.time())
         if self._preparing:
             self._encoder.yield_gil()
         return look_at
 
-    def _take_turn(self, now: float) -> float:  # noqa: C901 - calls only the methods that have work: a lone record waits for each
+    def _run_step(self, now: float) -> float:  # noqa: C901 - calls only the methods that have work: a lone record waits for each
         accumulator, schedule = self._accumulator, self._schedule
-        accumulator.turns.over()
+        accumulator.yields.reset()
         look_at = accumulator.deadlines.next_due()
         if look_at <= now:
             look_at = self._completion.expire(
@@ -351,12 +351,12 @@ class Sender:
             if self._acks == 0:
                 connection.write_only(request, version=version)
             else:
-                pace = self._accumulator.paces[node_id]
-                answered = partial(self._answered, connection, node_id, pace, batches, now)
+                latency = self._accumulator.latencies[node_id]
+                answered = partial(self._answered, connection, node_id, latency, batches, now)
                 decode = decoder_for(request, version)
                 connection.call(request, answered, version, decode, now)
                 self._sent(connection, node_id)
-                pace.sent(now)
+                latency.sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:
             for batch in batches:
                 batch.persistence.not_written()
@@ -399,7 +399,7 @@ class Sender:
         self,
         connection: Connection,
         node_id: int,
-        pace: Pace,
+        latency: LatencyEstimate,
         batches: Sequence[Batch],
         sent_at: float,
         answer: ProduceAnswer | ProducerError,
@@ -413,7 +413,7 @@ class Sender:
         else:  # *answer* is the error of a closed connection
             now = self._loop.time()
         self._received(connection, node_id, now)
-        pace.answered(now)
+        latency.answered(now)
         if not isinstance(answer, ProducerError):
             connection.counters.answered(now - sent_at, answer.throttle_time_ms, now)
             if self._transaction is not None:
@@ -438,11 +438,11 @@ class Sender:
             if not self._waker.release():
                 self._wakeup.ring()
             elif self._wakeup.has_rung or self._transaction or self._schedule.waiting:
-                self._have_turn()
+                self._run_in_callback()
         finally:
             self._wakeup.release()
 
-    def _have_turn(self) -> None:
+    def _run_in_callback(self) -> None:
         """Do the work of `run` in this callback: its task would be an iteration later. It is woken where it may have to end."""
         wakeup = self._wakeup
         try:

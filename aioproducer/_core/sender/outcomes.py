@@ -72,7 +72,7 @@ class Fail(NamedTuple):
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
 
 
-class Standing(NamedTuple):
+class BatchFacts(NamedTuple):
     """What a verdict depends on besides the answer."""
 
     records: int
@@ -81,7 +81,7 @@ class Standing(NamedTuple):
     """Nothing before it in its partition waits for an answer or a retry."""
     in_doubt: bool
     """An attempt may be in the log."""
-    proved: bool
+    confirmed: bool
     """It is in the log: one behind it is."""
     half_of_possibly_persisted: bool
     """A part of a batch that may be in the log whole."""
@@ -95,45 +95,45 @@ class Standing(NamedTuple):
     """True if the transaction continues without records that the broker refuses for their content."""
 
 
-def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
+def judge(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
     A batch of uncertain fate keeps the sequences it has: only under these can the broker recognise it as one
     that it has (KIP-98). So none of its records is taken out. It may be split, since a broker that has it
     appends neither half: their turn is over, it says. But it cannot say any more where they are.
     """
-    keeps_sequences = standing.in_doubt and standing.idempotent
+    keeps_sequences = facts.in_doubt and facts.idempotent
     match error:
         case DuplicateSequenceNumber():
             return Complete(base_offset=-1, log_append_time_ms=-1)
-        case MessageTooLarge() if standing.records > 1:
+        case MessageTooLarge() if facts.records > 1:
             return Split(error)
-        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.proved:
+        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if facts.confirmed:
             return Complete(base_offset=-1, log_append_time_ms=-1)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if (
-            standing.denied_in_vain or (standing.half_of_possibly_persisted and standing.oldest)
+            facts.denied_in_vain or (facts.half_of_possibly_persisted and facts.oldest)
         ):
-            why = OUTCOME_UNKNOWN if standing.denied_in_vain else PROBABLY_IN_THE_LOG
-            return Fail(type(error)(f"{error} ({why})"), before_gone=standing.denied_in_vain)
-        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
-            verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Renumber(error)
+            why = OUTCOME_UNKNOWN if facts.denied_in_vain else PROBABLY_IN_THE_LOG
+            return Fail(type(error)(f"{error} ({why})"), before_gone=facts.denied_in_vain)
+        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if facts.idempotent:
+            verdict: Verdict = Retry(error) if _may_fit_later(error, facts) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:
-            if len(record_errors) == standing.records:
+            if len(record_errors) == facts.records:
                 return Fail(error, of_record=True)
-            others_fail = standing.transactional and not standing.passes_refusals
+            others_fail = facts.transactional and not facts.passes_refusals
             return FailRecords(error, record_errors, others_fail)
-        case MessageTooLarge() | InvalidRecord() | InvalidTimestamp() if standing.records == 1:
+        case MessageTooLarge() | InvalidRecord() | InvalidTimestamp() if facts.records == 1:
             return Fail(error, of_record=True)
         case _:
             verdict = Retry(error) if error.retriable else Fail(error)
-    ends = standing.last_attempt or (standing.transactional and isinstance(verdict, Renumber))
+    ends = facts.last_attempt or (facts.transactional and isinstance(verdict, Renumber))
     return Fail(error) if ends else verdict
 
 
-def _may_fit_later(error: BrokerError, standing: Standing) -> bool:
+def _may_fit_later(error: BrokerError, facts: BatchFacts) -> bool:
     """Whether a batch refused for its sequence is to be sent again under it.
 
     So it is if it may be in the log itself, which only the same sequence can show; and if its
     sequence is out of order only because one before it is still to be sent again.
     """
-    return standing.in_doubt or (isinstance(error, OutOfOrderSequenceNumber) and not standing.oldest)
+    return facts.in_doubt or (isinstance(error, OutOfOrderSequenceNumber) and not facts.oldest)

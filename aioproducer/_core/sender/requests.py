@@ -256,7 +256,7 @@ def _decode_names(response: type[ProduceResponse], version: int, payload: bytes)
 log: Final = Log(__name__)
 
 
-class AnswerHandler:
+class ResponseHandler:
     """Matches answers to batches, judges them, and has the completion carry the verdicts out."""
 
     def __init__(
@@ -360,12 +360,12 @@ class AnswerHandler:
         queue = self._completion.queue(batch)
         oldest = queue.oldest_unsettled is batch
         batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
-        standing = outcomes.Standing(
+        facts = outcomes.BatchFacts(
             records=len(batch),
             idempotent=batch.sequence is not None,
             oldest=oldest,
             in_doubt=batch.persistence.in_doubt,
-            proved=batch.persistence.in_doubt and queue.is_proved(batch),
+            confirmed=batch.persistence.in_doubt and queue.is_confirmed(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             denied_in_vain=oldest and queue.is_denied_in_vain(batch),
             last_attempt=self._may_not_retry(batch),
@@ -377,8 +377,8 @@ class AnswerHandler:
             for each in refusal.record_errors
             if 0 <= each.batch_index < len(batch)
         }
-        verdict = outcomes.judge(error, standing, record_errors)
-        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Complete):
+        verdict = outcomes.judge(error, facts, record_errors)
+        if batch.state is BatchState.EXPIRED_IN_FLIGHT and not isinstance(verdict, outcomes.Complete):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
 
@@ -397,7 +397,7 @@ class AnswerHandler:
                     log,
                     logging.WARNING,
                     Pairs(topic=batch.topic_partition.topic),
-                    "batch.restamp partition=%s stamp=%s error=%s",
+                    "batch.renumbered partition=%s sequence=%s error=%s",
                     batch.topic_partition,
                     batch.sequence,
                     type(error).__name__,
@@ -471,7 +471,7 @@ class AnswerHandler:
         self._completion.reenqueue(batch, retry_at)
 
     def _may_not_retry(self, batch: Batch) -> bool:
-        return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries
+        return batch.state is BatchState.EXPIRED_IN_FLIGHT or batch.retries >= self._settings.retries
 
 
 def _by_partition(

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
 from aioproducer.cli.reports import await_topic
@@ -49,7 +49,7 @@ class Sending:
         self._plan = plan
         self._on_progress = on_progress
         self._calls: Queue[Call | None] = Queue()
-        self._convoy = Convoy()
+        self._ordered = OrderedCalls()
         self._free_calls = Semaphore(CALLS)
         self._under_way: set[Task[Mapping[int, ProducerError]]] = set()
         self._feeding: Task[None] | None = None
@@ -237,7 +237,7 @@ class Sending:
             else:  # the audit reads the first header of a name
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
-        task = asyncio.create_task(_send(producer, self._convoy, self._plan.topic, columns))
+        task = asyncio.create_task(_send(producer, self._ordered, self._plan.topic, columns))
         self._under_way.add(task)
         self._calls.put_nowait(Call(block, columns, task))
 
@@ -357,12 +357,12 @@ class _RateLimit:
 
 
 async def _send(
-    producer: Producer, convoy: Convoy, topic: str, columns: Columns
+    producer: Producer, ordered: OrderedCalls, topic: str, columns: Columns
 ) -> Mapping[int, ProducerError]:
     """Send *columns* and wait; return the errors of failed records by position."""
     try:
         _ = await producer._send_in(  # noqa: SLF001 - our own
-            convoy,
+            ordered,
             topic,
             columns.values,
             keys=columns.keys,

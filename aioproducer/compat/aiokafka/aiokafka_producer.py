@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from aioproducer import types
 from aioproducer._core.intake.checks import as_bytes
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.partitioning import PartitionFunction
 from aioproducer._core.security.secret import without_frames
 from aioproducer._lifecycle import State
@@ -153,7 +153,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         self._max_batch_size = max_batch_size
         self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._batches: set[asyncio.Task[SendManyResult]] = set()
-        self._convoy = Convoy()
+        self._ordered = OrderedCalls()
         # Read by health checks, instrumentation and frameworks.
         self.client: AIOKafkaClient = AIOKafkaClient(
             self._producer, bootstrap_servers, {"request_timeout_ms": request_timeout_ms, **security}
@@ -296,7 +296,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         batch.close()
         sending = asyncio.create_task(
             self._producer._send_in(  # noqa: SLF001 - our own
-                self._convoy,
+                self._ordered,
                 topic,
                 batch.values,
                 keys=batch.keys,
@@ -310,7 +310,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         sending.add_done_callback(lambda _: turn.release())
         future = relayed(sending, self._first)
         await asyncio.sleep(0)
-        await self._convoy.passed(topic)  # later calls are behind the batch
+        await self._ordered.wait_all(topic)  # later calls are behind the batch
         return future
 
     def _record(

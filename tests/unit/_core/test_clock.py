@@ -12,7 +12,7 @@ from aioproducer._core.clock import (
     TURN_AFTER_RECORDS,
     TURN_AFTER_S,
     LoopClock,
-    LoopTurns,
+    YieldPolicy,
     wall_ms,
 )
 from aioproducer.testing import in_virtual_time
@@ -59,62 +59,62 @@ async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
 
 
 def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
-    turns = LoopTurns()
+    yields = YieldPolicy()
     for passed, due in ((0, False), (TURN_AFTER_S / 2, False), (TURN_AFTER_S * 1.01, True)):
-        turns.look(7.0 + passed, free=100, rate=1.0, size=100)
-        assert turns.due is due
-    turns.over()
-    assert turns.due is False, "the sender has had it"
+        yields.check(7.0 + passed, free=100, rate=1.0, size=100)
+        assert yields.should_yield is due
+    yields.reset()
+    assert yields.should_yield is False, "the sender has had it"
 
 
 def test_it_is_due_after_that_while_to_the_last_bit() -> None:
-    turns = LoopTurns()
-    turns.look(0.0, free=100, rate=1.0, size=100)
-    turns.look(TURN_AFTER_S, free=100, rate=1.0, size=100)
-    assert turns.due
+    yields = YieldPolicy()
+    yields.check(0.0, free=100, rate=1.0, size=100)
+    yields.check(TURN_AFTER_S, free=100, rate=1.0, size=100)
+    assert yields.should_yield
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_it_is_due_when_so_much_was_appended_since(rate: float) -> None:
     much, free = int(TURN_AFTER_BYTES / rate), 50 * TURN_AFTER_BYTES
-    turns = LoopTurns()
+    yields = YieldPolicy()
     for _ in range(2):
         for appended, due in ((0, False), (much - 1, False), (much, True)):
-            turns.look(7.0, free - appended, rate, size=TURN_AFTER_BYTES)
-            assert turns.due is due
-        turns.over()
+            yields.check(7.0, free - appended, rate, size=TURN_AFTER_BYTES)
+            assert yields.should_yield is due
+        yields.reset()
         free -= much
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_turn_is_due_after_so_many_records(rate: float) -> None:
     size, free, many = 100, 50 * TURN_AFTER_BYTES, int(TURN_AFTER_RECORDS / rate)
-    turns = LoopTurns()
+    yields = YieldPolicy()
     for records, due in ((0, False), (many - 1, False), (many, True)):
-        turns.look(7.0, free - records * size, rate, size)
-        assert turns.due is due
+        yields.check(7.0, free - records * size, rate, size)
+        assert yields.should_yield is due
 
 
 def test_memory_that_was_given_back_is_not_taken() -> None:
-    turns = LoopTurns()
+    yields = YieldPolicy()
     for free in (0, TURN_AFTER_BYTES, 2 * TURN_AFTER_BYTES):
-        turns.look(7.0, free, rate=1.0, size=100)
-        assert not turns.due
+        yields.check(7.0, free, rate=1.0, size=100)
+        assert not yields.should_yield
 
 
 def test_however_long_nobody_appended_none_is_due() -> None:
-    turns = LoopTurns()
+    yields = YieldPolicy()
     for at in (0.0, 60.0, 120.0):
-        turns.look(at, free=100, rate=1.0, size=100)
-        assert not turns.due
-        turns.over()
+        yields.check(at, free=100, rate=1.0, size=100)
+        assert not yields.should_yield
+        yields.reset()
 
 
 @in_virtual_time
 async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them() -> None:
     loop = asyncio.get_running_loop()
-    turns = LoopTurns()
-    turns.due = True
+    yields = YieldPolicy()
+    yields.should_yield = True
     began_at = loop.time()
     order: list[str] = []
 
@@ -124,9 +124,9 @@ async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them(
             loop.call_soon(sender, left - 1)
 
     loop.call_soon(sender, ITERATIONS - 1)
-    taking = asyncio.create_task(turns.take())
+    taking = asyncio.create_task(yields.yield_to_loop())
     await asyncio.sleep(0)
-    assert turns.due is False, "others append meanwhile"
+    assert yields.should_yield is False, "others append meanwhile"
     await taking
     assert order == ["sender"] * ITERATIONS
     assert loop.time() == began_at, "it takes no time where nobody else has something to do"

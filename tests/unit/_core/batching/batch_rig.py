@@ -35,7 +35,7 @@ WAYS: Mapping[BatchState, Sequence[BatchEvent]] = {
     BatchState.SEALED: (BatchEvent.SEAL,),
     BatchState.IN_FLIGHT: SENT,
     BatchState.BACKOFF: (*SENT, BatchEvent.RETRY),
-    BatchState.ABANDONED: (*SENT, BatchEvent.EXPIRE),
+    BatchState.EXPIRED_IN_FLIGHT: (*SENT, BatchEvent.EXPIRE),
     BatchState.DELIVERED: (*SENT, BatchEvent.ACKNOWLEDGE),
     BatchState.SPLIT: (*SENT, BatchEvent.SPLIT),
     BatchState.FAILED: (BatchEvent.FAIL,),

@@ -6,7 +6,7 @@ from typing import Any
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.batching.schedule import Paces, Schedule
+from aioproducer._core.batching.schedule import BrokerLatencies, Schedule
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.records.columns import BATCH_OVERHEAD
@@ -23,7 +23,9 @@ class Floor:
         self.identities = IdentityKeeper()
         if identified:
             self.identities.assign(7, 0)
-        self.queues = TopicQueues(TOPIC, batching_settings(**settings), self.identities, Paces(lambda: NOW))
+        self.queues = TopicQueues(
+            TOPIC, batching_settings(**settings), self.identities, BrokerLatencies(lambda: NOW)
+        )
         self.queues.update(leaders)
         self.schedule = Schedule(self.identities)
 

@@ -374,11 +374,11 @@ async def test_a_turn_of_the_event_loop_may_be_due_when_a_batch_is_opened_or_ful
     None
 ):
     rig = FloorRig(batch_bytes=BATCH + 2 * RECORD)
-    turns = rig.accumulator.turns
+    yields = rig.accumulator.yields
     put(rig)
-    assert not turns.due
+    assert not yields.should_yield
     pass_time(TURN_AFTER_S)
     put(rig)
-    assert not turns.due
+    assert not yields.should_yield
     put(rig)
-    assert turns.due
+    assert yields.should_yield

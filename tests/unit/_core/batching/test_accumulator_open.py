@@ -132,21 +132,21 @@ async def test_it_does_too_where_the_first_ones_had_neither(key: bytes | None, h
 @in_virtual_time
 async def test_the_sender_is_due_a_turn_once_much_was_appended_as_it_is_sent(rate: float, due: bool) -> None:
     rig = opened(buffer_bytes=4 * TURN_AFTER_BYTES)
-    turns = rig.accumulator.turns
+    yields = rig.accumulator.yields
     rig.accumulator.topics[TOPIC].limits.rate = rate
     _ = rig.append(b"v" * TURN_AFTER_BYTES)
-    assert not turns.due
+    assert not yields.should_yield
     _ = rig.append(b"v" * TURN_AFTER_BYTES)
-    assert turns.due is due
+    assert yields.should_yield is due
 
 
 @in_virtual_time
 async def test_turn_is_due_after_many_records_of_the_mean_size() -> None:
     rig = opened(batch_bytes=1 << 16, max_request_bytes=1 << 20, buffer_bytes=1 << 25)
-    turns = rig.accumulator.turns
+    yields = rig.accumulator.yields
     _ = rig.append(b"v" * 10_000)
     appended = 1
-    while not turns.due:
+    while not yields.should_yield:
         _ = rig.append(b"v" * (1 if appended % 2 else 199))
         appended += 1
     assert TURN_AFTER_RECORDS / 2 < appended < TURN_AFTER_RECORDS * 1.2

@@ -276,7 +276,7 @@ class TestParts:
 
 
 class TestWaitingForTheOutcome:
-    @pytest.mark.parametrize("state", [BatchState.DELIVERED, BatchState.FAILED, BatchState.ABANDONED])
+    @pytest.mark.parametrize("state", [BatchState.DELIVERED, BatchState.FAILED, BatchState.EXPIRED_IN_FLIGHT])
     @in_virtual_time
     async def test_what_has_its_outcome_is_not_waited_for(self, state: BatchState) -> None:
         await batch_in(state).wait_resolved()  # waiting for ever would be a Deadlock in virtual time

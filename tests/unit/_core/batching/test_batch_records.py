@@ -152,9 +152,9 @@ class TestWaiters:
         [bulk] = [each for each in batch.stretches if isinstance(each, CallWaiters)]
         everyone: list[Waiters] = [bulk, *(FutureWaiters([each]) for each in futures)]
         for waiters in everyone:
-            assert not batch.is_forsaken
+            assert not batch.all_waiters_expired
             waiters.fail(LATE)
-        assert batch.is_forsaken
+        assert batch.all_waiters_expired
         batch.resolve(40, -1)
         assert list(call.result.failures) == [0, 1, 2]
         assert all(isinstance(each.exception(), DeliveryTimeout) for each in futures)

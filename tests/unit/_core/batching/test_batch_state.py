@@ -5,7 +5,7 @@ import pytest
 from aioproducer._core.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 
 ENDS = {BatchState.DELIVERED, BatchState.SPLIT, BatchState.FAILED}
-OUT = {BatchState.IN_FLIGHT, BatchState.ABANDONED}
+OUT = {BatchState.IN_FLIGHT, BatchState.EXPIRED_IN_FLIGHT}
 """The states in which there may be an answer."""
 
 

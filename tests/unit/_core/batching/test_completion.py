@@ -80,7 +80,7 @@ async def test_what_may_be_in_the_log_is_proved_by_one_behind_it_that_leaves_it_
     if backs_off:
         rig.completion.reenqueue(second, 1.0)
     rig.completion.complete(third, base_offset)
-    assert rig.queue().is_proved(second) is proved
+    assert rig.queue().is_confirmed(second) is proved
 
 
 @in_virtual_time
@@ -306,7 +306,7 @@ async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in
     assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 3
     assert errors(sent + queued) == [ProducerClosed] * 3
     assert [failure.possibly_persisted for _, _, failure in rig.witness.failures] == [True, False]
-    assert written.state is BatchState.ABANDONED
+    assert written.state is BatchState.EXPIRED_IN_FLIGHT
     assert rig.accumulator.idle
     assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 0
 

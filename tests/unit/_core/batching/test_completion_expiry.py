@@ -57,7 +57,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
     assert rig.completion.expire(1.0, failure_of) == inf, "there is nothing more to expire"
     assert asked == [sent, queued]
     assert errors([out, waiting]) == [DeliveryTimeout, DeliveryTimeout]
-    assert [sent.state, queued.state] == [BatchState.ABANDONED, BatchState.FAILED]
+    assert [sent.state, queued.state] == [BatchState.EXPIRED_IN_FLIGHT, BatchState.FAILED]
 
 
 @in_virtual_time
@@ -193,10 +193,10 @@ async def test_each_call_of_a_batch_may_give_up(drained: bool) -> None:
     assert len(batch) == (20 if drained else 16)
     for index, future in enumerate(futures):
         if not future.done():
-            assert not batch.is_forsaken
+            assert not batch.all_waiters_expired
             expire(index)
     if drained:
-        assert batch.is_forsaken
+        assert batch.all_waiters_expired
         rig.completion.complete(batch, 0)
     assert nothing_is_left(rig)
     assert set(errors(futures)) == {DeliveryTimeout}
@@ -207,7 +207,7 @@ async def test_cancelled_waiters_do_not_make_a_batch_forsaken() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     future.cancel()
-    assert not batch.is_forsaken
+    assert not batch.all_waiters_expired
     rig.completion.complete(batch, 0)
 
 

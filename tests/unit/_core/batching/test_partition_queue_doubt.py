@@ -70,16 +70,16 @@ def test_it_is_alone_in_flight_while_nothing_else_waits_for_its_final_answer() -
 class TestProof:
     def test_one_behind_it_that_the_leader_has_proves_it(self) -> None:
         queue, [first, second] = queue_of(2)
-        assert not queue.is_proved(first)
+        assert not queue.is_confirmed(first)
         acknowledge(queue, second, -1)
-        assert queue.is_proved(first)
-        assert not queue.is_proved(second)
+        assert queue.is_confirmed(first)
+        assert not queue.is_confirmed(second)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
     def test_if_there_is_room_for_its_records(self, base_offset: int, proved: bool) -> None:
         queue, [first, second] = queue_of(2, records=3)
         acknowledge(queue, second, base_offset)
-        assert queue.is_proved(first) is proved
+        assert queue.is_confirmed(first) is proved
 
 
 class TestTheNewest:

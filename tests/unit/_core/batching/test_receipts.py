@@ -150,11 +150,11 @@ async def test_kind_expires_a_waiter_alone(of: Of) -> None:
     await asyncio.sleep(0)
     assert heard == [impatient]
     assert kinds([impatient, patient]) == ["DeliveryTimeout", "pending"]
-    assert not stretch.is_forsaken
+    assert not stretch.all_waiters_expired
     part = stretch.take([0, 2])
-    assert not part.is_forsaken
+    assert not part.all_waiters_expired
     kind.expire(other, LATE)
-    assert part.is_forsaken
+    assert part.all_waiters_expired
     part.resolve(delivered(1, 2))
     assert kinds([impatient, other]) == ["DeliveryTimeout"] * 2
 
@@ -163,10 +163,10 @@ async def test_kind_expires_a_waiter_alone(of: Of) -> None:
 async def test_stretch_is_forsaken_once_every_receipt_has_expired(of: Of) -> None:
     kind, stretch, futures = stretch_of(of, 2)
     for each in futures:
-        assert not stretch.is_forsaken
+        assert not stretch.all_waiters_expired
         kind.expire(each, LATE)
-    assert stretch.is_forsaken
-    assert not stretch_of(of, 1)[1].is_forsaken
+    assert stretch.all_waiters_expired
+    assert not stretch_of(of, 1)[1].all_waiters_expired
 
 
 @in_virtual_time
@@ -175,7 +175,7 @@ async def test_record_of_a_cancelled_receipt_is_still_sent(of: Of) -> None:
     gone.cancel()
     kind.expire(gone, LATE)
     kind.expire(late, LATE)
-    assert not stretch.is_forsaken
+    assert not stretch.all_waiters_expired
 
 
 @in_virtual_time

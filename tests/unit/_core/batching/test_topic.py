@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.batching.schedule import LONG_S, Paces
+from aioproducer._core.batching.schedule import SLOW_S, BrokerLatencies
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.snapshot import NO_LEADER
@@ -24,11 +24,14 @@ def no_time() -> float:
     return 0.0
 
 
-def topic(*leaders: int, paces: Paces | None = None, **settings: Any) -> TopicQueues:
+def topic(*leaders: int, latencies: BrokerLatencies | None = None, **settings: Any) -> TopicQueues:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
     queues = TopicQueues(
-        "orders", batching_settings(**settings), identities, Paces(no_time) if paces is None else paces
+        "orders",
+        batching_settings(**settings),
+        identities,
+        BrokerLatencies(no_time) if latencies is None else latencies,
     )
     assert queues.update(leaders) == []
     return queues
@@ -180,7 +183,7 @@ def test_what_may_go_anywhere_is_shared_out_in_a_batchs_worth_at_least(size: int
 def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> None:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
+    queues = TopicQueues("orders", batching_settings(), identities, BrokerLatencies(no_time))
     sequences = queues[0].sequences
     if numbered:
         assert sequences.may_assign(identities, unsettled=())
@@ -314,23 +317,23 @@ class TestSticky:
 
     def test_a_broker_that_takes_long_is_left_with_the_next_batch(self) -> None:
         clock = [0.0]
-        paces = Paces(lambda: clock[0])
-        queues = topic(1, 2, paces=paces)
+        latencies = BrokerLatencies(lambda: clock[0])
+        queues = topic(1, 2, latencies=latencies)
         queues.sticky = queues[0]
-        paces[1].sent(0.0)
-        clock[0] = LONG_S / 2
+        latencies[1].sent(0.0)
+        clock[0] = SLOW_S / 2
         assert queues.next_sticky(100) is queues[0]
-        clock[0] = LONG_S
+        clock[0] = SLOW_S
         assert queues.next_sticky(100) is queues[1]
         assert queues.switch() is queues[1], "nor is it chosen"
 
     def test_it_is_not_where_the_other_would_take_as_long(self) -> None:
         clock = [0.0]
-        paces = Paces(lambda: clock[0])
-        queues = topic(1, 2, paces=paces)
+        latencies = BrokerLatencies(lambda: clock[0])
+        queues = topic(1, 2, latencies=latencies)
         queues.sticky = queues[0]
         for node in (1, 2):
-            paces[node].sent(0.0)
+            latencies[node].sent(0.0)
         clock[0] = 1.0
         assert queues.next_sticky(100) is queues[0]
         assert {queues.switch().partition for _ in range(20)} == {0, 1}
@@ -340,26 +343,26 @@ class TestSticky:
     )
     def test_nor_where_there_is_no_choice(self, leaders: tuple[int, ...], adaptive: bool) -> None:
         clock = [0.0]
-        paces = Paces(lambda: clock[0])
-        queues = topic(*leaders, paces=paces, partitioning_is_adaptive=adaptive)
+        latencies = BrokerLatencies(lambda: clock[0])
+        queues = topic(*leaders, latencies=latencies, partitioning_is_adaptive=adaptive)
         queues.sticky = queues[0]
-        paces[1].sent(0.0)
+        latencies[1].sent(0.0)
         clock[0] = 1.0
         assert queues.next_sticky(100) is queues[0]
 
     def test_a_broker_that_answers_soon_may_have_more_to_be_acknowledged(self) -> None:
         clock = [0.0]
-        paces = Paces(lambda: clock[0])
-        queues = topic(1, 2, paces=paces, batch_bytes=1_000)
+        latencies = BrokerLatencies(lambda: clock[0])
+        queues = topic(1, 2, latencies=latencies, batch_bytes=1_000)
         queue_up(queues, 1, 5_000)
-        paces[1].sent(0.0)
+        latencies[1].sent(0.0)
         clock[0] = 1.0
         assert {queues.switch().partition for _ in range(20)} == {1}
 
     def test_a_node_that_takes_nothing_is_kept_away_from(self) -> None:
         stalled: set[int] = {2}
-        paces = Paces(no_time)
-        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces, lambda: stalled)
+        latencies = BrokerLatencies(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), latencies, lambda: stalled)
         queues.update([1, 2, NO_LEADER, 2])
         assert {queues.switch().partition for _ in range(20)} == {0}
         stalled.add(1)
@@ -367,15 +370,15 @@ class TestSticky:
 
     def test_keyless_records_stay_in_the_rack(self) -> None:
         stalled: set[int] = set()
-        paces = Paces(no_time)
-        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces, lambda: stalled)
+        latencies = BrokerLatencies(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), latencies, lambda: stalled)
         queues.update([1, 2, 3, 2, NO_LEADER])
 
         def chosen() -> set[int]:
             return {queues.switch().partition for _ in range(200)}
 
         assert chosen() == {0, 1, 2, 3}
-        paces.nearby = {2, 7}
+        latencies.nearby = {2, 7}
         assert chosen() == {1, 3}
         queue_up(queues, 1, 100_000)
         assert chosen() == {3}, "by the backlog, within the rack"
@@ -388,11 +391,11 @@ class TestSticky:
         assert chosen() == {1}
 
     def test_a_bulk_of_records_is_shared_in_the_rack(self) -> None:
-        paces = Paces(no_time)
-        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces)
+        latencies = BrokerLatencies(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), latencies)
         queues.update([1, 2, 3, 2])
         assert queues.share(4_000_000) == 1_000_000
-        paces.nearby = {2}
+        latencies.nearby = {2}
         assert queues.share(4_000_000) == 2_000_000
 
 
@@ -404,7 +407,7 @@ def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kep
 
     identities = Keeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
+    queues = TopicQueues("orders", batching_settings(), identities, BrokerLatencies(no_time))
     assert queues.may_retire
     assert queues[0].sequences.may_assign(identities, unsettled=())
     assert queues.may_retire is not kept

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.intake.many import Convoy, ManyIntake
+from aioproducer._core.intake.many import ManyIntake, OrderedCalls
 from aioproducer.errors.send_many import SendManyResult
 from tests.unit._core.intake.intake_rig import Rig as IntakeRig, checked
 from tests.unit.floor_rig import settle
@@ -26,7 +26,12 @@ class Rig(IntakeRig):
         self.offsets: dict[int, int] = {}
 
     def send(
-        self, values: Any, *, timeout_s: float | None = None, convoy: Convoy | None = None, **columns: Any
+        self,
+        values: Any,
+        *,
+        timeout_s: float | None = None,
+        ordered: OrderedCalls | None = None,
+        **columns: Any,
     ) -> asyncio.Task[SendManyResult]:
         settings = self.intake.settings
         rows = checked(
@@ -34,7 +39,7 @@ class Rig(IntakeRig):
             **columns,
             serialized_later=(settings.value_serializer is not None, settings.key_serializer is not None),
         )
-        return asyncio.create_task(self.many.send(rows, timeout_s, convoy))
+        return asyncio.create_task(self.many.send(rows, timeout_s, ordered))
 
     async def delivered(self, sending: asyncio.Task[SendManyResult]) -> SendManyResult:
         """Acknowledge batch after batch until *sending* is done; return its result."""

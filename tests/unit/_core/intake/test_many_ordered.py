@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.intake.many import Convoy
+from aioproducer._core.intake.many import OrderedCalls
 from aioproducer.errors import BufferTimeout
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, settle
@@ -13,14 +13,14 @@ FOREVER = 1e9
 
 
 class Road:
-    """Calls in a convoy, each of which takes its time to append."""
+    """Calls in a ordered, each of which takes its time to append."""
 
     def __init__(self) -> None:
-        self.convoy = Convoy()
+        self.ordered = OrderedCalls()
         self.passed: list[str] = []
 
     async def call(self, name: str, *, takes_s: float, topic: str = TOPIC, deadline: float = FOREVER) -> None:
-        async with self.convoy.in_order(topic, deadline):
+        async with self.ordered.wait_turn(topic, deadline):
             await asyncio.sleep(takes_s)
             self.passed.append(name)
 
@@ -63,10 +63,10 @@ async def test_who_was_too_late_takes_nothing_from_who_came_when_the_way_was_fre
     loop = asyncio.get_running_loop()
     one_second_later = loop.create_future()
     loop.call_at(1.0, one_second_later.set_result, None)
-    async with road.convoy.in_order(TOPIC, FOREVER):
+    async with road.ordered.wait_turn(TOPIC, FOREVER):
         late = asyncio.create_task(road.call("late", takes_s=1, deadline=1.0))
         await one_second_later
-    async with road.convoy.in_order(TOPIC, FOREVER):
+    async with road.ordered.wait_turn(TOPIC, FOREVER):
         await asyncio.wait([late])
         behind = asyncio.create_task(road.call("behind", takes_s=0))
         await settle()
@@ -80,7 +80,7 @@ async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
     road = Road()
 
     async def fail() -> None:
-        async with road.convoy.in_order(TOPIC, FOREVER):
+        async with road.ordered.wait_turn(TOPIC, FOREVER):
             await asyncio.sleep(1)
             raise LookupError
 
@@ -95,10 +95,10 @@ async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
 @in_virtual_time
 async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
     road = Road()
-    await road.convoy.passed(TOPIC)
+    await road.ordered.wait_all(TOPIC)
     calls = [asyncio.create_task(road.call(name, takes_s=1)) for name in "ab"]
     await settle()
-    waiting = asyncio.create_task(road.convoy.passed(TOPIC))
+    waiting = asyncio.create_task(road.ordered.wait_all(TOPIC))
     await settle()
     calls.append(asyncio.create_task(road.call("later", takes_s=1)))
     await waiting
@@ -110,4 +110,4 @@ async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
 async def test_nothing_is_left_of_a_topic_that_nobody_sends_to() -> None:
     road = Road()
     await road.call("a", takes_s=1)
-    assert road.convoy._locks == {}
+    assert road.ordered._locks == {}

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 
 from aioproducer._core.batching.waiters import Failure
-from aioproducer._core.intake.many import CHUNK_RECORDS, Convoy
+from aioproducer._core.intake.many import CHUNK_RECORDS, OrderedCalls
 from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.testing import in_virtual_time
@@ -101,8 +101,8 @@ class TestTurns:
 
     @in_virtual_time
     async def test_those_in_a_convoy_do_not(self) -> None:
-        rig, convoy = Rig(buffer_bytes=1_000), Convoy()
-        sending = [rig.send([value * 86] * 20, convoy=convoy) for value in (b"a", b"b")]
+        rig, ordered = Rig(buffer_bytes=1_000), OrderedCalls()
+        sending = [rig.send([value * 86] * 20, ordered=ordered) for value in (b"a", b"b")]
         await settle()
         alone = rig.send([b"c" * 86])
         [first, second] = [await rig.delivered(each) for each in sending]
@@ -111,9 +111,9 @@ class TestTurns:
 
     @in_virtual_time
     async def test_in_a_convoy_it_may_wait_for_too_long(self) -> None:
-        rig, convoy = Rig(buffer_bytes=1_000, max_block_s=5.0), Convoy()
+        rig, ordered = Rig(buffer_bytes=1_000, max_block_s=5.0), OrderedCalls()
         rig.use_up_memory()
-        sending = [rig.send([b"v"] * 2, convoy=convoy, timeout_s=timeout_s) for timeout_s in (None, 3.0)]
+        sending = [rig.send([b"v"] * 2, ordered=ordered, timeout_s=timeout_s) for timeout_s in (None, 3.0)]
         await settle()
         assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (2, 4)
         result = await sending[1]

@@ -11,7 +11,7 @@ from aioproducer._core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from aioproducer._core.sender.requests import AnswerHandler
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.errors import BrokerError
 from tests.fakes import FakeConnection
 from tests.unit.floor_rig import TOPIC, FloorRig, sender_settings
@@ -31,7 +31,7 @@ class Rig(FloorRig):
         super().__init__(partitions=partitions, idempotent=idempotent)
         self.connection = FakeConnection()
         settings = sender_settings(retries=retries, transactional_id=transactional_id)
-        self.handler = AnswerHandler(settings, self.completion, self.updater.real)
+        self.handler = ResponseHandler(settings, self.completion, self.updater.real)
 
     def take(self, batches: list[Batch], *answers: PartitionProduceResponse) -> None:
         response = ProduceResponse(

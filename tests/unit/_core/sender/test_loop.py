@@ -8,7 +8,7 @@ import pytest
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.records.compression import Codec
-from aioproducer._core.sender.requests import AnswerHandler, Encoder
+from aioproducer._core.sender.requests import Encoder, ResponseHandler
 from aioproducer.errors import DeliveryTimeout, TimeoutReason
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
@@ -246,7 +246,7 @@ class TestBugs:
         def fail(*_: object) -> None:
             raise LookupError("a bug")
 
-        monkeypatch.setattr(AnswerHandler, "take", fail)
+        monkeypatch.setattr(ResponseHandler, "take", fail)
         async with Rig() as rig:
             batch = rig.fill()
             await pass_time(LINGER_S)

@@ -6,13 +6,13 @@ import pytest
 
 from aioproducer._core.sender.outcomes import (
     OUTCOME_UNKNOWN,
+    BatchFacts,
     Complete,
     Fail,
     FailRecords,
     Renumber,
     Retry,
     Split,
-    Standing,
     Verdict,
     judge,
 )
@@ -52,23 +52,23 @@ FINAL = sorted(NAMED - set(RESENT) - JUDGED_BY_STANDING)
 UNHEARD_OF = 4711
 
 
-def standing(
+def facts(
     *,
     records: int = 3,
     idempotent: bool = True,
     oldest: bool = True,
     in_doubt: bool = False,
-    proved: bool = False,
+    confirmed: bool = False,
     half_of_possibly_persisted: bool = False,
     denied_in_vain: bool = False,
     last_attempt: bool = False,
-) -> Standing:
-    return Standing(
+) -> BatchFacts:
+    return BatchFacts(
         records=records,
         idempotent=idempotent,
         oldest=oldest,
         in_doubt=in_doubt,
-        proved=proved,
+        confirmed=confirmed,
         half_of_possibly_persisted=half_of_possibly_persisted,
         denied_in_vain=denied_in_vain,
         last_attempt=last_attempt,
@@ -76,7 +76,7 @@ def standing(
 
 
 def verdict(
-    kind: type[BrokerError], stands: Standing, record_errors: dict[int, str] | None = None
+    kind: type[BrokerError], stands: BatchFacts, record_errors: dict[int, str] | None = None
 ) -> type[Verdict]:
     error = kind("told by the broker")
     outcome = judge(error, stands, record_errors or {})
@@ -87,24 +87,24 @@ def verdict(
 @pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("code", RESENT)
 def test_what_may_succeed_later_is_sent_again(code: int, in_doubt: bool) -> None:
-    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Retry
+    assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Retry
 
 
 @pytest.mark.parametrize("code", RESENT)
 def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) -> None:
-    assert verdict(broker_error(code), standing(last_attempt=True)) is Fail
+    assert verdict(broker_error(code), facts(last_attempt=True)) is Fail
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("code", [*FINAL, UNHEARD_OF])
 def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
-    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Fail
+    assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Fail
 
 
 @pytest.mark.parametrize("last_attempt", [False, True])
 @pytest.mark.parametrize("in_doubt", [False, True])
 def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
-    stands = standing(in_doubt=in_doubt, last_attempt=last_attempt)
+    stands = facts(in_doubt=in_doubt, last_attempt=last_attempt)
     assert judge(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
 
@@ -112,14 +112,14 @@ class TestTooLarge:
     @pytest.mark.parametrize("in_doubt", [False, True])
     @pytest.mark.parametrize("idempotent", [False, True])
     def test_several_records_are_split(self, idempotent: bool, in_doubt: bool) -> None:
-        stands = standing(records=2, idempotent=idempotent, in_doubt=in_doubt)
+        stands = facts(records=2, idempotent=idempotent, in_doubt=in_doubt)
         assert verdict(MessageTooLarge, stands) is Split
 
     def test_splitting_needs_no_retry(self) -> None:
-        assert verdict(MessageTooLarge, standing(records=2, last_attempt=True)) is Split
+        assert verdict(MessageTooLarge, facts(records=2, last_attempt=True)) is Split
 
     def test_a_single_record_fails(self) -> None:
-        assert verdict(MessageTooLarge, standing(records=1)) is Fail
+        assert verdict(MessageTooLarge, facts(records=1)) is Fail
 
     @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
@@ -128,7 +128,7 @@ class TestTooLarge:
     ) -> None:
         outcome = judge(
             kind("no"),
-            standing(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
+            facts(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
             {},
         )
         assert isinstance(outcome, expected)
@@ -138,15 +138,15 @@ class TestTooLarge:
 class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_it_is_sent_under_a_new_identity(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing()) is Renumber
+        assert verdict(kind, facts()) is Renumber
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(in_doubt=True)) is Retry
+        assert verdict(kind, facts(in_doubt=True)) is Retry
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_batch_denied_in_vain_fails_with_those_before_gone(self, kind: type[BrokerError]) -> None:
-        outcome = judge(kind("no"), standing(in_doubt=True, denied_in_vain=True), {})
+        outcome = judge(kind("no"), facts(in_doubt=True, denied_in_vain=True), {})
         assert isinstance(outcome, Fail)
         assert outcome.before_gone
         assert isinstance(outcome.error, kind)
@@ -157,7 +157,7 @@ class TestRefusedForItsSequence:
     def test_one_that_is_proved_to_be_in_the_log_is_delivered_at_an_unknown_offset(
         self, kind: type[BrokerError], half: bool
     ) -> None:
-        stands = standing(in_doubt=True, proved=True, half_of_possibly_persisted=half)
+        stands = facts(in_doubt=True, confirmed=True, half_of_possibly_persisted=half)
         assert judge(kind("no"), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
     @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ class TestRefusedForItsSequence:
     def test_behind_one_that_is_resent_only_the_order_may_mend_itself(
         self, kind: type[BrokerError], expected: type[Verdict]
     ) -> None:
-        assert verdict(kind, standing(oldest=False)) is expected
+        assert verdict(kind, facts(oldest=False)) is expected
 
     @pytest.mark.parametrize("oldest", [False, True])
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_it_fails_once_the_retries_are_used_up(self, kind: type[BrokerError], oldest: bool) -> None:
-        assert verdict(kind, standing(oldest=oldest, last_attempt=True)) is Fail
+        assert verdict(kind, facts(oldest=oldest, last_attempt=True)) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_without_a_sequence_fails(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(idempotent=False)) is Fail
+        assert verdict(kind, facts(idempotent=False)) is Fail
 
 
 class TestRefusedForSomeRecords:
@@ -185,30 +185,30 @@ class TestRefusedForSomeRecords:
     def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
         error = kind()
         messages = {1: "no key", 2: "no key either"}
-        outcome = judge(error, standing(records=3, last_attempt=last_attempt), messages)
+        outcome = judge(error, facts(records=3, last_attempt=last_attempt), messages)
         assert outcome == FailRecords(error, messages)
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     def test_all_of_them_fail_as_a_batch(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(records=2), {0: "bad", 1: "bad"}) is Fail
+        assert verdict(kind, facts(records=2), {0: "bad", 1: "bad"}) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     def test_without_a_word_on_records_the_batch_fails(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing()) is Fail
+        assert verdict(kind, facts()) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
     def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
         self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
     ) -> None:
-        assert verdict(kind, standing(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
+        assert verdict(kind, facts(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
 
 
 @pytest.mark.parametrize(
     "kind", [NotLeaderOrFollower, NotEnoughReplicas, CorruptMessage, TopicAuthorizationFailed]
 )
 def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError]) -> None:
-    assert verdict(kind, standing(), {0: "odd"}) is verdict(kind, standing())
+    assert verdict(kind, facts(), {0: "odd"}) is verdict(kind, facts())
 
 
 class TestInATransaction:
@@ -216,22 +216,22 @@ class TestInATransaction:
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_what_would_need_another_epoch_fails(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing()._replace(transactional=True)) is Fail
+        assert verdict(kind, facts()._replace(transactional=True)) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(in_doubt=True)._replace(transactional=True)) is Retry
+        assert verdict(kind, facts(in_doubt=True)._replace(transactional=True)) is Retry
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     def test_others_fail_unless_the_transaction_passes_refusals(self, kind: type[BrokerError]) -> None:
-        error, of_transaction = kind("no"), standing()._replace(transactional=True)
+        error, of_transaction = kind("no"), facts()._replace(transactional=True)
         passing = of_transaction._replace(passes_refusals=True)
         assert judge(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
         assert judge(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
 
     @pytest.mark.parametrize("code", RESENT)
     def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
-        assert verdict(broker_error(code), standing()._replace(transactional=True)) is Retry
+        assert verdict(broker_error(code), facts()._replace(transactional=True)) is Retry
 
     def test_several_records_that_are_too_large_together_are_split(self) -> None:
-        assert verdict(MessageTooLarge, standing()._replace(transactional=True)) is Split
+        assert verdict(MessageTooLarge, facts()._replace(transactional=True)) is Split

@@ -71,7 +71,7 @@ class TestAbandoned:
     def abandoned(rig: Rig) -> Batch:
         batch, _ = rig.sent()
         rig.completion.fail_or_expire(batch, late(batch))
-        assert batch.state is BatchState.ABANDONED
+        assert batch.state is BatchState.EXPIRED_IN_FLIGHT
         return batch
 
     @in_virtual_time

@@ -201,7 +201,7 @@ class TestSeveralInDoubt:
         assert await resent(rig) is last
         rig.take([last], accepted(0))
         await resent(rig)
-        assert not rig.accumulator.queue(first).is_proved(first)
+        assert not rig.accumulator.queue(first).is_confirmed(first)
         assert not futures[0].done()
 
     @in_virtual_time

@@ -249,7 +249,7 @@ class TestTakenApart:
         with caplog.at_level(logging.WARNING):
             rig.refuse(batch, OutOfOrderSequenceNumber)
         assert caplog.messages == [
-            f'batch.restamp partition=orders-0 stamp="{before}" error=OutOfOrderSequenceNumber'
+            f'batch.renumbered partition=orders-0 sequence="{before}" error=OutOfOrderSequenceNumber'
         ]
         assert rig.resend() is batch
         assert before is not None
