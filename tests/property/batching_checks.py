@@ -85,7 +85,7 @@ def check_sleep(world: World) -> None:
     """A sender that is not woken has nothing to do before the time it asked for."""
     if world.rung or world.check_at <= world.loop.time():
         return
-    assert set(world.schedule.nodes()) <= world.left_over
+    assert set(world.schedule.waiting) <= world.left_over
     for due in (world.schedule.next_due(), world.accumulator.deadlines.next_due()):
         assert due >= world.check_at
 

@@ -259,7 +259,7 @@ class World:
         self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceAnswer | ProducerError
     ) -> None:
         self.handler.take(connection.real, batches, answer)
-        if self.schedule.nodes():  # as the sender does: there may be room for more now
+        if self.schedule.waiting:  # as the sender does: there may be room for more now
             self.ring()
 
     def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
@@ -270,10 +270,10 @@ class World:
         self.schedule.collect(now, hurry=self.accumulator.hurries())
         look_at = self.accumulator.windows.seal_old(now)
         check_at = min(look_at, self.schedule.next_due(), self.accumulator.deadlines.next_due())
-        for node_id in self.schedule.nodes():
+        for node_id in list(self.schedule.waiting):
             if node_id in connected:
                 self._serve(node_id, slow=node_id in slow)
-        self.left_over = set(self.schedule.nodes())
+        self.left_over = set(self.schedule.waiting)
         self.check_at = check_at
 
     def _serve(self, node_id: int, *, slow: bool) -> None:

@@ -1,4 +1,4 @@
-"""The life of a batch: its states, its events, and their table, from which docs/design.md draws its diagram."""
+"""States and events of a batch, and the table of transitions, from which docs/design.md draws its diagram."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ class BatchState(IntEnum):
     """State of a batch. Ints are hashed without a call of Python."""
 
     OPEN = auto()
-    """Taking records."""
+    """The batch accepts records."""
     SEALED = auto()
-    """Takes no more records; it holds no sequence, or one that the broker refused and that is void."""
+    """The batch accepts no more records and has no valid sequence."""
     IN_FLIGHT = auto()
-    """Drained: encoded, written or about to be, waiting for its answer; it holds its sequence."""
+    """Drained: being encoded, or written and waiting for the response. The batch holds its sequence."""
     BACKOFF = auto()
-    """Waiting to be sent again, under the sequence it has."""
+    """Waiting for a retry with its sequence unchanged."""
     EXPIRED_IN_FLIGHT = auto()
-    """Its records have failed, but the request is still out and the sequence still taken."""
+    """The records have failed at their deadline, but the request is in flight and the sequence is in use."""
     DELIVERED = auto()
     """Acknowledged."""
     SPLIT = auto()
-    """Its parts have taken over: it was too large for the broker, or some of its records were refused."""
+    """Replaced by its parts, because the batch was too large or some of its records were refused."""
     FAILED = auto()
     """Failed for good."""
 
 
 class BatchEvent(IntEnum):
-    """What can happen to a batch."""
+    """Events of a batch."""
 
     SEAL = auto()
-    """It is full, has lingered long enough, or somebody is in a hurry."""
+    """The batch is full, its linger is over, or a flush or close does not wait."""
     DRAIN = auto()
-    """The sender takes it, to write it."""
+    """The sender takes the batch for a request."""
     ACKNOWLEDGE = auto()
-    """The broker has it."""
+    """The broker has acknowledged the batch."""
     RETRY = auto()
-    """There was no answer, or one that passes, or it was not written after all: it is sent under the sequence it has."""
+    """A retriable error, a lost connection, or a request that was never written: the batch keeps its sequence."""
     RENUMBER = auto()
-    """It is surely not in the log, and its sequence leads nowhere: it is sent again under another."""
+    """The batch is certainly not in the log, and is retried with another sequence."""
     SPLIT = auto()
-    """Its parts take over."""
+    """The parts replace the batch."""
     EXPIRE = auto()
-    """Its deadline has passed while its request is out."""
+    """The deadline has passed while the request is in flight."""
     FAIL = auto()
-    """It was refused for good, or its deadline has passed while nothing of it is out."""
+    """The broker refused the batch for good, or the deadline has passed without a request in flight."""
 
 
 _S, _E = BatchState, BatchEvent

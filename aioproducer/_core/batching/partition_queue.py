@@ -1,4 +1,4 @@
-"""The queue of a partition: its batches, in order, from append to answer."""
+"""The queue of a partition: its batches in order, from append to outcome."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
 _BACKING_OFF, _IN_FLIGHT_LIMIT = TimeoutReason.BACKING_OFF, TimeoutReason.IN_FLIGHT_LIMIT
 
 PROMPT_RETRIES: Final = 10
-"""So often a batch is sent to a new leader at once …"""
+"""Number of immediate retries at a new leader."""
 MOVED_BACKOFF_S: Final = 0.1
-"""… and after so long from then on: brokers that disagree about the leader must not be asked in a loop."""
+"""Delay of later retries at a new leader, in seconds: brokers may disagree about the leader."""
 
 
 _new_place, _new_sequences = untracking(TopicPartition), untracking(PartitionSequences)
@@ -69,21 +69,20 @@ class PartitionQueue(QueueFields):
         self.open: Batch | None = None
         self.is_watched: bool = False
         """True while the accumulator checks the age of `open`."""
-        self.retrying: tuple[
-            Batch, ...
-        ] = ()  # the garbage collector would visit the empty lists of all partitions
+        # A tuple, because the garbage collector would visit the empty lists of all partitions.
+        self.retrying: tuple[Batch, ...] = ()
         """Batches in backoff, the oldest first; they hold their sequences."""
         self.in_flight: tuple[Batch, ...] = ()
         """Drained batches without an answer, the oldest first."""
         self.sealed_bytes: int = 0
-        """How large all records were together that batches were sealed with."""
+        """Size of the records of all sealed batches, in bytes."""
         self.gone_in_doubt: Order = ()
-        """Place of the newest batch that may be in the log and is sent no more, because the batch failed or was split."""
+        """Position of the newest failed or split batch that may be in the log."""
         self.sequences: Final[PartitionSequences] = _new_sequences()
         self.numbered: int = 0
-        """How many batches got a sequence."""
+        """Number of batches that got a sequence."""
         self.offered_to: int | None = None
-        """The node among whose ready partitions the schedule has it."""
+        """Node with this queue among its ready partitions, or None."""
         self._settings = settings
         # A copy: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._is_idempotent = settings.idempotent
@@ -95,47 +94,47 @@ class PartitionQueue(QueueFields):
         return str(self.topic_partition)
 
     def taken_bytes(self) -> int:
-        """Return the size of all records ever appended, in bytes, as far as it can be told."""
+        """Return the estimated size of all records ever appended, in bytes."""
         return self.sealed_bytes + (self.open.size - BATCH_OVERHEAD if self.open is not None else 0)
 
     @property
     def backlog_bytes(self) -> int:
-        """What waits to be sent, or for an answer."""
+        """Size of the batches that wait to be sent or for a response, in bytes."""
         size = 0
-        for line in (self.batches, self.retrying, self.in_flight):  # a generator takes twice as long
+        for line in (self.batches, self.retrying, self.in_flight):  # a generator costs twice as much
             for batch in line:
                 size += batch.size
         return size
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is anywhere. While `batches` and `retrying` are empty, it is not worth an offer."""
+        """True without any batch. A queue without `batches` and `retrying` need not be offered."""
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
     def unsent(self) -> list[Batch]:
-        """The batches that are not in flight, the oldest first."""
+        """Batches that are not in flight, the oldest first."""
         return [*self.retrying, *self.batches]
 
     @property
     def oldest_unsettled(self) -> Batch | None:
-        """The first of those that were sent and have no final answer."""
+        """Oldest batch that was sent and has no outcome, or None."""
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
 
     @property
     def asks_newest(self) -> bool:
-        """Whether the leader denies the oldest batch in doubt, and is to be asked for those behind it before."""
+        """True if the leader denies the oldest batch in doubt, so that newer batches are sent first."""
         if not self.retrying or self.retrying[0].persistence.denials < DENIALS_BELIEVED:
             return False
         return self.retrying[0].persistence.in_doubt
 
     @property
     def before_gone(self) -> list[Batch]:
-        """Batches to be sent again that are older than the newest batch gone in doubt."""
+        """Batches to retry that are older than the newest batch gone in doubt."""
         return [each for each in self.retrying if each.order < self.gone_in_doubt]
 
     def is_newest(self, batch: Batch) -> bool:
-        """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
+        """Return True if no batch behind *batch* may be in the log, according to the leader."""
         return (
             not self.is_confirmed(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
         )
@@ -155,22 +154,22 @@ class PartitionQueue(QueueFields):
         return not any(map(_may_be_known, behind))
 
     def is_confirmed(self, batch: Batch) -> bool:
-        """Whether *batch* is in the log, since one behind it is."""
+        """Return True if *batch* is in the log, because a later batch is."""
         return self.sequences.proves(batch.order, len(batch))
 
     def is_alone(self, batch: Batch) -> bool:
-        """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
+        """Return True if *batch* is in flight, and no other batch of the partition was sent without an outcome."""
         return self.in_flight == (batch,) and not self.retrying
 
     @property
     def doubts_leader(self) -> bool:
-        """Whether its next batch has been refused as by a broker that does not lead it any more."""
+        """True if the next batch was refused by a broker that no longer leads the partition."""
         error = self.retrying[0].last_error if self.retrying else None
         return isinstance(error, BrokerError) and error.stale_metadata
 
     @property
     def needs_identity(self) -> bool:
-        """Whether its next batch is due and has to get a sequence."""
+        """True if the next batch is due and needs a sequence."""
         return self._is_idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
 
     def add(self, batch: Batch) -> None:
@@ -187,7 +186,7 @@ class PartitionQueue(QueueFields):
         return self.batches
 
     def next_order(self) -> Order:
-        """Return the place of a new batch: behind all there were."""
+        """Return the position of a new batch, behind all earlier ones."""
         self._next_order += 1
         return (self._next_order,)
 
@@ -205,10 +204,10 @@ class PartitionQueue(QueueFields):
             # Two batches in flight could change places when the first one fails.
             return _IN_FLIGHT_LIMIT if in_flight else batch
         if batch.retry_at > now:
-            return _BACKING_OFF  # its sequence was refused just now
+            return _BACKING_OFF  # after a refusal of its sequence
         if in_flight and self.numbered - in_flight[0].numbered_before >= self._settings.max_in_flight:
-            # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
-            # long as it may have to be sent again, however many behind it are acknowledged already.
+            # The broker remembers five batches per partition (KIP-98). The oldest batch in flight must be among them while
+            # it may need a retry, even if later batches are acknowledged.
             return _IN_FLIGHT_LIMIT
         identities, sequences = self._identities, self.sequences
         if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
@@ -245,7 +244,7 @@ class PartitionQueue(QueueFields):
         return asked if asked.retry_at <= now else _BACKING_OFF
 
     def take(self, batch: Batch) -> None:
-        """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
+        """Move *batch*, just returned by `next_batch`, in flight, and assign a missing sequence."""
         if batch.state is _BACKOFF:
             self.retrying = without(self.retrying, batch)
         else:
@@ -263,30 +262,30 @@ class PartitionQueue(QueueFields):
         self.in_flight = _with(self.in_flight, batch) if self.in_flight else (batch,)
 
     def seal(self, batch: Batch) -> None:
-        """Let *batch* take no more records and wait for none."""
+        """Seal *batch*: no more records, no linger."""
         if self.open is batch:
             self.open = None
             self.sealed_bytes += batch.size - BATCH_OVERHEAD
         batch.seal()
 
     def may_go_at(self, batch: Batch, now: float) -> float:
-        """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
+        """Return the time of the retry of *batch* at a leader other than the node of the failure (KIP-951)."""
         return now if batch.retries < PROMPT_RETRIES else now + MOVED_BACKOFF_S
 
     def forget_denials(self) -> None:
-        """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
+        """Reset the denials of batches in doubt, because the partition has a new leader or a new log."""
         for batch in self.retrying:
             batch.persistence.forget_denials()
 
     def follow_leader(self, now: float) -> float:
-        """Let what backs off go to the new leader; return when the first of it may."""
+        """Move retries forward for the new leader; return the time of the first one."""
         backing_off = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
         for batch in backing_off:
             batch.retry_by(self.may_go_at(batch, now))
         return min((batch.retry_at for batch in backing_off), default=now)
 
     def retry_by(self, at: float) -> bool:
-        """Let what backs off since a connection was lost go at *at*; return whether that is earlier than before."""
+        """Move retries after a lost connection forward to *at*; return True if any retry is earlier than before."""
         backing_off = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
         earlier = any(batch.retry_at > at for batch in backing_off)
         for batch in backing_off:
@@ -294,23 +293,23 @@ class PartitionQueue(QueueFields):
         return earlier
 
     def put_back(self, batch: Batch) -> None:
-        """Put *batch*, sealed and without a sequence, where it belongs among `batches`."""
+        """Insert *batch*, sealed and without a sequence, into `batches` by its position."""
         index = next(
             (i for i, other in enumerate(self.batches) if other.order > batch.order), len(self.batches)
         )
         self._as_deque().insert(index, batch)
 
     def retry(self, batch: Batch) -> None:
-        """Put *batch* where it belongs among `retrying`."""
+        """Insert *batch* into `retrying` by its position."""
         self.retrying = _with(self.retrying, batch)
 
     def note_gone(self, batch: Batch) -> None:
-        """Record that *batch* is sent no more, so the leader cannot be asked for this batch."""
+        """Note that *batch* is not sent again, so its persistence stays unknown."""
         if batch.persistence.possible:
             self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
 
     def request_epoch_bump(self, batch: Batch) -> None:
-        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        """Continue under a new identity, because *batch*, which held a sequence, has failed or was refused for its sequence."""
         self.note_gone(batch)
         self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
         self._identities.request_epoch_bump()
@@ -342,7 +341,7 @@ class PartitionQueue(QueueFields):
             self.renumber_retrying()
 
     def remove(self, batch: Batch) -> None:
-        """Take *batch* off, wherever it is."""
+        """Remove *batch* from its list."""
         if batch.state in (BatchState.OPEN, BatchState.SEALED):
             self._as_deque().remove(batch)
             if self.open is batch:
@@ -387,14 +386,14 @@ def without(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
 
 
 def _with(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
-    """Return *batches*, which are in order, and *batch* in its place."""
+    """Return the ordered *batches* with *batch* inserted."""
     line = list(batches)
     insort(line, batch, key=_by_order)
     return tuple(line)
 
 
 def _may_be_known(batch: Batch) -> bool:
-    """Whether a leader may know *batch*, and has not said that it does not."""
+    """Return True if a leader may recognise *batch*, and has not denied it."""
     persistence = batch.persistence
     if persistence.denials or persistence.half_of_possibly_persisted:
         return False

@@ -1,6 +1,6 @@
 """The schedule of the sender: ready partitions by leader, deadlines, join windows and latencies of nodes.
 
-Every event that may make a partition ready offers its queue, so a wake-up of the sender looks only at offered queues.
+Every event that may make a partition ready offers its queue, so a wake-up of the sender checks offered queues only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aioproducer._core.metadata.snapshot import NO_LEADER
 T = TypeVar("T")
 
 TICK_S = 0.1
-"""Deadlines are kept to this grain: something is due at most one tick after its deadline, never before."""
+"""Resolution of deadlines, in seconds: an item is due at most one tick after its deadline, never before."""
 
 
 class Deadlines(Generic[T]):
@@ -36,7 +36,7 @@ class Deadlines(Generic[T]):
         self._ticks: list[float] = []
 
     def add(self, item: T, deadline: float) -> None:
-        """Let *item* be due at *deadline*."""
+        """Add *item*, due at *deadline*."""
         tick = -(-deadline // TICK_S)  # rounded up: a call of math.ceil() costs twice as much
         items = self._by_tick.get(tick)
         if items is None:
@@ -46,7 +46,7 @@ class Deadlines(Generic[T]):
             items[item] = None
 
     def discard(self, item: T, deadline: float) -> None:
-        """Forget *item*, added with *deadline*, if it is still here."""
+        """Remove *item*, added with *deadline*, if present."""
         items = self._by_tick.get(-(-deadline // TICK_S))
         if items is not None:
             items.pop(item, None)
@@ -57,7 +57,7 @@ class Deadlines(Generic[T]):
             self.discard(item, before)
 
     def next_due(self) -> float:
-        """Return when the next item is due; infinity if there is none."""
+        """Return the time at which the next item is due; infinity without items."""
         while self._ticks:
             tick = self._ticks[0]
             if self._by_tick.get(tick):
@@ -67,7 +67,7 @@ class Deadlines(Generic[T]):
         return inf
 
     def take_due(self, now: float) -> list[T]:
-        """Remove and return what is due at *now*, by tick, and within it as it was added."""
+        """Remove and return the items due at *now*, by tick, then in the order of their addition."""
         due: list[T] = []
         while self.next_due() <= now:
             due.extend(self._by_tick.pop(heapq.heappop(self._ticks)))
@@ -107,7 +107,7 @@ class JoinWindows:
             if (batch := queue.open) is None:
                 continue
             if batch.joins_until <= now:
-                queue.seal(batch)  # the schedule has it: it has lingered for long enough
+                queue.seal(batch)  # its linger is over, so the schedule has the queue
             else:
                 self.watch(queue, batch.joins_until)
         self.look_at = watched[0][0] if watched else inf
@@ -115,23 +115,23 @@ class JoinWindows:
 
 
 SLOW_S: Final = 0.01
-"""A node that would answer within twice Kafka's linger is as good as any."""
+"""Delay from which a node counts as slow, in seconds: twice Kafka's linger."""
 ESTIMATE_VALID_S: Final = 0.1
-"""How long a node that has answered all is taken to be as slow as it was: then it gets another chance."""
+"""Validity of the estimate of an idle node, in seconds; then the node is tried again."""
 
 
 class LatencyEstimate:
-    """How a node answers: one request after the other, as Kafka does on a connection."""
+    """Delay estimate of a node, which processes one request per connection at a time."""
 
     __slots__ = ("_since", "_took_s", "_unanswered")
 
     def __init__(self) -> None:
         self._unanswered: deque[tuple[float, int]] = deque()
-        """When each of the requests that it has to answer was sent, and how many there were then, with that one."""
+        """Per unanswered request: the send time, and the number of unanswered requests then."""
         self._since: float = 0.0
-        """When it began with the first of them, or answered the last that it has answered."""
+        """Start of the present request: the send time, or the time of the last response."""
         self._took_s: float = 0.0
-        """How long it was at that one."""
+        """Service time of the last answered request, in seconds."""
 
     @property
     def is_idle(self) -> bool:
@@ -139,20 +139,20 @@ class LatencyEstimate:
         return not self._unanswered
 
     def sent(self, now: float) -> None:
-        """Note that there is one more request."""
+        """Note one more request."""
         if not self._unanswered:
             self._since = now
         self._unanswered.append((now, len(self._unanswered) + 1))
 
     def answered(self, now: float) -> None:
-        """Note that the oldest request is answered or lost. With a long round trip, the request took its share of the time."""
+        """Note that the oldest request is answered or lost. Requests in flight together share a long round trip."""
         sent_at, together = self._unanswered.popleft()
         took_s, share_s = now - self._since, (now - sent_at) / together
         self._took_s = took_s if took_s > share_s else share_s  # noqa: FURB136 - max() costs ten comparisons
         self._since = now
 
     def estimated_delay_s(self, now: float) -> float:
-        """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
+        """Return the estimated delay of one more request: (requests + 1) × max(last service time, time on the present one)."""
         silent_s = now - self._since
         if self._unanswered:
             return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
@@ -160,7 +160,7 @@ class LatencyEstimate:
 
 
 class BrokerLatencies(defaultdict[int, LatencyEstimate]):
-    """LatencyEstimate of each node that requests were written to, by node id, and the nodes in the client's rack."""
+    """Delay estimates by node id, and the nodes in the client's rack."""
 
     __slots__ = ("_time", "nearby")
 
@@ -171,27 +171,27 @@ class BrokerLatencies(defaultdict[int, LatencyEstimate]):
         """Nodes in the client's rack: preferred leaders for records without a key (KIP-1123). Empty: no preference."""
 
     def is_slow(self, node_id: int) -> bool:
-        """Whether a node would take long to answer one more request."""
+        """Return True if one more request to the node would take longer than `SLOW_S`."""
         return self.estimated_delay_s(node_id) > SLOW_S
 
     def is_faster(self, one: int, other: int) -> bool:
-        """Whether node *one* would answer in less than half the time of the *other*, which would take long."""
+        """Return True if node *one* would need less than half the time of the slow node *other*."""
         return 2 * self.estimated_delay_s(one) + SLOW_S < self.estimated_delay_s(other)
 
     def forget(self, brokers: Collection[int]) -> None:
-        """Drop the latencies of nodes outside *brokers* without requests in flight."""
+        """Drop the estimates of nodes outside *brokers* without requests in flight."""
         for node_id in self.keys() - set(brokers):
             if self[node_id].is_idle:
                 del self[node_id]
 
     def estimated_delay_s(self, node_id: int) -> float:
-        """Return how long a node would take to answer one more request."""
+        """Return the estimated delay of one more request to a node, in seconds."""
         latency = self.get(node_id)
         return 0.0 if latency is None else latency.estimated_delay_s(self._time())
 
 
 class Schedule:
-    """Ready partitions per node, and those that wait: for a linger, a backoff, a leader, an identity."""
+    """Ready partitions per node, and partitions that wait for a linger, a backoff, a leader or an identity."""
 
     __slots__ = (
         "_identities",
@@ -210,7 +210,7 @@ class Schedule:
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
         self.leaderless_news: set[str] = set()
-        """Topics with a partition that began to wait for a leader since the last `take_leaderless_news`."""
+        """Topics with a partition that has waited for a leader only since the last `take_leaderless_news`."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
@@ -219,35 +219,35 @@ class Schedule:
         self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
         """End of the linger, queue and leader of each lingering batch. One linger for all batches: first in, first due."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
-        """The same by the node that led the partition when the linger began."""
+        """Lingering batches by the leader of their partition at the start of the linger."""
         self.busy: set[int] = set()
-        """Nodes with requests to answer; the sender adds a node, and `mark_idle` removes it."""
+        """Nodes with unanswered requests; the sender adds a node, and `mark_idle` removes it."""
         self.backing_off: list[tuple[float, int, PartitionQueue]] = []
         """Heap of the times at which queues are offered again."""
         self._number = count()  # heap entries never compare queues
 
     def linger(self, queue: PartitionQueue, batch: Batch, until: float) -> bool:
-        """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
+        """Start the linger of the open *batch* of *queue*; return True if no other batch lingers."""
         self.lingering[batch] = until, queue, queue.leader
         self._lingering_for[queue.leader][batch] = queue
         return len(self.lingering) == 1
 
     def mark_idle(self, node_id: int, now: float) -> None:
-        """Note that a node has answered all: an adaptive linger for it is over."""
+        """Note that a node has answered all requests, which ends adaptive lingers for it."""
         self.busy.discard(node_id)
         if lingering := self._lingering_for.get(node_id):
             for batch, queue in tuple(lingering.items()):
                 self.make_due(batch, queue, now)
 
     def forget(self, batch: Batch) -> None:
-        """Let *batch* linger no more: it is due, or has ended."""
+        """Drop the linger of *batch*."""
         lingering = self.lingering.get(batch)
         if lingering is not None:
             self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
             self.lingering.pop(batch, None)
 
     def forget_nodes(self, brokers: Collection[int]) -> None:
-        """Drop the empty containers of nodes that are not among *brokers*."""
+        """Drop the empty containers of nodes outside *brokers*."""
         kept = set(brokers)
         for node_id in self._ready.keys() - kept:
             if not self._ready[node_id]:
@@ -268,9 +268,9 @@ class Schedule:
         heapq.heappush(self.backing_off, (until, next(self._number), queue))
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
-        """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
+        """Add *queue* to the ready queues if a batch may be sent; otherwise remove it."""
         if not isinstance(queue.next_batch(now), Batch):
-            self._withdraw(queue)  # what it was offered for may have expired
+            self._withdraw(queue)  # the batch of an earlier offer may have expired
             if queue.needs_identity and not self._identities.admits(queue.topic_partition):
                 self._without_identity[queue] = None
                 self._identities.want(queue.topic_partition)
@@ -302,7 +302,7 @@ class Schedule:
             self.offer(queue, now)
 
     def connected(self, node_id: int, retry_at: float) -> None:
-        """Offer at *retry_at*, at the latest, what waits to be sent to a node again that could not be reached."""
+        """Offer queues whose retries wait for the connection to the node, at *retry_at* at the latest."""
         for _, _, queue in tuple(self.backing_off):
             if queue.leader == node_id and queue.retry_by(retry_at):
                 self.back_off(queue, retry_at)
@@ -317,13 +317,13 @@ class Schedule:
             queue.offered_to = None
 
     def identity_changed(self, now: float) -> None:
-        """Offer the queues that could not be sent for want of a producer id."""
+        """Offer the queues that waited for an identity."""
         waiting, self._without_identity = self._without_identity, {}
         for queue in waiting:
             self.offer(queue, now)
 
     def leaders_without_identity(self) -> set[int]:
-        """Return the leaders of partitions that wait to be admitted: a look at each such partition."""
+        """Return the leaders of partitions that wait for an identity."""
         if not self._without_identity:
             return set()
         for queue in tuple(self._without_identity):
@@ -332,27 +332,27 @@ class Schedule:
         return {queue.leader for queue in self._without_identity} - {NO_LEADER}
 
     def take_leaderless_news(self) -> Collection[str]:
-        """Return the topics of which something began to wait for a leader since the last time that this was called."""
+        """Return the topics with partitions that wait for a leader since the last call."""
         if not self.leaderless_news:
             return ()
         news, self.leaderless_news = self.leaderless_news, set()
         return news
 
     def leaderless_topics(self) -> set[str]:
-        """Return the topics of which something waits for its partition to have a leader: a look at each such partition."""
+        """Return the topics with partitions that wait for a leader."""
         if not self._leaderless:
             return set()
         for queue in tuple(self._leaderless):
-            if queue.idle:  # it has expired meanwhile
+            if queue.idle:  # its batches have expired
                 del self._leaderless[queue]
         return {queue.topic for queue in self._leaderless}
 
     def doubtful_topics(self) -> set[str]:
-        """Return the topics of which something waits to be sent again that its leader refused as if it were none."""
+        """Return the topics with a retry that waits because its leader refused it as a non-leader."""
         return {queue.topic for _, _, queue in self.backing_off if queue.doubts_leader}
 
     def collect(self, now: float, *, hurry: bool) -> None:
-        """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
+        """Offer queues whose linger or backoff is over; in a *hurry*, all lingers end."""
         lingering = self.lingering
         while lingering:
             batch, (until, queue, _node_id) = next(iter(lingering.items()))
@@ -363,16 +363,12 @@ class Schedule:
             self.offer(heapq.heappop(self.backing_off)[2], now)
 
     def next_due(self) -> float:
-        """Return when `collect` will have something to do again; infinity if there is nothing."""
+        """Return the time of the next `collect`; infinity without a linger or backoff."""
         lingers_until = next(iter(self.lingering.values()))[0] if self.lingering else inf
         return min(lingers_until, self.backing_off[0][0]) if self.backing_off else lingers_until
 
-    def nodes(self) -> list[int]:
-        """Return the ids of the nodes that something may be sent to."""
-        return list(self.waiting)
-
     def waiting_since(self, at: float) -> list[int]:
-        """Return the ids of the nodes for which something has waited since before *at*, and nothing was drained."""
+        """Return the ids of nodes with a batch that has waited since before *at* without any drain."""
         return [node_id for node_id, since in self.waiting.items() if since < at]
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:

@@ -1,4 +1,4 @@
-"""The sender: one task that takes due batches to the brokers, and applies what they answer."""
+"""The sender: one task that writes due batches to the brokers and applies the responses."""
 
 from __future__ import annotations
 
@@ -57,10 +57,9 @@ UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
 
 class Sender:
-    """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
+    """Task that repeats expire → collect → drain → send. Responses arrive by callback and ring the wakeup.
 
-    Everything but encoding off the loop and waiting happens without an await, so `_run_once` sees a
-    state that nobody else changes.
+    `_run_once` has no await, so no other task changes the state during a run.
     """
 
     def __init__(
@@ -97,13 +96,13 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._step = step_here()
         self._bug: BaseException | None = None
-        """What went wrong beside `run`: in a task or a callback of ours."""
+        """Exception of a bug in a task or callback; `run` raises it."""
         self._in_flight: dict[Connection, int] = {}
-        """Our requests without an answer, those included that are prepared. Others use the connections, too: theirs hold up
-        nothing, since the end of those would ring nobody."""
+        """Number of produce requests per connection without a response, including prepared ones. Other requests on the
+        connection do not count, because their responses do not wake the sender."""
         self._preparing: dict[int, list[asyncio.Task[None]]] = {}
-        """By node, requests that are encoded off the loop, wait for those before them, or for the socket: requests leave
-        in the order of the drain."""
+        """By node, tasks of requests that are encoded in a thread, or wait for earlier requests or the socket. Requests are
+        written in the order of the drain."""
         self._producer_id = ProducerIdRequester(
             accumulator.identities,
             settings.retry_backoff,
@@ -122,25 +121,24 @@ class Sender:
         )
 
     def connected(self, node_id: int) -> None:
-        """Note that there is a connection to a node: the pauses that only its absence was the reason for are over.
+        """Note a connection to a node, which ends backoffs after lost connections.
 
-        What was lost with a connection goes after the first and shortest pause, not at once: a broker may accept
-        and hang up again.
+        Their batches are retried after the initial backoff, because a broker may accept and close again.
         """
         self._schedule.connected(node_id, self._loop.time() + self._settings.retry_backoff.delay_s(0))
         self._producer_id.connected()
         self._wakeup.ring()
 
     def finish(self) -> None:
-        """Let `run` end once everything has its outcome that was appended, or is on its way."""
+        """Let `run` end once all records have their outcome, including those of calls that still append."""
         self._accumulator.finish()
 
     async def run(self) -> None:
-        """Send until `finish` was called and nothing is left.
+        """Send until `finish` was called and no record is left.
 
-        Cancelling it leaves the batches where they are; whoever does so fails them.
+        A cancelled run leaves its batches; the caller has to fail them.
 
-        Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
+        Raises: the exception of a bug, also from the handling of responses and from encoding in threads.
         """
         self._wakeup.on_time = self._run_in_callback
         try:
@@ -158,23 +156,21 @@ class Sender:
             await asyncio.gather(*preparing, return_exceptions=True)
 
     def _run_once(self) -> float:
-        """Do all that can be done now; return when to look again if nothing happens before, infinity if there is no such time.
+        """Send all that may be sent; return the time of the next run without an event, or infinity.
 
-        So do those below that return a time.
+        The methods below return such a time as well.
         """
         look_at = self._step.run(self._run_step, self._loop.time())
         if self._preparing:
             self._encoder.yield_gil()
         return look_at
 
-    def _run_step(self, now: float) -> float:  # noqa: C901 - calls only the methods that have work: a lone record waits for each
+    def _run_step(self, now: float) -> float:  # noqa: C901 - skips methods without work, because each call delays a single record
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.yields.reset()
         look_at = accumulator.deadlines.next_due()
         if look_at <= now:
-            look_at = self._completion.expire(
-                now, self.obstacles.failure
-            )  # no earlier deadline is set after this
+            look_at = self._completion.expire(now, self.obstacles.failure)  # no earlier deadline follows
         if self._transaction is not None:
             self._transaction.look()
         if schedule.lingering or schedule.backing_off:
@@ -191,7 +187,7 @@ class Sender:
             serve_at = self._serve(node_id, now)
             if serve_at < look_at:  # noqa: PLR1730
                 look_at = serve_at
-        # Behind what was drained: that may have needed an epoch after the last one.
+        # After the drains, because a drained batch may have needed an epoch after the last one.
         if self._asks_for_identity and accumulator.identities.current is None:
             look_at = min(look_at, self._ask_for_identity(now))
             for node_id in schedule.leaders_without_identity():
@@ -202,7 +198,7 @@ class Sender:
         return look_at
 
     def _ask_for_identity(self, now: float) -> float:
-        """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
+        """Request a producer id, or connect to a node for the request; return the time of the next run."""
         requester = self._producer_id
         if requester.patient_until > now:
             return requester.patient_until
@@ -218,9 +214,9 @@ class Sender:
         return dial_next_at if connection is None else min(dial_next_at, connection.throttled_until)
 
     def _connect(self, node_id: int) -> float:
-        """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
+        """Request a connection to *node_id*; return the time of the next attempt, infinity during an attempt."""
         broker = self._updater.snapshot.brokers.get(node_id)
-        if broker is None:  # gone from the cluster since: the next metadata will name another leader
+        if broker is None:  # left the cluster: the next metadata has another leader
             self._updater.request_refresh()
             return inf
         self._pool.connect_soon(node_id, broker.address)
@@ -228,7 +224,7 @@ class Sender:
         return inf if at is None else at
 
     def _serve(self, node_id: int, now: float) -> float:
-        """Send what is ready for *node_id*, as far as it goes; return when to look again."""
+        """Send ready batches to *node_id* within its limits; return the time of the next run."""
         connection = self._pool.get(node_id)
         if connection is None:
             log.debug("node.waiting node_id=%d reason=%s", node_id, _CONNECTING)
@@ -243,7 +239,7 @@ class Sender:
                 written, batching = in_flight - len(preparing), self._accumulator.settings
                 max_bytes = largest_request(batching, self._settings, in_flight, written)
             batches = self._schedule.drain(node_id, now, max_bytes)
-            if not batches:  # what was ready is so no more
+            if not batches:  # the ready batches have expired
                 break
             leaves_loop = self._compresses and self._encoder.leaves_loop(batches)
             if preparing or self._acks == 0 or leaves_loop:
@@ -283,7 +279,7 @@ class Sender:
     def _prepare(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
     ) -> None:
-        """Send *batches* once they are encoded, and the request *before* has left."""
+        """Send *batches* once they are encoded and the request *before* is written."""
         self._sent(connection, connection.node_id)
         task = self._loop.create_task(self._prepare_and_write(connection, batches, before))
         self._preparing.setdefault(connection.node_id, []).append(task)
@@ -292,18 +288,18 @@ class Sender:
     async def _prepare_and_write(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
     ) -> None:
-        """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
+        """Encode in a worker thread, and write. With acks=0 wait for the socket, because no response limits the rate."""
         unencodable = await self._encoder.encode_off_loop(batches)
         if before is not None:
             await asyncio.wait([before])
         self._step.run(self._fail_unencodable, unencodable)
         if self._acks == 0:
-            # A login may have begun: what would wait for that in vain is not written.
+            # During a re-authentication the connection accepts no request.
             with suppress(ProducerError):
                 await connection.drain()
         self._step.run(partial(self._write_or_give_back, connection), batches)
         if self._acks == 0:
-            with suppress(ProducerError):  # the pool tells of lost connections
+            with suppress(ProducerError):  # the pool reports lost connections
                 await connection.drain()
 
     def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
@@ -311,7 +307,7 @@ class Sender:
         self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
 
     def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Give back those of *batches* that would not be drained for *connection* any more."""
+        """Give back those of *batches* that would no longer be drained for *connection*."""
         may_write = (
             not connection.closed
             and connection.throttled_until <= self._loop.time()
@@ -324,7 +320,7 @@ class Sender:
 
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
-            if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
+            if batch.state is BatchState.IN_FLIGHT:  # the batch has not expired meanwhile
                 self._completion.fail(batch, failure_of_encoding(batch, error))
 
     def _prepared(self, connection: Connection, task: asyncio.Task[None]) -> None:
@@ -384,11 +380,11 @@ class Sender:
                 self._schedule.mark_idle(node_id, now)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
-        """Count what was written in one request, and learn from it how small the codec makes a topic's batches."""
+        """Count the batches of a written request, and update the compression ratio of their topics."""
         share = 1 / len(batches)
         for batch in batches:
             name, sent = batch.topic_partition[0], len(batch.encoded or b"")
-            # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
+            # Upper bound of the size before compression; without a codec, the exact size.
             uncompressed = batch.size if self._compresses else sent
             if self._compresses and batch.attempts == 1:
                 self._accumulator.topics[name].limits.compressed(batch)
@@ -404,7 +400,7 @@ class Sender:
         sent_at: float,
         answer: ProduceAnswer | ProducerError,
     ) -> None:
-        """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
+        """Handle *answer*. A bug here ends `run`, because its batches would wait forever and block later ones."""
         if connection.is_reading:
             now = connection.read_at
             connection.after_read = self._go_on
@@ -430,9 +426,9 @@ class Sender:
                 self._wakeup.ring()
 
     def _go_on(self) -> None:
-        """Let tasks go on with what was read, and send what they send now, all in this iteration of the event loop.
+        """Resume the tasks of the read records, and send their next records, in this iteration of the event loop.
 
-        Where none does, `run` is woken: whoever awaits a Future goes on before it does.
+        If no task resumes here, `run` is woken, because tasks that await Futures resume before it.
         """
         try:
             if not self._waker.release():
@@ -443,7 +439,7 @@ class Sender:
             self._wakeup.release()
 
     def _run_in_callback(self) -> None:
-        """Do the work of `run` in this callback: its task would be an iteration later. It is woken where it may have to end."""
+        """Run the sender in this callback, one iteration earlier than its task. The task is woken if it may have to end."""
         wakeup = self._wakeup
         try:
             if self._accumulator.finishing or self._bug or not wakeup.take():
@@ -453,11 +449,11 @@ class Sender:
         except BaseException as bug:  # `run` raises it
             self._bug = _as_bug(bug)
             wakeup.ring()
-            if not isinstance(bug, Exception):  # the event loop raises it; the program may go on
+            if not isinstance(bug, Exception):  # the event loop raises it, and the program may continue
                 raise
 
     def identity_changed(self) -> None:
-        """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""
+        """Offer the queues that waited for an identity or for the transaction."""
         self._schedule.identity_changed(self._loop.time())
 
     def _identity_refused(self, error: ProducerError) -> None:

@@ -206,19 +206,19 @@ def _times(count: int) -> str:
 
 
 def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
-    """Return the failure of *batch* for *error*, which came over *connection*."""
+    """Return the failure of *batch* for *error* on *connection*."""
     text = f"{batch.topic_partition} at {connection}, {_effort(batch)}: {error}"
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
 
 
 def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
-    """Return the failure of *batch*, which could not be sent for want of a producer id."""
+    """Return the failure of *batch* without a producer id."""
     text = f"{batch.topic_partition}: no producer id, which an idempotent producer needs: {error}"
     return Failure(type(error), text, batch.possibly_persisted, error)
 
 
 def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
-    """Return the failure of *batch*, whose leader lets us in no more."""
+    """Return the failure of *batch* whose leader refuses the login."""
     return Failure(type(error), f"{batch.topic_partition}: {error}", batch.possibly_persisted, error)
 
 

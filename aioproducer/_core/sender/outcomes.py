@@ -27,32 +27,32 @@ OUTCOME_UNKNOWN: Final = (
 
 
 class Complete(NamedTuple):
-    """It is in the log; -1 where the broker did not say."""
+    """The batch is in the log; -1 for values that the broker did not return."""
 
     base_offset: int
     log_append_time_ms: int
 
 
 class Retry(NamedTuple):
-    """Send it again, in order, under the sequence it has."""
+    """Retry in order, with the sequence unchanged."""
 
     error: BrokerError
 
 
 class Renumber(NamedTuple):
-    """Refused for its sequence: send it again under a new identity."""
+    """Refused for its sequence: retry under a new identity."""
 
     error: BrokerError
 
 
 class Split(NamedTuple):
-    """Refused for its size: send it again in parts."""
+    """Refused for its size: retry in parts."""
 
     error: BrokerError
 
 
 class FailRecords(NamedTuple):
-    """Refused because of these records: fail them, and send the other records again unless *others_fail*."""
+    """Refused because of these records: fail them, and retry the other records unless *others_fail*."""
 
     error: BrokerError
     messages: Mapping[int, str]
@@ -73,24 +73,24 @@ Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
 
 
 class BatchFacts(NamedTuple):
-    """What a verdict depends on besides the answer."""
+    """Facts about a batch that its verdict depends on."""
 
     records: int
     idempotent: bool
     oldest: bool
-    """Nothing before it in its partition waits for an answer or a retry."""
+    """True if no earlier batch of the partition waits for a response or a retry."""
     in_doubt: bool
-    """An attempt may be in the log."""
+    """True if an attempt may be in the log."""
     confirmed: bool
-    """It is in the log: one behind it is."""
+    """True if the batch is in the log, because a later batch is."""
     half_of_possibly_persisted: bool
-    """A part of a batch that may be in the log whole."""
+    """True for a part of a batch whose whole may be in the log."""
     denied_in_vain: bool
     """True if the leader denies this batch and all behind it, and may recognise only a later batch that is gone."""
     last_attempt: bool
-    """`retries` is used up."""
+    """True once `retries` are used up."""
     transactional: bool = False
-    """It is part of a transaction, which has one epoch, and comes about whole or not at all."""
+    """True in a transaction, which has one epoch and commits all records or none."""
     passes_refusals: bool = False
     """True if the transaction continues without records that the broker refuses for their content."""
 
@@ -98,9 +98,9 @@ class BatchFacts(NamedTuple):
 def judge(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
-    A batch of uncertain fate keeps the sequences it has: only under these can the broker recognise it as one
-    that it has (KIP-98). So none of its records is taken out. It may be split, since a broker that has it
-    appends neither half: their turn is over, it says. But it cannot say any more where they are.
+    A batch in doubt keeps its sequences, because the broker recognises a duplicate only by them (KIP-98). So none of its
+    records is removed. The batch may be split: a broker that has the whole refuses both halves as duplicates, and
+    returns no offsets.
     """
     keeps_sequences = facts.in_doubt and facts.idempotent
     match error:
@@ -131,9 +131,9 @@ def judge(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str
 
 
 def _may_fit_later(error: BrokerError, facts: BatchFacts) -> bool:
-    """Whether a batch refused for its sequence is to be sent again under it.
+    """Return True if a batch refused for its sequence is retried with the sequence unchanged.
 
-    So it is if it may be in the log itself, which only the same sequence can show; and if its
-    sequence is out of order only because one before it is still to be sent again.
+    That applies to a batch that may be in the log, which only the same sequence shows, and to a batch that is out of
+    order only because an earlier batch waits for a retry.
     """
     return facts.in_doubt or (isinstance(error, OutOfOrderSequenceNumber) and not facts.oldest)

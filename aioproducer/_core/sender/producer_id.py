@@ -1,4 +1,4 @@
-"""Getting a producer id from the cluster (InitProducerId, KIP-98)."""
+"""Requests for a producer id (InitProducerId, KIP-98)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from aioproducer.errors import BrokerError, ProducerError, broker_error
 
 log: Final = Log(__name__)
 
-_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # what the JVM client sends without a transactional id
+_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # as in the JVM client without a transactional id
 
 PATIENT_FAILURES: Final = 5
-"""So many failures in a row that may pass are no cause for a warning."""
+"""Number of consecutive retriable failures before a warning is logged."""
 
 
 class ProducerIdRequester:
-    """Asks any broker for a producer id, and another one if that is silent; the first answer counts."""
+    """Requests a producer id from any broker, and from another broker if the first is silent."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class ProducerIdRequester:
         self._failures = 0
         self.last_error: ProducerError | None = None
         """Failure of the last request; None once an id is assigned."""
-        self._lost = False  # whether the last failure was that of a connection
+        self._lost = False  # True after the loss of a connection
         self.asked: set[int] = set()
-        """The nodes that have not answered yet."""
+        """Nodes without a response to the request."""
         self.patient_until: float = 0.0
-        """Nobody is to be asked before this, in loop time: an answer may be on its way, or was a failure."""
+        """Time of the next request (loop clock): a response may arrive before, or the last one was a failure."""
         self.dial_next_at: float = 0.0
-        """Nobody else is to be dialled before this: the last one may be about to accept."""
+        """Time of the next connection attempt (loop clock): the last attempt may still succeed."""
         self._dialled: set[int] = set()
 
     def ask(self, connection: Connection) -> None:
-        """Ask over *connection*, to a node that is not in `asked`."""
+        """Send the request on *connection*, to a node outside `asked`."""
         node_id = connection.node_id
         self.asked.add(node_id)
         self.patient_until = self._loop.time() + ANSWER_PATIENCE_S
@@ -73,12 +73,12 @@ class ProducerIdRequester:
             self._answered(node_id, error)
 
     def connected(self) -> None:
-        """Note that there is one more node to ask: the pause after a lost connection is over."""
+        """End the pause after a lost connection, because a node is connected."""
         if self._lost and not self.asked:
             self.patient_until = min(self.patient_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
-        """Return one of *nodes*, and not the same again before all others: a node may accept and say nothing."""
+        """Return one of *nodes*, each once before any node twice: a node may accept a connection and stay silent."""
         if not nodes - self._dialled:
             self._dialled.clear()
         node_id = random.choice(tuple(nodes - self._dialled))
@@ -88,7 +88,7 @@ class ProducerIdRequester:
 
     def _answered(self, node_id: int, answer: InitProducerIdResponse | ProducerError) -> None:
         self.asked.discard(node_id)
-        if self._identities.current is not None:  # somebody else was faster
+        if self._identities.current is not None:  # another broker was faster
             return
         if isinstance(answer, ProducerError):
             self._failed(answer)
@@ -111,7 +111,7 @@ class ProducerIdRequester:
         delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
         self.patient_until = self._loop.time() + delay_s
         self._failures += 1
-        # A cluster that has just been started has none to give for a moment.
+        # A cluster that has just started assigns no producer id for a moment.
         level = logging.INFO if error.retriable and self._failures <= PATIENT_FAILURES else logging.WARNING
         self._limits.log(
             log,
@@ -124,5 +124,5 @@ class ProducerIdRequester:
             error,
         )
         if not error.retriable:
-            # Lost authorization may come back: whoever sends now fails, whoever sends later asks again.
+            # A missing permission may be granted later: waiting batches fail, later ones request the id again.
             self._on_refused(error)

@@ -1,4 +1,4 @@
-"""Produce requests: the settings that they follow, batches into bytes, and bytes into one ProduceRequest."""
+"""Produce requests and their responses: batches into bytes, bytes into a request, and a response into outcomes."""
 
 from __future__ import annotations
 
@@ -54,51 +54,50 @@ if TYPE_CHECKING:
 
 
 COMPRESS_OFF_LOOP_BYTES = 64 * 1024
-"""From this many bytes on, compressing a request's batches is worth a trip to a worker thread: zstd
-takes about 3 ms for 1 MiB, and a trip there and back about 0.1 ms."""
+"""Size from which a request is compressed in a worker thread: zstd needs 3 ms per MiB, a thread switch 0.1 ms."""
 
 COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
-"""How many requests are compressed at once; in threads of our own, so that nobody else's work holds us up."""
+"""Number of requests compressed concurrently, in separate threads, so that other work does not delay them."""
 
 SMALL_RECORD_BYTES = 8 * 1024
 """Mean size below which records count as small for `compressor`: at least 16 of them fit in its window of 128 KiB."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
-"""How large a request is at most, as it is sent, that is compressed for a broker which has one to answer: it gets the
-first of them while we are at those behind it. With two to answer it is twice as much, and so on: where the way is long,
-each place in flight should hold much. It may hold one batch that is larger."""
+"""Maximum size of a compressed request while the broker has one unanswered request; multiplied by their number.
+
+The broker processes one request while the client compresses the next. A single larger batch is allowed."""
 
 Unencodable = list[tuple[Batch, Exception]]
 ZSTD_FROM: Final = 7
-"""The first version of Produce with zstd, that of Kafka 2.1 (KIP-110)."""
+"""First version of Produce with zstd, from Kafka 2.1 (KIP-110)."""
 _NO_SEQUENCE: Final = (-1, -1), -1
 """Producer id, epoch and base sequence of a batch without a sequence."""
 ProduceAnswer = ProduceResponse | BaseOffsets
-"""What `decoder_for` makes of an answer: the offsets alone, where there is nothing else in it."""
+"""Decoded response; `BaseOffsets` for a response that only acknowledges."""
 
 
 class OpenTransaction(Protocol):
-    """What all that is sent is part of."""
+    """The open transaction, as the sender uses it."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether what is not written yet may be."""
+        """True if unwritten batches may be written."""
 
     def look(self) -> None:
-        """Fail what is not to be sent any more: something has changed."""
+        """Fail batches that must not be sent any more."""
 
     def write(self, batches: Sequence[Batch]) -> int | None:
-        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
+        """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
 
     def answered(self, took_s: float) -> None:
-        """Take note that a Produce was answered within *took_s*."""
+        """Note a response to Produce after *took_s*."""
 
 
 class Encoder:
     """Encodes and compresses each batch once, sets the sequences of batches, and puts batches into requests."""
 
     def __init__(self, settings: SenderSettings) -> None:
-        keep_freed_memory(LARGEST_BYTES)  # of the whole process; what it encodes is what comes and goes
+        keep_freed_memory(LARGEST_BYTES)  # for the whole process, which frees and allocates encoded batches
         timeout_ms = int(settings.request_timeout_s * 1000)
         self._request_fields = settings.transactional_id, settings.acks, timeout_ms
         self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
@@ -109,26 +108,26 @@ class Encoder:
             self._compress_small = compressor(settings.codec, settings.compression_level, small_records=True)
 
     def leaves_loop(self, batches: Sequence[Batch]) -> bool:
-        """Whether encoding *batches* would hold up the event loop for long."""
+        """Return True if encoding *batches* would block the event loop for long."""
         if self._compress is None:
             return False
         return sum(batch.size for batch in batches if batch.encoded is None) >= COMPRESS_OFF_LOOP_BYTES
 
     async def encode_off_loop(self, batches: Sequence[Batch]) -> Unencodable:
-        """Do as `encode_all`, in a worker thread if *batches* are large and a thread can be started.
+        """Variant of `encode_all` in a worker thread, if *batches* are large and a thread can be started.
 
-        Cancelled, it does not wait for the thread, which ends what it has begun.
+        A cancelled call does not wait for the thread, which completes its work.
         """
         if not self.leaves_loop(batches):
             return self.encode_all(batches)
         return await self._threads.run_anyway(self.encode_all, batches)
 
     def yield_gil(self) -> None:
-        """Let a worker thread that waits for the GIL take it, in a busy event loop."""
+        """Release the GIL to a waiting worker thread, in a busy event loop."""
         self._threads.yield_gil()
 
     def close(self) -> None:
-        """Let the threads end, as soon as they are done with what they have begun."""
+        """End the threads after their present work."""
         self._threads.shutdown()
 
     def encode_all(self, batches: Sequence[Batch]) -> Unencodable:
@@ -137,12 +136,12 @@ class Encoder:
         for batch in batches:
             try:
                 self.encode(batch)
-            except Exception as error:  # noqa: BLE001 - a compressor's, or a bug of ours: told to the waiters
+            except Exception as error:  # noqa: BLE001 - an error of the compressor or a bug; the waiters get it
                 failed.append((batch, error))
         return failed
 
     def encode(self, batch: Batch) -> None:
-        """Encode *batch* under its present sequence, unless it is encoded so."""
+        """Encode *batch* with its present sequence, if it is not encoded yet."""
         sequence = batch.sequence
         numbered = _NO_SEQUENCE if sequence is None else sequence
         # An index costs a fifth of unpacking a NamedTuple.
@@ -176,19 +175,18 @@ class Encoder:
 
 
 def still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
-    """Return those of *batches* that are still to be written: what has failed meanwhile, or was given back, must not go out."""
+    """Return those of *batches* that must be written; others have failed or were given back meanwhile."""
     return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 
 
 def largest_request(
     batching: BatchingSettings, settings: SenderSettings, in_flight: int, written: int
 ) -> int:
-    """Return how many bytes the next request may have, with so many *in_flight*, of which *written* have left.
+    """Return the maximum size of the next request, in bytes; *written* of the requests *in_flight* have been sent.
 
-    A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
-    the one while it is at the other, so its clients never all wait at the same time. Else tasks that await
-    their records would go on together for ever once two of their batches were in one request. What is compressed
-    goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
+    An idle broker gets one batch's worth first and the rest in the next request, so that broker and client work
+    concurrently. Otherwise tasks that await their records would stay in step once two batches share a request.
+    Compressed batches go in several requests for the same reason, in larger ones with more requests in flight.
     """
     most = batching.max_request_bytes
     if settings.max_in_flight == 1 or settings.acks == 0:  # no other request would follow
@@ -201,18 +199,18 @@ def largest_request(
 
 
 _request: Callable[..., ProduceRequest] = ProduceRequest
-"""Called with all fields by position, which costs half as much as names."""
+"""The request class, called by position, which costs half as much as names."""
 
 
 def version_for(
     request: ProduceRequest, versions: ApiVersionTable, at_most: int | None, codec: Codec = Codec.NONE
 ) -> int:
-    """Return the version to send *request* in: *at_most* that, if it is not None, and by name if an id is not known.
+    """Return the version of *request*, at most *at_most*; a version with topic names if an id is unknown or acks=0.
 
-    Without acknowledgements, too: that an id is another's by now would not be told, and the records be lost.
+    With acks=0 no response would report a changed topic id, and the records would be lost.
 
-    Raises: UnsupportedVersion if a broker that offers *versions* understands none; UnsupportedCompressionType if that version
-        cannot carry *codec*: brokers before 2.1 lack zstd and answer UNKNOWN_SERVER_ERROR (KIP-110).
+    Raises: UnsupportedVersion if no version is in *versions*; UnsupportedCompressionType if the version cannot carry
+        *codec*: brokers before 2.1 lack zstd and answer UNKNOWN_SERVER_ERROR (KIP-110).
     """
     for topic in request.topic_data:
         if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):
@@ -227,9 +225,9 @@ def version_for(
 
 
 def decoder_for(request: ProduceRequest, version: int) -> Decode:
-    """Return what decodes the answer to *request*, to a ProduceAnswer, with the topics' names in any *version*.
+    """Return the decoder of the response to *request*, which returns a ProduceAnswer with topic names in any *version*.
 
-    A topic may have got another id by then: what counts is which one was asked for.
+    Names follow the ids in the request, because a topic may have another id by then.
     """
     if version <= BY_NAME:
         return decode_response if version < FLEXIBLE else _decode_names
@@ -257,7 +255,7 @@ log: Final = Log(__name__)
 
 
 class ResponseHandler:
-    """Matches answers to batches, judges them, and has the completion carry the verdicts out."""
+    """Matches responses to batches, and applies the verdicts by `BatchCompletion`."""
 
     def __init__(
         self, settings: SenderSettings, completion: BatchCompletion, updater: MetadataUpdater
@@ -276,7 +274,7 @@ class ResponseHandler:
         answer: ProduceAnswer | ProducerError,
         now: float | None = None,
     ) -> None:
-        """Settle each of *batches*; called once per request, when the connection has read its answer.
+        """Settle each of *batches*; called once per request, when the connection has read its response.
 
         *now* is the time of the read (loop clock); None reads the clock.
         """
@@ -316,7 +314,7 @@ class ResponseHandler:
             connection.close(error)
 
     def _follow_leaders(self, answer: ProduceResponse) -> None:
-        """Use what brokers say of new leaders, from version 10 on, instead of asking again (KIP-951)."""
+        """Use the new leaders in the response, from version 10 on, without a metadata request (KIP-951)."""
         hints = [
             LeaderHint(
                 topic.name, each.index, each.current_leader.leader_id, each.current_leader.leader_epoch
@@ -332,7 +330,7 @@ class ResponseHandler:
             self._updater.take_leader_hints(hints, endpoints)
 
     def _doubt_leader(self, connection: Connection, answer: ProduceResponse) -> None:
-        """Pass on which partitions the broker refused as one does that does not lead them."""
+        """Report to the updater the partitions that the broker refused as a non-leader."""
         refused: defaultdict[str, list[int]] = defaultdict(list)
         for topic in answer.responses:
             for each in topic.partition_responses:
@@ -429,7 +427,7 @@ class ResponseHandler:
                     completion.fail(each, failure_at(each, connection, error)._replace(of_record=of_record))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
-        """There will be no answer for *batches*: the connection is gone."""
+        """Retry or fail *batches*, which will get no response because the connection was lost."""
         self._updater.request_refresh({batch.topic_partition.topic for batch in batches})
         for batch in batches:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
@@ -440,15 +438,15 @@ class ResponseHandler:
                 self._retry(connection, batch, error)
 
     def _retry_at(self, connection: Connection, batch: Batch) -> float:
-        """Return when to send *batch* again, which has failed over *connection*."""
+        """Return the time of the retry of *batch*, which failed on *connection*."""
         now, queue = self._loop.time(), self._completion.queue(batch)
-        # Refused for its sequence, it has pauses of their own: what was wrong before has passed.
+        # Refusals for the sequence have their own backoff, because earlier errors are over.
         denials = batch.persistence.denials
         attempt = min(batch.retries, denials - 1) if denials else batch.retries
         concurrent = isinstance(batch.last_error, ConcurrentTransactions)
         backoff = MARKERS_BACKOFF if concurrent else self._settings.retry_backoff
         retry_at = now + backoff.delay_s(attempt)
-        if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
+        if queue.leader not in {connection.node_id, NO_LEADER}:  # the partition has a new leader
             return min(retry_at, queue.may_go_at(batch, now))
         return retry_at
 
@@ -477,9 +475,9 @@ class ResponseHandler:
 def _by_partition(
     answer: ProduceResponse,
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], dict[tuple[str, int], PartitionProduceResponse]]:
-    """Return the offsets of what *answer* acknowledges, as `BaseOffsets` has them, and what it refuses.
+    """Return the offsets of acknowledged partitions, as in `BaseOffsets`, and the refusals in *answer*.
 
-    Of a partition that is there twice the last one counts.
+    If a partition appears twice, the last entry wins.
     """
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     refusals: dict[tuple[str, int], PartitionProduceResponse] = {}

@@ -100,7 +100,7 @@ async def test_a_full_batch_is_sealed_and_the_next_one_opened() -> None:
     full, rest = unresolved(rig)
     assert (len(full), full.state) == (2, BatchState.SEALED)
     assert (len(rest), rest.state) == (1, BatchState.OPEN)
-    assert rig.accumulator.schedule.nodes() == [NODE]
+    assert list(rig.accumulator.schedule.waiting) == [NODE]
 
 
 @in_virtual_time
@@ -249,10 +249,10 @@ async def test_a_new_leader_gets_what_waited_for_it() -> None:
     rig = FloorRig()
     rig.learn(TOPIC, NO_LEADER)
     rig.accumulator.seal(rig.fill(), 0.0)
-    assert rig.accumulator.schedule.nodes() == []
+    assert list(rig.accumulator.schedule.waiting) == []
     wakes = rig.wakes
     rig.learn(TOPIC, 2)
-    assert rig.accumulator.schedule.nodes() == [2]
+    assert list(rig.accumulator.schedule.waiting) == [2]
     assert rig.wakes == wakes + 1
     rig.learn(TOPIC, 2)
     assert rig.wakes == wakes + 1

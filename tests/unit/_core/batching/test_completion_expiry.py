@@ -217,9 +217,9 @@ async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> N
     rig = FloorRig()
     batch = rig.fill()
     rig.accumulator.seal(batch, rig.loop.time())
-    assert rig.accumulator.schedule.nodes() == [1]
+    assert list(rig.accumulator.schedule.waiting) == [1]
     rig.completion.fail_or_expire(batch, LATE)
-    assert rig.accumulator.schedule.nodes() == []
+    assert list(rig.accumulator.schedule.waiting) == []
 
 
 class TestMissing:

@@ -11,7 +11,7 @@ from tests.unit.floor_rig import TOPIC
 
 def test_nothing_is_ready_at_first() -> None:
     floor = Floor(1)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     assert floor.schedule.next_due() == inf
     assert floor.drain() == []
 
@@ -19,13 +19,13 @@ def test_nothing_is_ready_at_first() -> None:
 def test_what_is_due_is_ready_for_the_node_that_leads_it() -> None:
     floor = Floor(1, 2)
     one, other = floor.batch(0), floor.batch(1)
-    assert floor.schedule.nodes() == [1, 2]
+    assert list(floor.schedule.waiting) == [1, 2]
     assert 1 in floor.schedule.waiting
     assert floor.drain(1) == [one]
     assert 1 not in floor.schedule.waiting
-    assert floor.schedule.nodes() == [2]
+    assert list(floor.schedule.waiting) == [2]
     assert floor.drain(2) == [other]
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
 
 
 def test_offering_a_queue_twice_is_offering_it_once() -> None:
@@ -43,7 +43,7 @@ def test_a_request_has_one_batch_per_partition_and_what_is_left_is_ready_again()
     settle(floor, settle_first)
     first, second, other = floor.batch(0), floor.batch(0), floor.batch(1)
     assert floor.drain() == [first, other]
-    assert floor.schedule.nodes() == [1]
+    assert list(floor.schedule.waiting) == [1]
     assert floor.drain() == [second]
 
 
@@ -51,7 +51,7 @@ def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_t
     floor = Floor(1, 1, 1)
     batches = [floor.batch(partition, size=400) for partition in range(3)]
     assert floor.drain(max_bytes=1000) == batches[:2]
-    assert floor.schedule.nodes() == [1]
+    assert list(floor.schedule.waiting) == [1]
     more = floor.batch(0)  # behind it, though the partition was the first before
     settle(floor, batches[0])
     floor.schedule.offer(floor.queue(more), NOW)
@@ -83,14 +83,14 @@ def test_a_queue_whose_batch_has_gone_meanwhile_is_passed_over() -> None:
     expired, alive = floor.batch(0), floor.batch(1)
     floor.queue(expired).remove(expired)
     assert floor.drain() == [alive]
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
 
 
 def test_a_partition_follows_its_leader_at_once() -> None:
     floor = Floor(1)
     batch = floor.batch()
     floor.update(2)
-    assert floor.schedule.nodes() == [2]
+    assert list(floor.schedule.waiting) == [2]
     assert floor.drain(1) == []
     assert floor.drain(2) == [batch]
 
@@ -98,7 +98,7 @@ def test_a_partition_follows_its_leader_at_once() -> None:
 def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
     floor = Floor(NO_LEADER)
     batch = floor.batch()
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     assert floor.schedule.leaderless_topics() == {TOPIC}
     floor.update(3)
     assert floor.schedule.leaderless_topics() == set()
@@ -119,7 +119,7 @@ def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
     floor = Floor(1)
     floor.batch()
     floor.update(NO_LEADER)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     assert floor.schedule.leaderless_topics() == {TOPIC}
 
 
@@ -133,7 +133,7 @@ def test_a_topic_of_which_everything_has_expired_needs_no_leader() -> None:
 def test_without_an_identity_partitions_wait_for_one() -> None:
     floor = Floor(1, 1, identified=False)
     batches = [floor.batch(0), floor.batch(1)]
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     floor.identities.assign(7, 0)
     floor.schedule.identity_changed(NOW)
     assert floor.drain() == batches
@@ -143,7 +143,7 @@ def test_news_of_an_identity_that_is_gone_again_leaves_partitions_waiting() -> N
     floor = Floor(1, identified=False)
     batch = floor.batch()
     floor.schedule.identity_changed(NOW)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     floor.identities.assign(7, 0)
     floor.schedule.identity_changed(NOW)
     assert floor.drain() == [batch]
@@ -154,7 +154,7 @@ def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_n
     batch = floor.batch()
     floor.identities.current = None
     floor.schedule.offer(floor.queue(batch), NOW)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     floor.identities.assign(8, 0)
     floor.schedule.identity_changed(NOW)
     assert floor.drain() == [batch]
@@ -165,7 +165,7 @@ def test_a_partition_whose_batch_has_expired_is_ready_no_more() -> None:
     batch = floor.batch()
     floor.queue(batch).remove(batch)
     floor.schedule.offer(floor.queue(batch), NOW)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
 
 
 def test_leaders_of_partitions_without_an_identity_are_named() -> None:
@@ -185,7 +185,7 @@ def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
     floor.schedule.offer(floor.queue(batch), NOW)
     floor.identities.assign(7, 0)
     floor.schedule.identity_changed(NOW)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
 
 
 @pytest.mark.parametrize("partitions", [3])

@@ -57,10 +57,10 @@ def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
     floor.schedule.connected(1, NOW + 1)
     assert floor.schedule.next_due() == NOW + 1
     floor.schedule.collect(NOW + 1, hurry=False)
-    assert floor.schedule.nodes() == [1]
+    assert list(floor.schedule.waiting) == [1]
     assert (here.retry_at, there.retry_at) == (NOW + 1, NOW + 5)
     floor.schedule.collect(NOW + 5, hurry=False)
-    assert floor.schedule.nodes() == [1, 2]
+    assert list(floor.schedule.waiting) == [1, 2]
 
 
 @pytest.mark.parametrize(("retries", "backoff_s"), [(1, 0.0), (PROMPT_RETRIES, MOVED_BACKOFF_S)])

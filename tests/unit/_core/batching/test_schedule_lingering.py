@@ -24,7 +24,7 @@ def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
     assert not floor.linger(second, NOW + 6)
     assert floor.schedule.next_due() == NOW + 5
     floor.schedule.collect(NOW + 4, hurry=False)
-    assert floor.schedule.nodes() == []
+    assert list(floor.schedule.waiting) == []
     floor.schedule.collect(NOW + 5, hurry=False)
     assert floor.schedule.next_due() == NOW + 6
     assert floor.drain(max_bytes=first.size) == [first]

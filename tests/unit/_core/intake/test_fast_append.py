@@ -179,7 +179,7 @@ class TestCommonRecords:
             assert not rig.accumulator.unresolved
             assert rig.accumulator.memory.used == 0
             assert rig.accumulator.topics[TOPIC][0].idle
-            assert not rig.accumulator.schedule.nodes()
+            assert not rig.accumulator.schedule.waiting
         assert not rig.append_fast(partition=0).done()
 
 
