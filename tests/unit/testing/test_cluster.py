@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.otlp import Kind, Point, encode
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.records.compression import Codec
+from aioproducer._core.telemetry_session import Kind, Point, encode
 from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
 from aioproducer.testing import Cluster, MetricsPushed, Refused, ThreadedCluster, in_virtual_time
 from tests.unit.testing.batches import batch

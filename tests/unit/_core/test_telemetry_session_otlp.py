@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from aioproducer._core.otlp import Kind, Point, encode
+from aioproducer._core.telemetry_session import Kind, Point, encode
 from aioproducer.version import __version__
 
 START_NS, NOW_NS = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.otlp import DeltaTracker, Kind, Point, Report, Selection
+from aioproducer._core.telemetry_session import DeltaTracker, Kind, Point, Report, Selection
 from aioproducer.contrib.exposition import METRICS
 
 BORN_NS, NOW_NS, LATER_NS = 1, 10, 20
