@@ -18,40 +18,40 @@ class BatchingSettings(NamedTuple):
     """Sizes in bytes, durations in seconds."""
 
     batch_bytes: int
-    """A batch is ready to be sent when the next record would take it over this size, as it is sent …"""
+    """Size at which a batch is ready to be sent, after compression."""
     batch_max_bytes: int
-    """… and takes more until it is sent, up to this one (KIP-782). The same as `batch_bytes`: it takes none."""
+    """Upper bound of a batch that grows until it can be sent (KIP-782); `batch_bytes` disables growth."""
     partitioning_is_adaptive: bool
-    """Whether records for any partition go less often where more waits for an acknowledgement (KIP-794)."""
+    """True to prefer partitions with fewer unacknowledged bytes for keyless records (KIP-794)."""
     availability_timeout_s: float
-    """… and not at all to a node that took no request for so long, if that is not 0."""
+    """Time after which a node that accepts no request gets no keyless records; 0 disables the check."""
     linger_s: float
     """An open batch waits at most this long for more records."""
     linger_is_adaptive: bool
-    """Whether it waits only while its leader has requests of ours to answer."""
+    """True if a batch lingers only while its leader has unanswered requests."""
     buffer_bytes: int
-    """What may be queued and in flight at most, over all partitions."""
+    """Memory limit of queued and in-flight records of all partitions."""
     max_request_bytes: int
-    """A produce request takes no further batch that would make it larger; a record may not be larger."""
+    """Size limit of a produce request, and of a record."""
     delivery_timeout_s: float
-    """A record that is not acknowledged this long after the call fails."""
+    """Time limit from the call to the acknowledgement."""
     max_in_flight: int
-    """How many batches of one partition may wait for an answer."""
+    """Maximum number of batches of one partition in flight."""
     idempotent: bool
-    """Batches carry producer id, epoch and sequence; without them one batch per partition is in flight."""
+    """True if batches carry producer id, epoch and sequence; otherwise one batch per partition is in flight."""
     batch_cap_s: float
-    """How long batches of a topic stay small after the broker refused one for its size."""
+    """Time for which batches of a topic stay small after a refusal for their size."""
     outlives_deadline_if_led: bool = False
-    """Whether what is past its deadline gets another one while its partition has a leader, as often as it takes."""
+    """True to postpone expired deadlines while the partition has a leader."""
 
     @property
     def largest_record(self) -> int:
-        """The size of the largest record that can be sent at all."""
+        """Size of the largest record that can be sent."""
         return min(self.max_request_bytes, self.buffer_bytes) - BATCH_OVERHEAD
 
     @staticmethod
     def room_for(size: int) -> int:
-        """Return the memory to ask for so that a record of *size* can surely be appended: it may need a new batch."""
+        """Return the memory needed to append a record of *size*, which may need a new batch."""
         return size + BATCH_OVERHEAD
 
     def check_size(self, topic: str, size: int) -> None:
@@ -69,7 +69,7 @@ class BatchingSettings(NamedTuple):
 
 
 class IntakeSettings(NamedTuple):
-    """What happens to a record before it is appended. Durations in seconds."""
+    """Settings of the steps before the append. Durations in seconds."""
 
     key_serializer: AnySerializer | None
     value_serializer: AnySerializer | None
@@ -78,32 +78,32 @@ class IntakeSettings(NamedTuple):
     max_block_s: float
     """Maximum time that a call waits for metadata, async serializers and memory together."""
     on_refused: Callable[[int, BaseException], None]
-    """Told how many records have failed before they were appended, and of what."""
+    """Called with the number of records that failed before the append, and the error."""
 
 
 class SenderSettings(NamedTuple):
     """Durations in seconds."""
 
     acks: int
-    """-1: all replicas in sync, 1: the leader, 0: nobody answers."""
+    """-1: all in-sync replicas, 1: the leader, 0: no response."""
     idempotent: bool
-    """Get a producer id before anything is sent."""
+    """True if the producer needs a producer id before the first request."""
     max_in_flight: int
-    """How many produce requests may wait for an answer on one connection, if there are to be answers."""
+    """Maximum number of produce requests in flight per connection."""
     retries: int
-    """How often a batch is sent again at most; the delivery timeout ends it sooner or later anyway."""
+    """Maximum number of retries per batch; the delivery timeout also ends retries."""
     request_timeout_s: float
-    """How long the broker may wait for its replicas; the connection waits as long for the broker."""
+    """Time limit of the broker for its replicas, and of the connection for the response."""
     retry_backoff: Backoff
-    """How long a batch waits before it is sent again."""
+    """Backoff of retries."""
     codec: Codec
-    """How batches are compressed."""
+    """Codec of batches."""
     compression_level: int | None
-    """The codec's own level; None is the codec's default."""
+    """Compression level; None selects the codec's default."""
     transactional_id: str | None = None
-    """Whose transactions the records are part of."""
+    """Transactional id, or None."""
 
     @property
     def in_flight_limit(self) -> int:
-        """`max_in_flight`; with acks=0, where nobody answers, 1."""
+        """`max_in_flight`; 1 with acks=0, which has no responses."""
         return self.max_in_flight if self.acks != 0 else 1

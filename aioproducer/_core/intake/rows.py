@@ -1,4 +1,4 @@
-"""The arguments of `send_many`, checked."""
+"""Checks of the arguments of `send_many`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def check_rows(
     partition: int | None = None,
     partitions: Iterable[int | None] | None = None,
 ) -> Rows:
-    """Return the arguments of `send_many` as rows; *serialized_later* says so of values and of keys.
+    """Return the arguments of `send_many` as rows; *serialized_later* has one flag for values and one for keys.
 
-    Raises: TypeError, ValueError, naming the argument and, in a column, the position.
+    Raises: TypeError, ValueError with the argument and, in a column, the position.
     """
     if partition is not None and partitions is not None:
         raise ValueError("give partition (one for all) or partitions (a column), not both")
@@ -78,7 +78,7 @@ def _integers(
     check: Callable[[str, object], int],
     highest: int,
 ) -> Sequence[int | None]:
-    """Return *numbers* as a column of 0 to *highest*, or None; *check* says what is wrong with one that is not."""
+    """Return *numbers* as a column of 0 to *highest*, or None; *check* raises the error for any other item."""
     column = _column(argument, numbers, count)
     kinds = set(map(type, column))
     given: Any = [number for number in column if number is not None] if _NONE in kinds else column
@@ -105,13 +105,13 @@ def _headers(
     flat = _names_and_values(column)
     if flat is not None and _are_plain(*flat):
         own = _pairs(column)
-    else:  # something is wrong with them, or has to be copied
+    else:  # invalid, or with mutable bytes
         own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
     return [common + each for each in own] if common else own
 
 
 def python_uniform_headers(headers: Sequence[Any]) -> list[tuple[str, Sequence[bytes | None]]] | None:
-    """Return name and values of each header, if all records have the same names, as most have, and need no conversion."""
+    """Return name and values of each header if all records have the same names and need no conversion; else None."""
     widths = set(map(len, headers)) if set(map(type, headers)) <= _PLAIN else set()
     flat = _names_and_values(headers) if len(widths) == 1 else None
     if flat is None:
@@ -133,7 +133,7 @@ uniform_headers: Final = fastest("uniform_headers", python_uniform_headers)
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs."""
+    """Return all names and all values, record by record; None unless all are dicts, or all are lists of pairs."""
     kinds = set(map(type, headers))
     if kinds == {dict}:
         return list(chain.from_iterable(headers)), list(chain.from_iterable(map(dict.values, headers)))
@@ -147,14 +147,14 @@ def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | N
 
 
 def _are_plain(names: list[Any], values: list[Any]) -> bool:
-    """Whether `as_headers` would find nothing to refuse, and nothing to copy."""
+    """Return True if `as_headers` would refuse and copy nothing."""
     if not set(map(type, names)) <= {str} or not set(map(type, values)) <= _BYTES:
         return False
     return all(map(_is_utf_8, set(names)))
 
 
 def _pairs(headers: Sequence[Any]) -> list[Headers]:
-    """Return dicts, or lists of pairs, as tuples of pairs; what is one already stays the same object."""
+    """Return dicts or lists of pairs as tuples of pairs; an existing tuple stays the same object."""
     each_as_pairs = map(dict.items, headers) if headers and type(headers[0]) is dict else headers
     return [tuple(map(tuple, pairs)) for pairs in each_as_pairs]
 
@@ -168,7 +168,7 @@ def _is_utf_8(name: object) -> bool:
 
 
 def _column(argument: str, column: Iterable[T], count: int | None = None) -> Sequence[T]:
-    """Return *column* as a sequence of *count*, which is the number of values."""
+    """Return *column* as a sequence of *count* items."""
     no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # the last one has no order
     if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")

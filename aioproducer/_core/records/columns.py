@@ -1,4 +1,4 @@
-"""Record headers (KIP-82): a varint count, then name and nullable value of each."""
+"""Columns of records: values and headers, bytes in the memory of Arrow arrays, and upper bounds of sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer._core.acceleration import fastest
 from aioproducer._core.wire import VARINTS, Memo, varint
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
-"""The headers of one record, in order; names may repeat (KIP-82)."""
+"""Headers of one record in order; names may repeat (KIP-82)."""
 
 Values: TypeAlias = Sequence[bytes | None]
 
@@ -22,43 +22,41 @@ class HeaderColumn(NamedTuple):
 
     name: str
     value: bytes | None
-    """What all records have; to be disregarded if there are `values`."""
+    """Value of all records; unused if `values` is set."""
     values: Values | None = None
-    """One per record, where they differ."""
+    """One value per record, or None if all records have the same value."""
 
     @classmethod
     def holding(cls, name: str, values: Values) -> Self:
-        """Return the header with these values, one per record; one for all, if they are the same."""
+        """Return the header with *values*, reduced to one value if all are equal."""
         first = values[0]
         is_shared = first == values[-1] and values.count(first) == len(values)
         return cls(name, first) if is_shared else cls(name, None, values)
 
     def part(self, pick: Callable[[Values], Values]) -> HeaderColumn:
-        """Return the header of some of the records; *pick* takes their values out of those of all."""
+        """Return the header of some records; *pick* selects their values."""
         return self if self.values is None else HeaderColumn(self.name, None, pick(self.values))
 
     def of(self, index: int) -> bytes | None:
-        """Return the value that the record at *index* has."""
+        """Return the value of the record at *index*."""
         return self.value if self.values is None else self.values[index]
 
     def of_each(self, count: int) -> Values:
-        """Return the values one by one, of *count* records."""
+        """Return the value of each of *count* records."""
         return [self.value] * count if self.values is None else self.values
 
 
 class HeaderColumns(Sequence[RecordHeaders]):
-    """All the headers of many records, as columns; who wants those of a single record sees a sequence of pairs.
+    """Headers of many records with the same names in the same order, as columns; a sequence of pairs per record.
 
-    For records that have the same names in the same order, as most have. A column per header takes the place of a tuple
-    of pairs per record: each step on the way into a batch is then one operation at C speed per header, and neither it
-    nor the garbage collector meets an object per record. A header that all records have the same value of, a content
-    type perhaps, is not even a column.
+    Each step into a batch is one operation at C speed per header, without an object per record. A header with one
+    value for all records, for example a content type, needs no column.
     """
 
     __slots__ = ("_count", "columns")
 
     columns: list[HeaderColumn]
-    """In the order that they have in each record."""
+    """Columns in the order of the headers in each record."""
 
     def __init__(self, columns: list[HeaderColumn], count: int) -> None:
         self.columns = columns
@@ -86,17 +84,17 @@ class HeaderColumns(Sequence[RecordHeaders]):
         )
 
     def part(self, pick: Callable[[Values], Values], count: int) -> Self:
-        """Return the headers of *count* of the records; *pick* takes their values out of those of all."""
+        """Return the headers of *count* records; *pick* selects their values."""
         return type(self)([column.part(pick) for column in self.columns], count)
 
     def behind(self, common: RecordHeaders) -> Self:
-        """Return the headers of the same records with those of *common* before them."""
+        """Return the headers with those of *common* in front of each record's."""
         return type(self)(
             [*(HeaderColumn(name, value) for name, value in common), *self.columns], self._count
         )
 
     def owned(self) -> Self:
-        """Return the same in lists of its own, which `extend` may add to."""
+        """Return a copy with lists of its own, for `extend`."""
         return self.part(list, self._count)
 
     def truncate(self, count: int) -> None:
@@ -105,7 +103,7 @@ class HeaderColumns(Sequence[RecordHeaders]):
         self._count = count
 
     def extend(self, other: HeaderColumns) -> bool:
-        """Add the headers of more records; False, and nothing has happened, if those have other names."""
+        """Add the headers of more records and return True; return False without a change if their names differ."""
         if [each.name for each in self.columns] != [each.name for each in other.columns]:
             return False
         for place, (mine, more) in enumerate(zip(self.columns, other.columns, strict=True)):
@@ -125,7 +123,7 @@ def _encode_name(name: str) -> bytes:
 
 
 NAMES = Memo(_encode_name)
-"""A header's name with its length: programs use few names, again and again."""
+"""Encoded header names with their lengths; programs use few names."""
 
 
 def encode_value(value: bytes | None) -> bytes:
@@ -145,7 +143,7 @@ def encode_headers(headers: RecordHeaders) -> bytes:
 
 
 def encode_each(headers: Sequence[RecordHeaders]) -> list[bytes]:
-    """Return the encoded headers of each of at least one record; the same object again is not encoded again."""
+    """Return the encoded headers of each record, at least one; a repeated object is encoded once."""
     blocks = []
     last = headers[0]
     block = encode_headers(last)
@@ -157,11 +155,11 @@ def encode_each(headers: Sequence[RecordHeaders]) -> list[bytes]:
 
 
 def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
-    """Return the headers of at least one record as columns; None if not all have the same names in the same order."""
+    """Return the headers of at least one record as columns; None unless all have the same names in the same order."""
     if isinstance(headers, HeaderColumns):
         return headers
     first, count = headers[0], len(headers)
-    if first is headers[-1] and headers.count(first) == count:  # the same for all; quick where they are not
+    if first is headers[-1] and headers.count(first) == count:  # equal headers; fast if they differ
         return HeaderColumns([HeaderColumn(name, value) for name, value in first], count)
     width = len(first)
     if list(map(len, headers)).count(width) != count:
@@ -176,13 +174,13 @@ def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
 
 
 BATCH_OVERHEAD = 61
-"""The header of a batch."""
+"""Size of the header of a batch, in bytes."""
 
 SMALL_PAYLOAD = 8000
-"""Below this many bytes of key, value and headers, a record's lengths are varints of two bytes at most (up to 8,191)."""
+"""Size of key, value and headers below which all lengths are varints of at most two bytes (up to 8,191)."""
 
 RECORD_OVERHEAD = 14
-"""What a small record has besides its payload, at most.
+"""Maximum overhead of a small record, in bytes.
 
     length 2 + attributes 1 + timestamp delta 3 + offset delta 3 + key length 2 + value length 2 + header count 1
 
@@ -194,16 +192,16 @@ BOUND_SPARE = RECORD_OVERHEAD - 7
 """Largest difference between the upper bound of a small record and its exact size, which has at least 7 bytes of overhead."""
 
 HEADER_OVERHEAD = 3
-"""What a header of a small record has besides name and value: a value length of 2, and a share of a longer header count.
+"""Overhead of a header of a small record, in bytes: a value length of 2, and a share of a longer header count.
 
-(The length of the name is not in it: names are measured with theirs.)
+The length of the name is counted with the name.
 """
 
 HEADER_SIZES: Memo[str, int] = Memo(lambda name: len(NAMES[name]) + HEADER_OVERHEAD)
-"""What a header of that name takes in a small record, besides the bytes of its value."""
+"""Size of a header in a small record without its value, by name."""
 
 LARGE_RECORD_OVERHEAD = 36
-"""The same for any record, at any timestamp and place.
+"""Maximum overhead of any record, in bytes, at any timestamp and position.
 
     length 5 + attributes 1 + timestamp delta 10 + offset delta 5 + key length 5 + value length 5 + header count 5
 """
@@ -212,9 +210,9 @@ LARGE_HEADER_OVERHEAD = 5
 
 
 def record_size_bound(value: bytes | None, key: bytes | None, headers: RecordHeaders) -> int:
-    """Return a number of bytes that the encoded record does not exceed.
+    """Return an upper bound of the encoded size of a record, in bytes.
 
-    Certain for payloads from `SMALL_PAYLOAD` on; for smaller ones see `RECORD_OVERHEAD`.
+    For payloads below `SMALL_PAYLOAD`, the conditions of `RECORD_OVERHEAD` apply.
 
     Raises: UnicodeEncodeError (a ValueError) if the name of a header holds lone surrogates.
     """
@@ -229,7 +227,7 @@ def python_sizes(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[RecordHeaders] | None,
 ) -> list[int]:
-    """Return the `record_size_bound` of each record; the columns are of equal length."""
+    """Return the `record_size_bound` of each record. The columns have equal lengths."""
     if not values:
         return []
     fields = [values] if keys is None else [values, keys]
@@ -262,7 +260,7 @@ sizes: Final = fastest("sizes", python_sizes)
 
 
 def python_running_totals(sizes: Sequence[int]) -> Sequence[int]:
-    """Return 0 and the total of the first one, two, … of *sizes*."""
+    """Return 0, and the running totals of *sizes*."""
     return list(accumulate(sizes, initial=0))
 
 
@@ -290,7 +288,7 @@ def _headers_payload(headers: RecordHeaders) -> int:
 
 
 def _shared_payload(columns: HeaderColumns) -> int:
-    """Return what the headers take in every record, besides the values in which they differ."""
+    """Return the size that the headers have in every record."""
     return sum([HEADER_SIZES[name] + len(value or b"") for name, value, _ in columns.columns])
 
 
@@ -482,7 +480,7 @@ class RecordColumns:
         self._header_list().extend(headers)
 
     def _header_list(self) -> list[RecordHeaders]:
-        """Make the headers a list, if they are not, to which those of any record may be added."""
+        """Return the headers as a list, converted if necessary."""
         if self.headers is None:
             self.headers = [()] * len(self.values)
         elif isinstance(self.headers, HeaderColumns):

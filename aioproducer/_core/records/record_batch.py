@@ -76,7 +76,7 @@ def python_records_section(
     timestamps: Sequence[int],
     room: int,
 ) -> bytearray:
-    """Return *room* zeros, and behind them the records section of these columns (at least one record)."""
+    """Return *room* zeros followed by the records section of the columns (at least one record)."""
     parts = interleave(values, keys, headers, timestamps)
     parts[0] = bytes(room) + parts[0]
     return bytearray().join(parts)  # the only copy of the records
@@ -112,7 +112,7 @@ def _only_record(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[RecordHeaders] | None,
 ) -> bytes:
-    """Return the record of a batch of one, put together by hand: a loom takes four times as long to set up."""
+    """Return the only record of a batch, encoded directly: a loom costs four times as much."""
     parts = [_FIRST]
     for column in (keys, values):
         data = None if column is None else column[0]
@@ -123,9 +123,9 @@ def _only_record(
 
 
 class _Loom:
-    """Collects the strands of a batch from left to right, beginning behind the offset delta.
+    """Collector of the strands of a batch, from left to right, starting behind the offset delta.
 
-    What stands before that, the record's length above all, is known only at the end.
+    The parts before that, such as the record's length, are known only at the end.
     """
 
     __slots__ = ("_count", "_fixed_size", "_glue", "_strands", "_tail", "_varying")
@@ -139,7 +139,7 @@ class _Loom:
         self._varying: list[_Varying] = []  # ... and so many more has each
 
     def add_glue(self, data: bytes) -> None:
-        """Add a part that is the same in all records."""
+        """Add a part that is equal in all records."""
         self._glue += data
         self._fixed_size += len(data)
 
@@ -162,7 +162,7 @@ class _Loom:
         self._add_strand(data)
 
     def add_headers(self, headers: Sequence[RecordHeaders]) -> None:
-        """Add the headers: as columns if their names agree, those that all records share as glue; else block by block."""
+        """Add the headers: as columns if the names agree, shared ones as glue; otherwise one block per record."""
         columns = as_columns(headers)
         if columns is not None:
             self.add_glue(VARINTS[len(columns.columns)])
@@ -178,7 +178,7 @@ class _Loom:
             self._varying.append((list(map(len, blocks)), int))
 
     def finish(self, timestamps: Sequence[int]) -> list[bytes]:
-        """Put the strands before the fields in front, and interleave them all."""
+        """Prepend the strands before the fields, and interleave all strands."""
         lead = self._glue if len(self._glue) == 1 else b""
         if not lead:
             self._set_glue()
@@ -195,7 +195,7 @@ class _Loom:
         self._strands.append(strand)
 
     def _set_glue(self) -> None:
-        """Let the glue be where it is: as the tail, or as a strand of its own."""
+        """Fix the position of the glue: as the tail, or as a strand."""
         if self._tail is None:
             self._tail = self._glue
         elif self._glue:
@@ -203,7 +203,7 @@ class _Loom:
         self._glue = b""
 
     def _heads(self, lead: bytes, timestamps: Sequence[int]) -> list[Sequence[bytes]]:
-        """Return the strands of what stands before the fields, and of the tail."""
+        """Return the strands before the fields, and the tail."""
         count, base, tail = self._count, timestamps[0], self._tail or b""
         heads: list[Sequence[bytes]]
         if timestamps.count(base) == count:
@@ -240,7 +240,7 @@ class _Loom:
         return strand
 
     def _varying_sizes(self) -> tuple[list[int], Callable[[int], int]]:
-        """Return one number per record, and how many bytes it stands for; no numbers if all records are of one size."""
+        """Return one number per record, and the function from number to size; no numbers if all sizes are equal."""
         if not self._varying:
             return [], int
         if len(self._varying) == 1:
@@ -261,7 +261,7 @@ def _measure(column: Sequence[bytes | None]) -> tuple[list[int], Sequence[bytes]
 
 
 def _rounded(count: int) -> int:
-    """Return a power of two that is at least *count*: what is remembered then serves batches of about that many."""
+    """Return the next power of two, so that cached rows serve batches of similar sizes."""
     return 1 << max(6, (count - 1).bit_length())
 
 
@@ -320,7 +320,7 @@ Encoded: TypeAlias = bytearray | memoryview
 
 
 def encode_records(columns: Records) -> bytes:
-    """Return the records section of a batch, uncompressed; offsets count from 0, times from the first record's."""
+    """Return the uncompressed records section of a batch. Offsets count from 0, times from the first record's."""
     if not len(columns):
         return b""
     return bytes(
@@ -356,18 +356,18 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> Encoded:
-    """Return a whole batch: header, records (through *compress*, if given, which is what is among *attributes*), CRC.
+    """Return a whole batch: header, records and CRC. *compress* belongs to the codec in *attributes*.
 
-    The base offset is 0 and the leader epoch -1: the broker sets them. The base timestamp is the first record's;
-    others may be earlier. Compressed is sent even if it turns out larger, as the JVM producer does.
+    The base offset is 0 and the leader epoch -1, because the broker sets both. The base timestamp is the first record's;
+    others may be earlier. A compressed batch is used even if it is larger, as in the JVM producer.
 
-    Without *compress*, a large batch is a view of the memory of its RecordBuffer, which takes no records as long as the
+    Without *compress*, a large batch is a view of the memory of its RecordBuffer, which accepts no records while the
     view exists.
 
-    *attributes* is a Codec, with TRANSACTIONAL or without. The arguments have an order for who does this for each batch:
-    names take as long as a tenth of it. Safe to call from any thread, as long as nobody changes *columns* meanwhile.
+    *attributes* is a Codec, with or without TRANSACTIONAL. Arguments are passed by position, because names cost 10 %.
+    Any thread may call while no other thread changes *columns*.
 
-    Raises: ValueError if there are no records.
+    Raises: ValueError without records.
     """
     if compress is None and not isinstance(columns, RecordColumns):
         buffer: Any = columns
@@ -381,7 +381,7 @@ def encode_batch(
     if isinstance(columns, RecordColumns):
         batch = records = _section(columns, HEADER.size if compress is None else 0)
         timestamps = columns.timestamps
-        # Where batches are many they have one record, most often.
+        # Small batches mostly have one record.
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
         buffer = columns
@@ -405,7 +405,7 @@ def encode_batch(
 
 
 def set_sequence(batch: Encoded, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
+    """Set producer id, epoch and base sequence of an encoded batch in place."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)
 
