@@ -166,6 +166,17 @@ def test_a_send_is_a_table_with_all_of_the_diagram(site: Files) -> None:
     assert "| `producer.py` → `_core/intake/` | _core/intake/fast_append.py: append |" in table
 
 
+def test_cells_have_the_names_of_their_columns() -> None:
+    head = '<table><thead><tr><th>option</th><th>a "b" <code>c</code></th></tr></thead>'
+    body = "<tbody><tr><td>x</td><td>y</td></tr><tr><td>z</td><td></td></tr></tbody></table>"
+    with_names = hooks.on_page_content(f"<p>text</p>{head}{body}{head}</table>")
+    second = 'data-column="a &quot;b&quot; c"'
+    assert with_names.count('<td data-column="option">') == 2
+    assert with_names.count(second) == 2
+    assert f"<td {second}>y</td>" in with_names
+    assert with_names.startswith("<p>text</p><table><thead><tr><th>option</th>")
+
+
 @pytest.mark.parametrize(
     "loads",
     [

@@ -35,6 +35,7 @@ ANCHORS: Final = {
     "reliability.md": tuple(name for name in errors.__all__ if name != "broker_error"),
 }
 """The pages on which each name has an anchor."""
+TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
 LOADED: Final = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\""
     r"|<link\b(?![^>]*\brel=\"(?:canonical|prev|next)\")[^>]*\bhref=\"([^\"]+)\""
@@ -130,6 +131,25 @@ def as_steps(diagram: re.Match[str]) -> str:
         for where, of, to, text in steps
     ]
     return "\n".join(["| where | what happens |", "|---|---|", *rows, ""])
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Give each cell the name of its column, for the cards of a narrow screen."""
+    return TABLE.sub(with_columns, html)
+
+
+def with_columns(table: re.Match[str]) -> str:
+    """Return the table with a `data-column` in each cell of its body."""
+    names = [
+        re.sub(r"<[^>]+>", "", each).strip().replace('"', "&quot;")
+        for each in re.findall(r"<th[^>]*>(.*?)</th>", table[0], re.DOTALL)
+    ]
+
+    def row(found: re.Match[str]) -> str:
+        columns = iter(names)
+        return re.sub(r"<td", lambda _: f'<td data-column="{next(columns, "")}"', found[0])
+
+    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:
