@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.machinery import PathFinder
-from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from aioproducer.errors import ProtocolError
@@ -42,7 +42,7 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _LONGEST_STRING = 0x7FFF
-"""In bytes of UTF-8; compact strings could be longer, but Kafka keeps the limit for them too."""
+"""Maximum length of a string in bytes of UTF-8. Kafka keeps this limit for compact strings."""
 
 
 def past_the_end(need: int, data: bytes, pos: int) -> ProtocolError:
@@ -72,7 +72,7 @@ def read_int32(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def append_unsigned_varint(buf: bytearray, value: int) -> None:
-    """Append *value*, 0 … 2**32 - 1; ValueError, and *buf* untouched, if it is not."""
+    """Append *value*, 0 … 2**32 - 1. Raises: ValueError, before *buf* is changed."""
     if not 0 <= value <= 0xFFFF_FFFF:
         raise ValueError(f"{value} does not fit an unsigned varint")
     while value > 0x7F:
@@ -82,12 +82,12 @@ def append_unsigned_varint(buf: bytearray, value: int) -> None:
 
 
 def append_varint(buf: bytearray, value: int) -> None:
-    """Append the signed 32-bit *value*; ValueError, and *buf* untouched, if it is not."""
+    """Append the signed 32-bit *value*. Raises: ValueError, before *buf* is changed."""
     append_unsigned_varint(buf, value << 1 ^ value >> 31)
 
 
 def append_varlong(buf: bytearray, value: int) -> None:
-    """Append the signed 64-bit *value*; ValueError, and *buf* untouched, if it is not."""
+    """Append the signed 64-bit *value*. Raises: ValueError, before *buf* is changed."""
     zigzag = value << 1 ^ value >> 63
     if not 0 <= zigzag <= 0xFFFF_FFFF_FFFF_FFFF:
         raise ValueError(f"{value} does not fit a varlong")
@@ -115,17 +115,17 @@ def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def unsigned_varint_size(value: int) -> int:
-    """How many bytes `append_unsigned_varint` appends."""
+    """Return the number of bytes appended by `append_unsigned_varint`."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def varint_size(value: int) -> int:
-    """How many bytes `append_varint` appends."""
+    """Return the number of bytes appended by `append_varint`."""
     return unsigned_varint_size(value << 1 ^ value >> 31)
 
 
 def varlong_size(value: int) -> int:
-    """How many bytes `append_varlong` appends."""
+    """Return the number of bytes appended by `append_varlong`."""
     return unsigned_varint_size(value << 1 ^ value >> 63)
 
 
@@ -198,7 +198,7 @@ FIELD_SIZES = Memo(field_size)
 
 
 def append_compact_length(buf: bytearray, length: int) -> None:
-    """Append the length of something compact; -1 is null."""
+    """Append the length of a compact field; -1 means null."""
     if length < 0x7F:
         buf.append(length + 1)
     else:
@@ -206,7 +206,7 @@ def append_compact_length(buf: bytearray, length: int) -> None:
 
 
 def read_compact_length(data: bytes, pos: int) -> tuple[int, int]:
-    """Read the length of something compact, checked against the bytes left; -1 is null."""
+    """Read the length of a compact field, checked against the bytes left; -1 means null."""
     try:
         length = data[pos] - 1
     except IndexError:
@@ -261,7 +261,7 @@ def append_nullable_string(buf: bytearray, value: str | None) -> None:
 
 
 def append_compact_string(buf: bytearray, value: str) -> None:
-    """Append a COMPACT_STRING of at most 32,767 bytes of UTF-8, as of the classic one."""
+    """Append a COMPACT_STRING of at most 32,767 bytes of UTF-8."""
     raw = _utf8(value)
     append_compact_length(buf, len(raw))
     buf += raw

@@ -1,16 +1,16 @@
-"""The cluster as last heard of: immutable, and what has not changed is the same object in the next one.
+"""Immutable snapshot of the cluster. Unchanged parts are the same objects in the next snapshot.
 
-Making the next one takes a look at what was asked for, and a copy of pointers of the rest, however many topics there are.
+The cost of a new snapshot is proportional to the requested topics, plus a copy of pointers to the other topics.
 
-Answers come from brokers that lag behind each other. So, for the same topic id:
+Responses come from brokers that lag behind each other. For the same topic id:
 
-- a partition with an older leader epoch than the known one is not believed (KIP-320), unless the leader that
-  we know says that it is none: then whoever told us was wrong, and its epoch may be one that never comes;
-- partitions never go away; fewer of them than known means that the broker has not heard of the new ones.
+- A partition with an older leader epoch than the known one is ignored (KIP-320), unless the known leader has denied its
+  leadership: the known epoch was then wrong, and a newer one may never arrive.
+- Partitions are never removed. A response with fewer partitions comes from a broker without the new ones.
 
-A topic that was deleted and made anew has a new id (KIP-516), and everything about it is believed. Brokers that
-know no ids (before Kafka 2.8) are believed, too: to follow an old leader once too often costs a round trip, never
-to follow the right one again would be for ever.
+A topic that was deleted and recreated has a new id (KIP-516), and its response replaces everything. Responses without topic
+ids (before Kafka 2.8) replace everything as well. To follow an old leader costs one round trip, while to ignore the new
+leader would last forever.
 """
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
@@ -132,9 +132,9 @@ class MetadataSnapshot(NamedTuple):
     def with_answer(
         self, answer: MetadataResponse, *, asked: Collection[str], complete: bool, now: float
     ) -> Self:
-        """Return what is known after *answer* to a request for the topics *asked*.
+        """Return the snapshot after *answer*, the response to a request for the topics *asked*.
 
-        If it was *complete*, topics not asked for are not in use any more and are left out; else they stay.
+        A *complete* request drops the topics that were not requested; any other keeps them.
         """
         told_brokers = {
             each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers
@@ -167,7 +167,7 @@ class MetadataSnapshot(NamedTuple):
         )
 
     def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Self:
-        """Return what is known after the answer to a produce request; *self* if that is nothing new."""
+        """Return the snapshot after the leader hints of a produce response; *self* without a change."""
         brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
         topics = dict(self.topics)
         hinted = []
@@ -179,9 +179,9 @@ class MetadataSnapshot(NamedTuple):
         return after._replace(version=self.version + 1, brokers=brokers) if after.changed else self
 
     def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Self:
-        """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
+        """Return the snapshot after *node_id* has denied its leadership of the partitions *doubted*.
 
-        The version stays: who leads what is the same, but for what will be believed.
+        The version is unchanged, because the leaders are. The next response may replace them with any epoch.
         """
         info = self.topics.get(topic)
         if info is None:
@@ -206,7 +206,7 @@ class MetadataSnapshot(NamedTuple):
 def _merge(
     name: str, known: TopicInfo | None, told: MetadataResponseTopic, brokers: Mapping[int, Broker]
 ) -> TopicInfo:
-    """Return what is to be believed of a topic; *known* itself if that is nothing new."""
+    """Return a topic merged from *known* and a response; *known* itself without a change."""
     error = broker_error(told.error_code) if told.error_code else None
     if error is UnknownTopicOrPartition:
         merged = TopicInfo(name, NO_TOPIC_ID, (), error)
@@ -244,7 +244,7 @@ def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> t
 def _newest(
     known: tuple[PartitionInfo, ...], told: tuple[PartitionInfo, ...], brokers: Mapping[int, Broker]
 ) -> tuple[PartitionInfo, ...]:
-    """Return per partition what is newer, the known or the told; for two answers about the same topic id."""
+    """Return the newer state of each partition of the same topic id."""
     newest = [
         _led_by(old, brokers) if NO_EPOCH < new.leader_epoch < old.leader_epoch else new
         for old, new in zip(known, told, strict=False)
