@@ -70,7 +70,7 @@ architecture: $(VENV)/.dev  ## the layers of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"
@@ -121,6 +121,17 @@ soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 differential: $(VENV)/.dev  ## random calls and outages, against a simple model, for MINUTES (1), or those of one SEED again
 	$(SAY) "differential"
 	@$(BIN)/python -m tests.scenarios.faults.differential --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
+
+.PHONY: test-jepsen
+test-jepsen: $(VENV)/.dev  ## transactions of a CLIENT (aioproducer) under faults of a real cluster, checked; MINUTES (1), SEED, TRANSACTION_VERSION (2)
+	$(SAY) "jepsen"
+	@$(BIN)/python -m tests.jepsen --minutes $(or $(MINUTES),1) --client $(or $(CLIENT),aioproducer) \
+		--transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(SEED),--seed $(SEED))
+
+.PHONY: test-jepsen-breaks
+test-jepsen-breaks: $(VENV)/.dev  ## the same workload must find each of three deliberate faults of aioproducer (at most ten minutes each)
+	$(SAY) "jepsen: deliberate faults"
+	@$(BIN)/python -m tests.jepsen.breaks $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev  ## mutated input for every decoder, against bounded time and memory, for MINUTES (1)
