@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -207,6 +208,8 @@ OTHER_CLIENTS_PREFIXES = (
 _ALIASES = {"partitioner_class": "partitioner"}
 _NEAR = 0.72
 """Minimum similarity (0 to 1) of a suggested name. Misspelt names are above this value."""
+_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""Border of two words in names of .NET clients, such as `BootstrapServers`."""
 
 
 def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
@@ -288,6 +291,7 @@ def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> st
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
     if of_others:
         candidates |= OTHER_CLIENTS | KAFKA_NAMES.keys()
-    nearest = get_close_matches(dotted, sorted(candidates), n=1, cutoff=_NEAR)
+    lower = dotted.lower() if dotted.isupper() else _CAPITAL.sub(".", dotted).lower()
+    nearest = get_close_matches(lower, sorted(candidates), n=1, cutoff=_NEAR)
     hint = f"; did you mean {nearest[0].replace('.', separator)!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"

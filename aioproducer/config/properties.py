@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +17,10 @@ _SIMPLE_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
 _SECTION = re.compile(r"\[[^\[\]=:]+\][ \t\f]*")
 _NO_SECTION = "\0"
+_OTHER_FORMS: Final = {
+    "JSON": re.compile(r"\A\s*\{"),
+    "YAML": re.compile(r"^[\w-]+:[ \t]*\r?\n(?:[ \t]*(?:#.*)?\r?\n)*[ \t]+[\w.-]+:\s", re.MULTILINE),
+}
 # A key ends at the first separator without a backslash before it.
 _ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 
@@ -29,7 +34,7 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     stands before each name, as in `[default]acks`.
 
     Raises:
-        ConfigError: an escape is malformed, or a line in a section has no name.
+        ConfigError: an escape is malformed, a line in a section has no name, or the text is JSON or YAML.
         OSError: the file cannot be read.
     """
     if isinstance(source, str) and ("=" in source or _LINE.search(source)):
@@ -37,10 +42,17 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     else:
         with open(source, "rb") as file:  # noqa: PTH123 - avoids the import of pathlib
             content = file.read()
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ConfigError("the file is UTF-16; save it as UTF-8")
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = content.decode("iso-8859-1")
+    for form, beginning in _OTHER_FORMS.items():
+        if beginning.search(text):
+            raise ConfigError(
+                f"the file is {form}; load it, and give its options to ProducerConfig.from_mapping"
+            )
     lines = list(_logical_lines(text))
     if any(_SECTION.fullmatch(line) for line in lines):
         return _in_sections(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -11,6 +12,7 @@ from aioproducer._core.records.columns import BATCH_OVERHEAD
 from aioproducer._core.records.compression import codec, compressor
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX, NotGiven
+from aioproducer.config.names import our_name
 from aioproducer.config.options import DEFAULTS, Options
 from aioproducer.config.security_options import (
     ALLOWED_FILES,
@@ -71,12 +73,23 @@ def check_rules(
             try:
                 rule()
             except ConfigError as error:
-                mistakes.append(error)
+                mistakes.append(_as_written(error, written))
     raise_all(mistakes)
     if not is_idempotent(config) and config.enable_idempotence is None:
         log.info("config.idempotence_off acks=%s retries=%d", config.acks, config.retries)
     _warn_of_short_timeout(config)
     warn_of_unused(config)
+
+
+def _as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:
+    """Return *error* with the names of other clients, such as `ssl.ca.location`, in place of the names that they stand for."""
+    translated = {ours: name for ours, name in written.items() if our_name(name) != ours}
+    if not translated:
+        return error
+    text = re.sub(r"\w+", lambda word: translated.get(word[0], word[0]), str(error))
+    renamed = ConfigError(text)
+    renamed.__cause__ = error.__cause__
+    return renamed
 
 
 def is_idempotent(config: Options) -> bool:

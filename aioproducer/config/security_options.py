@@ -126,7 +126,7 @@ class SecurityOptions(Immutable):
     ssl_truststore_location: str | None = option(
         None,
         PathKind("ssl_truststore_certificates"),
-        "File with trusted CA certificates (PEM or PKCS12). Defaults to the system's trust store.",
+        "File with trusted CA certificates (PEM or PKCS12), or a directory hashed by `openssl rehash`. Defaults to the system's trust store.",
     )
     ssl_truststore_certificates: str | None = option(
         None, Text(), "Trusted CA certificates as PEM text, or the path of a PEM file."

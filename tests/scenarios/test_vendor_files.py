@@ -14,9 +14,24 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from aioproducer import Producer, ProducerConfig
 from tests.scenarios.story import TOPIC, cluster, story, values
-from tests.unit.config.vendor_files import FILES, PASSWORD, VendorFile, connection_string, path
+from tests.unit.config.vendor_files import (
+    FILES,
+    OCI_USER,
+    PASSWORD,
+    VendorFile,
+    connection_string,
+    path,
+    write_hashed,
+)
 
-USERS = {"APIKEY": PASSWORD, "alice": PASSWORD, "ickafka": PASSWORD, "$ConnectionString": connection_string()}
+USERS = {
+    "APIKEY": PASSWORD,
+    "alice": PASSWORD,
+    "token": PASSWORD,
+    OCI_USER: PASSWORD,
+    "ickafka": PASSWORD,
+    "$ConnectionString": connection_string(),
+}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WITH_PASSWORD = [file for file in FILES if file.expected.get("sasl_mechanism") in MECHANISMS]
 WITH_CERTIFICATE = [file for file in FILES if file.expected["security_protocol"] == "SSL"]
@@ -38,7 +53,11 @@ async def send(file: VendorFile, servers: str) -> None:
 def write_truststore(file: VendorFile, ca_pem: str) -> None:
     """Write the truststore that *file* names, with the authority of the cluster."""
     name = file.expected.get("ssl_truststore_location")
-    if name is not None:
+    if name == "certs":
+        write_hashed(Path(name), ca_pem)
+    elif name is not None and name.endswith(".crt"):
+        Path(name).write_text(ca_pem)
+    elif name is not None:
         password = file.expected.get("ssl_truststore_password")
         trusted = [pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(ca_pem.encode()), b"ca")]
         Path(name).write_bytes(pkcs12.serialize_java_truststore(trusted, encryption(password)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ from aioproducer._core.worker_threads import WORK_THREADS, NoThread
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 
 log: Final = Log(__name__)
+
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
+"""Name of a certificate in a directory for OpenSSL."""
 
 TLS13_SUITES: Final = (
     "TLS_AES_256_GCM_SHA384",
@@ -145,6 +149,9 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     source = settings.truststore
     if source is None:
         return
+    if source.path is not None and os.path.isdir(source.path):  # noqa: PTH112 - of a name with a NUL byte, it is False
+        _trust_directory(context, source, source.path)
+        return
     store = read_store(source, store_type=settings.truststore_type, password=settings.truststore_password)
     if not store.certificates:
         raise StoreError(f"{source} has no certificate to trust")
@@ -152,6 +159,17 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         context.load_verify_locations(cadata=store.certificates)
     except (ssl.SSLError, ValueError) as error:
         raise StoreError(f"{source} has a certificate that makes no sense") from error
+
+
+def _trust_directory(context: ssl.SSLContext, source: Source, path: str) -> None:
+    """Trust the certificates in a directory. OpenSSL finds a certificate by the hash in its name, and reads it when it needs it."""
+    try:
+        names = os.listdir(path)  # noqa: PTH208 - names alone
+    except OSError as error:
+        raise StoreError(f"{source}: {error.strerror}") from None
+    if not any(map(_HASHED.fullmatch, names)):
+        raise StoreError(f"{source}: the directory has no hashed certificates; run `openssl rehash` on it")
+    context.load_verify_locations(capath=path)
 
 
 def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:

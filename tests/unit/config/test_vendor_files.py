@@ -113,3 +113,84 @@ def test_each_file_is_tested_and_documented() -> None:
     assert files == {file.name for file in FILES} | set(REFUSED)
     table = PAGE.partition("\n### Files of vendors\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"vendors/([\w.-]+)", table)) == files
+
+
+def test_missing_file_is_reported_under_its_name_in_the_file() -> None:
+    with pytest.raises(ConfigError) as raised:
+        ProducerConfig.from_properties(path("digitalocean.properties"))
+    assert str(raised.value) == "ssl.ca.location = 'ca-certificate.crt': No such file or directory"
+    text = (
+        path("digitalocean.properties").read_text() + "ssl.key.location=key\nssl.certificate.location=cert\n"
+    )
+    with pytest.raises(ConfigError) as raised:
+        ProducerConfig.from_properties(text)
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
+        "ssl.ca.location = 'ca-certificate.crt'",
+        "ssl.key.location",
+    ]
+
+
+def test_directory_without_hashed_certificates_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "certs").mkdir()
+    (tmp_path / "certs" / "ca.pem").write_text(Authority().pem)
+    with pytest.raises(
+        ConfigError, match=r"^ssl\.ca\.location = 'certs': the directory has no hashed cert.*rehash"
+    ):
+        ProducerConfig.from_properties(path("event-streams-librdkafka.properties"))
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ('{"bootstrap.servers": "a:9092", "sasl.password": "hunter2"}', "JSON"),
+        ('\n{\n  "ProducerConfig": {"BootstrapServers": "a:9092", "SaslPassword": "hunter2"}\n}\n', "JSON"),
+        (
+            "spring:\n  kafka:\n    bootstrap-servers: a:9092\n    properties:\n      sasl.password: hunter2\n",
+            "YAML",
+        ),
+        (
+            "# Strimzi\nconfig:\n\n  # options\n  bootstrap.servers: a:9092\n  sasl.password: hunter2\n",
+            "YAML",
+        ),
+        ("producer:\r\n  bootstrap.servers: a:9092\r\n  sasl.password: hunter2\r\n", "YAML"),
+    ],
+)
+def test_other_format_is_named(text: str, form: str, tmp_path: Path) -> None:
+    file = tmp_path / "options"
+    file.write_bytes(text.encode())
+    with pytest.raises(ConfigError) as raised:
+        ProducerConfig.from_properties(file)
+    assert str(raised.value) == (
+        f"the file is {form}; load it, and give its options to ProducerConfig.from_mapping"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
+    file = tmp_path / "options"
+    file.write_bytes(
+        "\ufeffbootstrap.servers=a:9092\n".encode(encoding).replace(b"\xff\xfe\xff\xfe", b"\xff\xfe")
+    )
+    with pytest.raises(ConfigError, match=r"^the file is UTF-16; save it as UTF-8$"):
+        ProducerConfig.from_properties(file)
+
+
+def test_properties_with_colons_and_indents_are_no_yaml() -> None:
+    text = "bootstrap.servers: a:9092\n  acks: all\nclient.id:\n  linger.ms: 7\n"
+    config = ProducerConfig.from_properties(text)
+    assert (config.acks, config.linger_ms) == ("all", 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("BootstrapServers", "bootstrap_servers"),
+        ("SaslMechanism", "sasl_mechanism"),
+        ("BOOTSTRAP_SERVERS", "bootstrap_servers"),
+        ("Bootstrap.Servers", "bootstrap.servers"),
+        ("LINGER_MS", "linger_ms"),
+    ],
+)
+def test_name_in_other_letters_is_answered_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name}'; did you mean '{nearest}'\\?"):
+        ProducerConfig.from_mapping({name: "1"})
