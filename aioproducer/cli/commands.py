@@ -21,7 +21,7 @@ from aioproducer.cli.parameters import (
     check_run,
     check_topic_name,
     compression_option,
-    config_prefix,
+    config_prefixes,
     config_providers,
     configuration,
     file_options,
@@ -182,7 +182,7 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
     if file is None:
         show_options(as_json=as_json)
     else:
-        show_file(file, prefix=config_prefix(), config_providers=config_providers(), as_json=as_json)
+        show_file(file, prefix=config_prefixes(), config_providers=config_providers(), as_json=as_json)
 
 
 @program.command(

@@ -51,22 +51,27 @@ def show_options(*, as_json: bool = False) -> None:
 
 
 def show_file(
-    path: Path, *, prefix: str = "", config_providers: Sequence[str] = (), as_json: bool = False
+    path: Path,
+    *,
+    prefix: str | Sequence[str] = (),
+    config_providers: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Check a `.properties` file; print its changes and its names without effect.
 
     Raises: ConfigError: all mistakes.
     """
-    prefixes = (prefix,) if prefix else ()
     with without_warnings("aioproducer.config"):
-        checked = _checked(read_file(path), prefixes, config_providers)
+        checked = _checked(read_file(path), prefix, config_providers)
     if as_json:
         echo(json.dumps(_to_dict(checked), indent=2))
     else:
         _print(path, checked)
 
 
-def _checked(given: Mapping[str, str], prefix: Sequence[str], config_providers: Sequence[str]) -> Checked:
+def _checked(
+    given: Mapping[str, str], prefix: str | Sequence[str], config_providers: Sequence[str]
+) -> Checked:
     config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
     reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
     applied = {name: getattr(config, name) for name in DEFAULTS}

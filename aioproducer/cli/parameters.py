@@ -103,10 +103,10 @@ def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = Non
     """
     servers, file, settings = cluster
     in_file = {} if file is None else read_file(file)
-    if prefix := config_prefix():
+    if prefixes := config_prefixes():
         from aioproducer.config.mapping import behind_prefix
 
-        in_file = behind_prefix(in_file, prefix)
+        in_file = behind_prefix(in_file, prefixes)
     refuse_twice(settings)
     given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
     known = set(map(kafkas_name, given))
@@ -292,9 +292,10 @@ def file_options(command: C) -> C:
     prefix = click.option(
         "--config-prefix",
         metavar="PREFIX",
+        multiple=True,
         callback=partial(_keep, _PREFIX),
         expose_value=False,
-        help="Take the options behind this prefix or section, such as spring.kafka. or [default].",
+        help="Take the options behind this prefix or section, such as spring.kafka. or [default]; may be repeated.",
     )
     providers = click.option(
         "--config-providers",
@@ -306,24 +307,27 @@ def file_options(command: C) -> C:
     return prefix(providers(command))
 
 
-def _keep(name: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
+def _keep(
+    name: str, ctx: click.Context, _param: click.Parameter, value: str | tuple[str, ...] | None
+) -> None:
+    if value:
         ctx.meta[name] = value
 
 
-def config_prefix() -> str:
-    """Return the prefix of options in the configuration file; "" for none."""
-    return _of_context(_PREFIX)
+def config_prefixes() -> tuple[str, ...]:
+    """Return the prefixes of options in the configuration file; later ones win."""
+    prefixes: tuple[str, ...] = _of_context(_PREFIX, ())
+    return prefixes
 
 
 def config_providers() -> list[str]:
     """Return the allowed config providers of references in the configuration file."""
-    return [each.strip() for each in _of_context(_PROVIDERS).split(",") if each.strip()]
+    return [each.strip() for each in _of_context(_PROVIDERS, "").split(",") if each.strip()]
 
 
-def _of_context(name: str) -> str:
+def _of_context(name: str, default: Any) -> Any:
     context = click.get_current_context(silent=True)
-    return "" if context is None else context.meta.get(name, "")
+    return default if context is None else context.meta.get(name, default)
 
 
 def json_option(command: C) -> C:

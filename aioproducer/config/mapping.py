@@ -116,8 +116,8 @@ def read_mapping(
     return reading
 
 
-def behind_prefix(options: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the *options* behind *prefix*, with the prefix removed from their names."""
+def behind_prefix(options: Mapping[str, str], prefix: str | Sequence[str]) -> dict[str, str]:
+    """Return the *options* behind *prefix*, or one of several prefixes, without the prefix in their names."""
     return {each.name: options[each.written] for each in _entries(options, prefix, [])}
 
 

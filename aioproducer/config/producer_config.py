@@ -164,7 +164,7 @@ class ProducerConfig(Options):
         if "bootstrap_servers" not in given and "bootstrap_servers" not in wrong:
             mistakes.append(
                 "bootstrap.servers is missing; it names the brokers to start from, as host:port"
-                + (f"; no option of that name is behind the prefix {prefix!r}" if prefix else "")
+                + (f"; no option of that name is behind the prefix {_listed(prefix)}" if prefix else "")
             )
         for name, value in given.items():
             if isinstance(value, str):
@@ -347,3 +347,7 @@ class ProducerConfig(Options):
 
 def _backoff(first_ms: int, longest_ms: int) -> Backoff:
     return Backoff(initial_s=first_ms / 1000, max_s=longest_ms / 1000)
+
+
+def _listed(prefix: str | Sequence[str]) -> str:
+    return repr(prefix) if isinstance(prefix, str) else " or ".join(map(repr, prefix))

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from aioproducer.cli.commands import program
 from aioproducer.cli.config import show_file, show_options
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
@@ -181,3 +183,19 @@ def test_error_about_secret_hides_its_value(tmp_path: Path) -> None:
     path.write_text('bootstrap.servers=a:1\nsasl.jaas.config=Plain required password="hunter2"\n')
     with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config = \*\*\*: has to end in a semicolon$"):
         show_file(path)
+
+
+def test_file_of_a_connect_worker_is_read_by_two_prefixes(tmp_path: Path) -> None:
+    file = tmp_path / "worker.properties"
+    file.write_text(
+        "bootstrap.servers=a:1\nlinger.ms=3\nproducer.linger.ms=7\nproducer.acks=1\nproducer.client.id=connect\n"
+    )
+    prefixes = ("--config-prefix", "", "--config-prefix", "producer.")
+    done = CliRunner().invoke(program, ["config", str(file), "--json", *prefixes])
+    assert done.exit_code == 0, done.output
+    changes = json.loads(done.output)["changes"]
+    assert (changes["linger_ms"], changes["client_id"], changes["bootstrap_servers"]) == (
+        7,
+        "connect",
+        ["a:1"],
+    )

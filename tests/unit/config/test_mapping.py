@@ -272,6 +272,8 @@ class TestPrefixes:
     def test_missing_servers_name_the_prefix(self) -> None:
         (message,) = mistakes({"bootstrap.servers": "a:1"}, prefix="kafka.")
         assert message.endswith("no option of that name is behind the prefix 'kafka.'")
+        (message,) = mistakes({"bootstrap.servers": "a:1"}, prefix=["kafka.", "producer."])
+        assert message.endswith("no option of that name is behind the prefix 'kafka.' or 'producer.'")
 
     def test_section_of_a_consumer_passes(self) -> None:
         assert read_mapping({**SERVERS, "[consumer]group.id": "g"}, KINDS).mistakes == []
