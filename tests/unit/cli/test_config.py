@@ -60,7 +60,7 @@ def test_config_shows_changes_of_file(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_default_client_id_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not any("client_id" in line for line in shown(tmp_path, "bootstrap.servers=a:1", capsys))
+    assert not any(line.startswith("client_id") for line in shown(tmp_path, "bootstrap.servers=a:1", capsys))
 
 
 def test_names_without_effect_are_listed_without_their_values(
