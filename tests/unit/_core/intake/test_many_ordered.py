@@ -26,7 +26,7 @@ class Road:
 
 
 @in_virtual_time
-async def test_calls_pass_one_after_the_other() -> None:
+async def test_ordered_calls_append_one_after_the_other() -> None:
     road = Road()
     await asyncio.gather(
         *(road.call(name, takes_s=takes_s) for name, takes_s in zip("abc", (3, 2, 1), strict=True))
@@ -35,14 +35,14 @@ async def test_calls_pass_one_after_the_other() -> None:
 
 
 @in_virtual_time
-async def test_those_for_another_topic_pass_beside_them() -> None:
+async def test_ordered_calls_of_another_topic_do_not_wait() -> None:
     road = Road()
     await asyncio.gather(road.call("a", takes_s=3), road.call("b", takes_s=1, topic="audit"))
     assert road.passed == ["b", "a"]
 
 
 @in_virtual_time
-async def test_who_waits_for_too_long_gives_up_and_the_next_one_passes() -> None:
+async def test_ordered_call_leaves_the_queue_at_its_deadline() -> None:
     road = Road()
     waiting = [
         asyncio.create_task(road.call(name, takes_s=3, deadline=deadline))
@@ -57,7 +57,7 @@ async def test_who_waits_for_too_long_gives_up_and_the_next_one_passes() -> None
 
 
 @in_virtual_time
-async def test_who_was_too_late_takes_nothing_from_who_came_when_the_way_was_free() -> None:
+async def test_late_ordered_call_keeps_the_lock_of_a_newer_call() -> None:
     """Although the call before both of them has passed in the same moment, before it has noticed."""
     road = Road()
     loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ async def test_who_was_too_late_takes_nothing_from_who_came_when_the_way_was_fre
 
 
 @in_virtual_time
-async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
+async def test_failed_ordered_call_releases_the_next_call() -> None:
     road = Road()
 
     async def fail() -> None:
@@ -93,7 +93,7 @@ async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
 
 
 @in_virtual_time
-async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
+async def test_wait_all_returns_after_the_present_calls() -> None:
     road = Road()
     await road.ordered.wait_all(TOPIC)
     calls = [asyncio.create_task(road.call(name, takes_s=1)) for name in "ab"]
@@ -107,7 +107,7 @@ async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
 
 
 @in_virtual_time
-async def test_nothing_is_left_of_a_topic_that_nobody_sends_to() -> None:
+async def test_ordered_calls_keep_no_lock_of_an_idle_topic() -> None:
     road = Road()
     await road.call("a", takes_s=1)
     assert road.ordered._locks == {}

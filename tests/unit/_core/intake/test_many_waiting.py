@@ -100,7 +100,7 @@ class TestTurns:
             await rig.delivered(each)
 
     @in_virtual_time
-    async def test_those_in_a_convoy_do_not(self) -> None:
+    async def test_ordered_calls_append_no_chunk_in_between(self) -> None:
         rig, ordered = Rig(buffer_bytes=1_000), OrderedCalls()
         sending = [rig.send([value * 86] * 20, ordered=ordered) for value in (b"a", b"b")]
         await settle()
@@ -110,7 +110,7 @@ class TestTurns:
         assert alone.result().offset(0) < first.offset(19)
 
     @in_virtual_time
-    async def test_in_a_convoy_it_may_wait_for_too_long(self) -> None:
+    async def test_ordered_call_fails_when_it_waits_too_long(self) -> None:
         rig, ordered = Rig(buffer_bytes=1_000, max_block_s=5.0), OrderedCalls()
         rig.use_up_memory()
         sending = [rig.send([b"v"] * 2, ordered=ordered, timeout_s=timeout_s) for timeout_s in (None, 3.0)]
