@@ -3,7 +3,7 @@
 # ruff: noqa: I002 - as in security_options.py
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from aioproducer._core.net.dial import DialHook
 from aioproducer._core.partitioning import Partitioner, PartitionFunction
@@ -189,7 +189,7 @@ class Options(SecurityOptions):
     )
     compression_type: CompressionType = option(
         "none",
-        Choice(tuple(map(str, Codec)), absent="none"),
+        Choice(get_args(CompressionType), absent="none"),
         "Compression codec of batches.",
     )
     compression_gzip_level: int = option(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from aioproducer._core.security.secret import HIDDEN, Secret
 from aioproducer._core.steps import Log
@@ -14,8 +14,12 @@ from aioproducer.config.kinds import Kind
 
 log: Final = Log(__name__)
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+MechanismName: TypeAlias = Literal[
+    "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"
+]
+PROTOCOLS: tuple[str, ...] = get_args(SecurityProtocolName)
+MECHANISMS: tuple[str, ...] = get_args(MechanismName)
 STORES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_TLS = frozenset(("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"))
@@ -47,7 +51,7 @@ class Word(Kind):
 class Text(Kind):
     """Any text; empty text counts as None."""
 
-    expected = "a string, or None"
+    expected: str = "a string, or None"
 
     def check(self, value: object) -> str | None:
         if value is None or value == "":
@@ -60,7 +64,7 @@ class Text(Kind):
 class PathKind(Kind):
     """The path of a file. PEM text in its place may be a key, so messages hide such text."""
 
-    expected = "the path of a file, or None"
+    expected: str = "the path of a file, or None"
 
     def __init__(self, instead: str = "") -> None:
         """*instead* is the option for the content of the file."""
@@ -85,7 +89,7 @@ class PathKind(Kind):
 class SecretKind(Kind):
     """Secret text; messages and `repr` hide it."""
 
-    expected = "a string, or None"
+    expected: str = "a string, or None"
 
     def check(self, value: object) -> Secret | None:
         if value is None or value == "":
@@ -103,7 +107,7 @@ class SecretKind(Kind):
 class Jaas(SecretKind):
     """A Java login module, as in `sasl.jaas.config`."""
 
-    expected = "a login module as in .properties files, or None"
+    expected: str = "a login module as in .properties files, or None"
 
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
@@ -160,7 +164,7 @@ class TlsVersions(Words):
 class Allowed(Words):
     """Paths or URLs in a list or separated by commas; an empty list allows none."""
 
-    expected = "a list of strings, or separated by commas; or None"
+    expected: str = "a list of strings, or separated by commas; or None"
 
     def check(self, value: object) -> tuple[str, ...] | None:  # type: ignore[override]
         return None if value is None else super().check(value)
@@ -172,7 +176,7 @@ class Allowed(Words):
 class HostnameCheck(Kind):
     """The check of host names in certificates: `https`, or none."""
 
-    expected = "'https', or '' for no check of host names"
+    expected: str = "'https', or '' for no check of host names"
 
     def check(self, value: object) -> str:
         if not isinstance(value, str) or value.lower() not in {"https", ""}:
@@ -186,7 +190,7 @@ class HostnameCheck(Kind):
 class SslContext(Kind):
     """An `ssl.SSLContext`, or a callable that returns a context."""
 
-    expected = "an ssl.SSLContext, a callable that returns one, or None"
+    expected: str = "an ssl.SSLContext, a callable that returns one, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
@@ -253,7 +257,7 @@ class EndpointUrl(str):
 class Url(Kind):
     """The URL of a token endpoint."""
 
-    expected = "an http, https or file URL, or None"
+    expected: str = "an http, https or file URL, or None"
 
     schemes: ClassVar[tuple[str, ...]] = ("http", "https", "file")
 

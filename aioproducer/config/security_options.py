@@ -21,8 +21,10 @@ from aioproducer.config.security_kinds import (
     HostnameCheck,
     Jaas,
     MechanismKind,
+    MechanismName,
     PathKind,
     SecretKind,
+    SecurityProtocolName,
     SslContext,
     Text,
     TlsVersions,
@@ -39,10 +41,6 @@ if TYPE_CHECKING:  # rarely needed, and slow to import
 
 log: Final = Log(__name__)
 
-SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-MechanismName: TypeAlias = Literal[
-    "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"
-]
 Path: TypeAlias = str | os.PathLike[str]
 ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
 SOURCES: Final = frozenset(
@@ -110,7 +108,7 @@ class SecurityOptionsGiven(TypedDict, total=False):
 
 @has_options
 class SecurityOptions(Immutable):
-    """Kafka's names with `_` for `.`, and a few of our own where Kafka has Java classes."""
+    """Security options, with Kafka's names and `_` for `.`. Options of Java classes have callables as counterparts."""
 
     security_protocol: SecurityProtocolName = option(
         "PLAINTEXT",

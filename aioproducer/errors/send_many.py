@@ -1,4 +1,4 @@
-"""The outcome of a `send_many` call, and the error that carries it."""
+"""The result of a `send_many` call, and its error."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from aioproducer.types import RecordMetadata
 
 
 class DeliveredRun(NamedTuple):
-    """Consecutive records of one batch that came from one call."""
+    """Consecutive records of one batch, all from one call."""
 
     positions: Sequence[int]
-    """Where they were in the call, ascending."""
+    """Positions of the records in the call, ascending."""
     partition: int
     base_offset: int
-    """The first one's offset, or -1."""
+    """Offset of the first record; -1 if unknown."""
     timestamps_ms: Sequence[int]
     log_append_time: bool
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Where acknowledged records of one partition are; those of others may lie between them."""
+    """Offsets of acknowledged records of one partition. Records of other calls may lie between them."""
 
     first: int
-    """The lowest offset; -1 if none is known."""
+    """Lowest offset; -1 if all are unknown."""
     last: int
-    """The highest one."""
+    """Highest offset; -1 if all are unknown."""
     count: int
-    """How many records, those of unknown offsets too."""
+    """Number of records, including records with unknown offsets."""
 
     def joined(self, other: OffsetRange) -> OffsetRange:
         """Return the range of both."""
@@ -45,10 +45,10 @@ class OffsetRange:
 
 
 class SendManyResult:
-    """The outcome of one `send_many` call, kept per batch and unfolded per record when asked.
+    """The outcome of one `send_many` call, stored per batch and computed per record on access.
 
-    `len(result)` is the number of values given. Iterating yields, per position, the record's
-    `RecordMetadata` or the `ProducerError` that it failed with.
+    `len(result)` is the number of records. Iteration yields the `RecordMetadata` or the `ProducerError` of each record,
+    by position.
     """
 
     __slots__ = ("_failures", "_runs", "_total", "_unfolded", "topic")
@@ -74,7 +74,7 @@ class SendManyResult:
 
     @property
     def delivered(self) -> int:
-        """How many records were acknowledged."""
+        """Number of acknowledged records."""
         return sum(len(run.positions) for run in self._runs)
 
     @property
@@ -90,14 +90,14 @@ class SendManyResult:
         return self._metadata(self._checked(position)).partition
 
     def offset(self, position: int) -> int:
-        """Return the offset of the record at *position*; -1 if it was delivered at an unknown one.
+        """Return the offset of the record at *position*; -1 if the offset is unknown.
 
         Raises: the record's error if it failed; IndexError.
         """
         return self._metadata(self._checked(position)).offset
 
     def offset_ranges(self) -> dict[int, OffsetRange]:
-        """Return where the acknowledged records are, by partition, without a look at each of them."""
+        """Return the offsets of the acknowledged records by partition, computed per batch."""
         ranges: dict[int, OffsetRange] = {}
         for run in self._runs:
             count, first = len(run.positions), run.base_offset
@@ -107,12 +107,12 @@ class SendManyResult:
         return ranges
 
     def add_delivered(self, run: DeliveredRun) -> None:
-        """Note that the records of *run* were acknowledged."""
+        """Add the acknowledged records of *run*."""
         self._runs.append(run)
         self._unfolded = None
 
     def add_failed(self, position: int, error: ProducerError) -> None:
-        """Note that the record at *position* failed."""
+        """Add the failure of the record at *position*."""
         self._failures[position] = error
 
     def raise_failures(self) -> None:
@@ -154,7 +154,7 @@ class SendManyResult:
         )
 
     def _unfold(self) -> tuple[array[int], array[int]]:
-        """Return, per position, the number of its run and its index in that run."""
+        """Return the number of the run, and the index in the run, of each position."""
         if self._unfolded is None:
             run_of, index_of = array("q", bytes(8 * self._total)), array("q", bytes(8 * self._total))
             for number, run in enumerate(self._runs):
@@ -166,10 +166,10 @@ class SendManyResult:
 
 
 class SendManyError(ProducerError):
-    """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
+    """Some records of a `send_many` call failed. `result` has the errors, and the offsets of the other records.
 
-    `possibly_persisted`, `retriable` and `fatal` are each true if true of any failed record; so is `abortable`, unless
-    it is `fatal`.
+    `possibly_persisted`, `retriable` and `fatal` are True if they are True for any failed record. `abortable` is True
+    if it is True for any failed record and `fatal` is False.
     """
 
     def __init__(
@@ -185,5 +185,5 @@ class SendManyError(ProducerError):
         self.result = result
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy: the class takes its result by name only."""
+        """Pickle and copy with the result as a keyword argument."""
         return partial(type(self), result=self.result), self.args, self.__dict__
