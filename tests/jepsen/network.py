@@ -134,6 +134,7 @@ class ProxiedKafka(ApacheKafka):
                 "replica.socket.timeout.ms": 3_000,
                 "request.timeout.ms": 3_000,
                 "controller.socket.timeout.ms": 3_000,
+                "initial.broker.registration.timeout.ms": 110_000,  # a busy machine starts brokers slowly
             },
             transaction_version=transaction_version,
             start_timeout_s=120,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
@@ -109,6 +109,7 @@ class Readers:
 
     def _kafka_python(self) -> Iterator[Fetched]:
         from kafka import KafkaConsumer, TopicPartition as PythonPartition  # noqa: PLC0415 - warns of itself
+        from kafka.errors import KafkaError  # noqa: PLC0415
 
         consumer = KafkaConsumer(
             bootstrap_servers=self._servers,
@@ -121,8 +122,13 @@ class Readers:
         with closing(consumer):
             consumer.assign(partitions)
             while True:
-                for partition in partitions:
-                    yield partition.partition, consumer.position(partition), None
-                for records in consumer.poll(200).values():
+                fetched = {}
+                with suppress(KafkaError):  # of a lost connection
+                    fetched = consumer.poll(200)
+                for records in fetched.values():
                     for record in records:
                         yield record.partition, record.offset, record.value
+                yield -1, 0, None
+                for partition in partitions:
+                    with suppress(KafkaError):
+                        yield partition.partition, consumer.position(partition), None
