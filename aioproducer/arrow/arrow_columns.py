@@ -112,7 +112,13 @@ def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
     unit = array.type.unit if types.is_timestamp(array.type) else "ms"
     array = array.cast(pa.int64())
     highest = _MAX_INT64 // 1_000 if unit == "s" else _MAX_INT64
-    _check_range(name, array, highest, "Kafka's timestamps are milliseconds since 1970, 0 to 2**63 - 1")
+    _check_range(
+        name,
+        array,
+        highest,
+        "Kafka's timestamps are milliseconds since 1970, 0 to 2**63 - 1",
+        lambda number: number * 1_000 if unit == "s" else number // _UNITS_PER_MS.get(unit, 1),
+    )
     if unit == "s":
         array = pc.multiply(array, 1_000)
     elif unit != "ms":
@@ -191,7 +197,9 @@ def _with_nulls(column: list[Any], array: pa.Array) -> list[Any]:
     return column
 
 
-def _check_range(name: str, array: pa.Array, highest: int, rule: str) -> None:
+def _check_range(
+    name: str, array: pa.Array, highest: int, rule: str, in_unit_of_rule: Callable[[int], int] = int
+) -> None:
     least, most = (bound.as_py() for bound in pc.min_max(array).values())
     if least >= 0 and most <= highest:
         return
@@ -200,7 +208,7 @@ def _check_range(name: str, array: pa.Array, highest: int, rule: str) -> None:
         for position, number in enumerate(array.to_pylist())
         if number is not None and not 0 <= number <= highest
     )
-    raise BadValue(f"column {name!r}: {rule}, not {wrong[1]}", wrong[0])
+    raise BadValue(f"column {name!r}: {rule}, not {in_unit_of_rule(wrong[1])}", wrong[0])
 
 
 def _is_text(kind: pa.DataType) -> bool:

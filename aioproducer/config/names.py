@@ -277,7 +277,7 @@ def given_twice(ours: str, first: str, second: str) -> str:
 def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> str:
     """Return the message for an unknown option *name*, with the nearest name; *of_others* includes other clients' names."""
     dotted = dotted_name(name)
-    separator = "." if "." in name else "_"
+    separator = "." if "." in name or (of_others and "_" not in name) else "_"
     if dotted in KAFKA_NAMES:
         return (
             f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"

@@ -60,8 +60,8 @@ def audit(
     rows = sorted(_by_partition(records).collect(), key=lambda row: row.partition or 0)
     if broken := sum(row.records if row.partition is None else row.broken for row in rows):
         raise ValueError(
-            f"{broken:,} of the rows have a null for a partition or an offset, or are where another row is: "
-            "an audit takes each record once"
+            f"records: {broken:,} rows without a partition or an offset, or with those of another row;"
+            " give each record once"
         )
     expected = max((row.highest + 1 for row in rows if row.highest is not None), default=0)
     if expect is not None:

@@ -252,7 +252,9 @@ def test_records_read_by_others_from_kafka_will_do(spark: SparkSession) -> None:
 def test_rows_that_are_no_records_of_a_log_are_refused(
     spark: SparkSession, rows: list[tuple[int | None, int | None, int]]
 ) -> None:
-    with pytest.raises(ValueError, match="1 of the rows have a null for a partition or an offset"):
+    with pytest.raises(
+        ValueError, match="records: 1 rows without a partition or an offset, or with those of another row"
+    ):
         audit(spark.createDataFrame(rows, COLUMNS))
 
 

@@ -137,11 +137,20 @@ def test_integers_are_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "wrong"), [("ms", -1), ("us", -1), ("ns", -(2**63)), ("s", MAX_INT64 // 1000 + 1)]
+    ("unit", "wrong", "milliseconds"),
+    [
+        ("ms", -1, -1),
+        ("us", -1, -1),
+        ("us", -315_619_200_000_000, -315_619_200_000),
+        ("ns", -(2**63), -(2**63) // 10**6),
+        ("s", MAX_INT64 // 1000 + 1, (MAX_INT64 // 1000 + 1) * 1000),
+    ],
 )
-def test_invalid_timestamp_is_refused_with_its_position(unit: str, wrong: int) -> None:
+def test_invalid_timestamp_is_refused_in_milliseconds(unit: str, wrong: int, milliseconds: int) -> None:
     array = pa.array([0, None, wrong], pa.int64()).cast(pa.timestamp(unit))
-    with pytest.raises(BadValue, match=f"column 't': Kafka's timestamps are .*, not {wrong}") as raised:
+    with pytest.raises(
+        BadValue, match=f"column 't': Kafka's timestamps are .*, not {milliseconds}$"
+    ) as raised:
         as_timestamps_ms("t", array)
     assert raised.value.position == 2
 

@@ -56,6 +56,7 @@ class TestNamesOfOtherClients:
             ("sesion.timeout.ms", "session.timeout.ms"),
             ("compresion.codec", "compression.codec"),
             ("bach_size", "batch_size"),
+            ("linger", "linger.ms"),
         ],
     )
     def test_misspelt_name_is_a_mistake(self, name: str, nearest: str) -> None:
