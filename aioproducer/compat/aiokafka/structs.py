@@ -1,4 +1,4 @@
-"""`aiokafka.structs`: the result types of a producer."""
+"""`aiokafka.structs`: the argument and result types of a producer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from aioproducer import types
 from aioproducer.types import TopicPartition
 
-__all__ = ["BrokerMetadata", "RecordMetadata", "TopicPartition"]
+__all__ = ["BrokerMetadata", "OffsetAndMetadata", "RecordMetadata", "TopicPartition"]
 
 
 class BrokerMetadata(NamedTuple):
@@ -20,6 +20,13 @@ class BrokerMetadata(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+
+class OffsetAndMetadata(NamedTuple):
+    """Next offset of a consumer, with its metadata, for `send_offsets_to_transaction`."""
+
+    offset: int
+    metadata: str
 
 
 class RecordMetadata(NamedTuple):

@@ -9,11 +9,17 @@ import aiokafka.structs
 import pytest
 
 from aioproducer import types
-from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
+from aioproducer.compat.aiokafka.structs import (
+    OffsetAndMetadata,
+    RecordMetadata,
+    TopicPartition,
+    record_metadata,
+)
 
 
 def test_the_fields_are_aiokafkas() -> None:
     assert RecordMetadata._fields == aiokafka.structs.RecordMetadata._fields
+    assert OffsetAndMetadata._fields == aiokafka.structs.OffsetAndMetadata._fields
     assert TopicPartition._fields == aiokafka.structs.TopicPartition._fields
 
 
