@@ -111,9 +111,9 @@ async def count_click(request: web.Request) -> web.Response:
 
 @routes.get("/health")
 async def health(request: web.Request) -> web.Response:
-    """Whether to let this process live. One whose producer has ended by itself (a bug) needs a restart."""
+    """Return 503 if only a new producer helps. Unreachable brokers keep the 200: a restart repairs none."""
     state = request.app[PRODUCER].state
-    status = HTTPStatus.SERVICE_UNAVAILABLE if state == "closed" else HTTPStatus.OK
+    status = HTTPStatus.SERVICE_UNAVAILABLE if state in ("failed", "closed") else HTTPStatus.OK
     return web.json_response({"producer": state}, status=status)
 
 

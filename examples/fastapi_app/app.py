@@ -104,8 +104,8 @@ def create_app(producer: Producer) -> FastAPI:
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        """Whether to let this process live. One whose producer has ended by itself (a bug) needs a restart."""
-        status = HTTPStatus.SERVICE_UNAVAILABLE if producer.state == "closed" else HTTPStatus.OK
+        """Return 503 if only a new producer helps. Unreachable brokers keep the 200: a restart repairs none."""
+        status = HTTPStatus.SERVICE_UNAVAILABLE if producer.state in ("failed", "closed") else HTTPStatus.OK
         return JSONResponse({"producer": producer.state}, status)
 
     @app.get("/ready")

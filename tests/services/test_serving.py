@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aioproducer import Producer
+from aioproducer import Producer, ProducerFenced
 from aioproducer.testing import Cluster
 from tests.services.crowd import Crowd
 from tests.services.serving import APPS, module_of, service
@@ -138,6 +138,19 @@ async def test_a_producer_that_has_ended_is_a_reason_to_restart(app: str) -> Non
         assert await states(client) == (503, 503, "closed")
         check_refusal(await client.post("/orders", json=ORDER), "ProducerClosed")
         check_refusal(await client.post("/clicks", json={"page": "/"}), "ProducerClosed")
+
+
+async def test_health_fails_when_the_producer_was_fenced(app: str) -> None:
+    async with (
+        Cluster(topics=TOPICS) as cluster,
+        service(app, producer := Producer(cluster.bootstrap_servers, transactional_id="shop")) as client,
+    ):
+        assert await states(client) == (200, 200, "ready")
+        async with Producer(cluster.bootstrap_servers, transactional_id="shop"):
+            with pytest.raises(ProducerFenced):
+                async with producer.transaction():
+                    await producer.send("orders", b"v")
+        assert await states(client) == (503, 503, "failed")
 
 
 async def test_it_ends_when_what_was_accepted_is_stored(app: str, caplog: pytest.LogCaptureFixture) -> None:
