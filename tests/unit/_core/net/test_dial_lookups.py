@@ -38,6 +38,11 @@ class NameServer:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
+    async def lookups(self, count: int) -> None:
+        """Wait until *count* lookups have begun."""
+        while len(self.asked) < count:
+            assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE_S)
+
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
@@ -81,13 +86,13 @@ async def test_silent_names_leave_a_thread_for_others(names: NameServer) -> None
     names.answers.clear()
     for _ in range(5):  # dials that are given up and repeated
         dials = [asyncio.create_task(found(f"silent-{each}")) for each in range(3)]
-        await asyncio.sleep(0.01)
+        await names.lookups(3)
         for each in dials:
             each.cancel()
         await asyncio.wait(dials)
     assert len(names.asked) == 3
     other = asyncio.create_task(found("kafka"))
-    await asyncio.sleep(0.02)
+    await names.lookups(4)
     assert names.asked[-1][0] == "kafka"
     names.answers.set()
     assert await other
