@@ -120,6 +120,22 @@ async def test_outbox_worker_sends_rows_until_sigterm(kafka_cluster: ThreadedClu
     assert {record.headers for record in records} == {(("traceparent", b"00-1"),)}
 
 
+async def test_outbox_worker_logs_one_line_without_a_broker(unused_tcp_port: int, tmp_path: Path) -> None:
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "examples.outbox.worker", f"sqlite+aiosqlite:///{tmp_path}/shop.db"),
+        *(f"127.0.0.1:{unused_tcp_port}", "0"),
+        cwd=EXAMPLES.parent,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stderr is not None
+    try:
+        lines = [await asyncio.wait_for(worker.stderr.readline(), 30) for _ in range(2)]
+    finally:
+        worker.terminate()
+        await worker.communicate()
+    assert all(line.startswith(b"WARNING outbox.failed shard=0 retry_in=2 s error=") for line in lines), lines
+
+
 def test_test_your_code() -> None:
     own_settings = ["-c", os.devnull, "-p", "no:cacheprovider"]  # a reader has none of ours
     *_, last = run("-m", "pytest", *own_settings, "-q", EXAMPLES / "test_your_code.py")

@@ -18,7 +18,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from aioproducer import ConfigError
+from aioproducer import ConfigError, ProducerError
 from aioproducer.contrib.outbox import OutboxStore, ShardTaken, relay
 from examples.outbox import postgres, sqlalchemy_store
 
@@ -70,6 +70,8 @@ async def run(database: str, servers: str, shard: int) -> None:
             raise
         except ShardTaken as error:
             log.warning("outbox.taken %s", error)
+        except ProducerError as error:  # Kafka has failed: the message has the cause
+            log.warning("outbox.failed shard=%d retry_in=%d s error=%s", shard, PAUSE_S, error)
         except Exception:  # whatever it is, the rows are still there
             log.exception("outbox.failed shard=%d retry_in=%d s", shard, PAUSE_S)
         await asyncio.sleep(PAUSE_S)
