@@ -39,7 +39,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def program() -> None:
-    """How fast is aioproducer, and how fast are other Kafka producers for Python, on this machine?"""
+    """Measure aioproducer and other Kafka producers for Python on this machine."""
 
 
 def _selected(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...] | None:
@@ -152,7 +152,7 @@ def run_options(rounds: int) -> Callable[[Command], Command]:
     )
 
 
-@program.command(short_help="All three tables (ten to fifteen minutes).")
+@program.command(short_help="Measure all three tables (ten to fifteen minutes).")
 @run_options(ROUNDS)
 @click.option(
     "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Of each run."
@@ -162,7 +162,7 @@ def run(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> N
     _measure(Asked(rows=rows or tuple(ROWS), scale_sizes=SIZES, **asked), json_path)
 
 
-@program.command(short_help="The rows that matter most (some two minutes).")
+@program.command(short_help="Measure the main rows (some two minutes).")
 @run_options(QUICK_ROUNDS)
 def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
     """Measure some rows of each table in shorter runs; for a first look, one round."""
@@ -173,7 +173,7 @@ def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) ->
     )
 
 
-@program.command(short_help="CPU per record over partitions and topics (a few minutes).")
+@program.command(short_help="Measure CPU per record over partitions and topics (a few minutes).")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
 )
@@ -215,7 +215,7 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="What is best for each client (some half an hour).")
+@program.command(short_help="Find the best options of each client (some half an hour).")
 @choosing(ROUNDS)
 @click.option(
     "--seconds", type=click.FloatRange(0.05), default=SWEEP_SECONDS, show_default=True, help="Of each run."
@@ -247,7 +247,7 @@ def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
         console.print(f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['all of it failed'])[0]}")
 
 
-@program.command(short_help="Our sink and Spark's own, on Spark (some 20 minutes).")
+@program.command(short_help="Measure the sink of aioproducer and Spark's own (some 20 minutes).")
 @click.option(
     "--work",
     metavar="NAME,…",
@@ -277,7 +277,7 @@ def spark(json_path: Path | None, **asked_for: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="What has become slower than the baseline (half a minute).")
+@program.command(short_help="Compare units of work with the baseline (half a minute).")
 @click.option("--update", is_flag=True, help="Write the baseline instead: do it on an idle machine.")
 @click.option("--samples", type=click.IntRange(1), default=SAMPLES, show_default=True)
 def check(samples: int, *, update: bool) -> None:
