@@ -66,7 +66,7 @@ def dead_letter_topic(given: str, topic: str | None) -> str | None:
     except ValueError as error:
         raise ConfigError(f"{ON_BAD_ROW}: {error}") from None
     if name == topic:
-        raise ConfigError(f"{ON_BAD_ROW} = {given!r}: that is where the good rows go; name another topic")
+        raise ConfigError(f"{ON_BAD_ROW} = {given!r}: the good rows go to the same topic; name another topic")
     return name
 
 

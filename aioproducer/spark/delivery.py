@@ -117,7 +117,7 @@ def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
     if guarantee is Guarantee.AT_LEAST_ONCE:
         for name in (PREFIX, JOB, ON_COMMITTED_JOB):
             if name in options:
-                raise ConfigError(f"{name} has no use without {GUARANTEE}={Guarantee.LOG}")
+                raise ConfigError(f"{name} has no effect without {GUARANTEE}={Guarantee.LOG}")
         return None
     if not prefix:
         raise ConfigError(
@@ -133,7 +133,7 @@ def _fails_if_committed(options: Mapping[str, str]) -> bool:
     if given not in {SKIP, FAIL}:
         raise ConfigError(f"{ON_COMMITTED_JOB} = {given!r}: expected {SKIP} or {FAIL}")
     if ON_COMMITTED_JOB in options and JOB not in options:
-        raise ConfigError(f"{ON_COMMITTED_JOB} has no use without {JOB}")
+        raise ConfigError(f"{ON_COMMITTED_JOB} has no effect without {JOB}")
     return given == FAIL
 
 

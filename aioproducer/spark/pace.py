@@ -99,7 +99,7 @@ def rate_limit(options: Mapping[str, str]) -> RateLimit | None:
     numbers = {name: _positive(name, options[name]) for name in OPTIONS if name in options}
     if MAX_BYTES_PER_SECOND not in numbers:
         if numbers:
-            raise ConfigError(f"{MAX_CONCURRENT_TASKS} has no use without {MAX_BYTES_PER_SECOND}")
+            raise ConfigError(f"{MAX_CONCURRENT_TASKS} has no effect without {MAX_BYTES_PER_SECOND}")
         return None
     tasks = numbers.get(MAX_CONCURRENT_TASKS)
     if tasks is None:

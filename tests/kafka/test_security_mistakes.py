@@ -125,13 +125,13 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "SASL in the clear to a TLS port": Mistake(
         "SASL_TLS", lambda kafka: options(kafka, "SASL", "PLAIN"), ("expects TLS",), ConnectionFailed
     ),
-    "plaintext to a SASL port": Mistake("SASL", in_the_clear, ("want SASL",), ConnectionFailed),
-    "TLS without SASL": Mistake("SASL_TLS", trusting, ("want SASL",), ConnectionFailed),
+    "plaintext to a SASL port": Mistake("SASL", in_the_clear, ("may require SASL",), ConnectionFailed),
+    "TLS without SASL": Mistake("SASL_TLS", trusting, ("may require SASL",), ConnectionFailed),
     "SASL to a plaintext port": Mistake(
-        "PLAINTEXT", lambda kafka: options(kafka, "SASL", "PLAIN"), ("a listener without SASL",)
+        "PLAINTEXT", lambda kafka: options(kafka, "SASL", "PLAIN"), ("may have no SASL",)
     ),
     "SASL to a TLS port": Mistake(
-        "TLS", lambda kafka: options(kafka, "SASL_TLS", "SCRAM-SHA-256"), ("a listener without SASL",)
+        "TLS", lambda kafka: options(kafka, "SASL_TLS", "SCRAM-SHA-256"), ("may have no SASL",)
     ),
     "no certificate of ours": Mistake(
         "MTLS", trusting, ("wants a client certificate", "ssl_keystore_location")

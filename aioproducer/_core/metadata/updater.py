@@ -405,7 +405,7 @@ class MetadataUpdater:
         cause = self._last_error
         if cause is None and info is not None and info.error is not None:
             cause = topic_error(topic, info.error)
-        text = f"nobody told the partitions of topic {topic!r} in {_now() - since:.3g} s"
+        text = f"no broker returned the partitions of topic {topic!r} within {_now() - since:.3g} s"
         if cause is not None:
             text += f"; last error: {type(cause).__name__}: {cause}"
         error = MetadataTimeout(text)

@@ -357,7 +357,7 @@ class ConnectionProtocol:
         if self.state is ConnectionState.HANDSHAKE:
             story += ", before the handshake was over: does this listener want TLS or SASL?"
         elif self._in_flight and not self._is_heard:
-            story += ", before it answered anything but the handshake: does this listener want SASL?"
+            story += ", before any response but that of the handshake; the listener may require SASL: set security_protocol"
         return story
 
     def _enqueue(

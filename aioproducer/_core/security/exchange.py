@@ -109,7 +109,7 @@ class Exchange:
             has = f"it has {self._cleaned(', '.join(offered))}" if offered else "it does not say which it has"
             text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
         elif kind is IllegalSaslState:
-            text = f"{self.broker} has no use for a login here{said}; is this a listener without SASL?"
+            text = f"{self.broker} refused the login{said}: the listener may have no SASL; set security_protocol without SASL"
         else:
             text = f"{self.broker} answered the login by {name} with {kind.__name__}{said}"
         failed = AuthenticationFailed(text, broker=str(self.broker), mechanism=name)

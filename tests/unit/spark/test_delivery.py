@@ -34,11 +34,11 @@ def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
         ({"deliveryGuarantee": "exactly-once-single"}, "needs transactionalIdPrefix"),
         ({**SINGLE, "transactionalIdPrefix": ""}, "needs transactionalIdPrefix"),
         ({**SINGLE, "jobId": ""}, "jobId is empty"),
-        ({"transactionalIdPrefix": "orders"}, "transactionalIdPrefix has no use without deliveryGuarantee"),
-        ({**SINGLE, "onCommittedJob": "fail"}, "onCommittedJob has no use without jobId"),
+        ({"transactionalIdPrefix": "orders"}, "transactionalIdPrefix has no effect without deliveryGuarantee"),
+        ({**SINGLE, "onCommittedJob": "fail"}, "onCommittedJob has no effect without jobId"),
         ({**SINGLE, "jobId": "x", "onCommittedJob": "raise"}, "onCommittedJob = 'raise': expected skip or fail"),
-        ({"onCommittedJob": "fail"}, "onCommittedJob has no use without deliveryGuarantee"),
-        ({"jobId": "nightly"}, "jobId has no use without deliveryGuarantee"),
+        ({"onCommittedJob": "fail"}, "onCommittedJob has no effect without deliveryGuarantee"),
+        ({"jobId": "nightly"}, "jobId has no effect without deliveryGuarantee"),
     ],
 )  # fmt: skip
 def test_invalid_delivery_options_are_refused(options: dict[str, str], message: str) -> None:

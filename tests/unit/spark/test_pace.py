@@ -119,5 +119,5 @@ def test_rate_limit_refuses_other_numbers(name: str, value: str) -> None:
 
 
 def test_rate_limit_refuses_tasks_without_a_limit() -> None:
-    with pytest.raises(ConfigError, match="maxConcurrentTasks has no use without maxBytesPerSecond"):
+    with pytest.raises(ConfigError, match="maxConcurrentTasks has no effect without maxBytesPerSecond"):
         rate_limit({"maxConcurrentTasks": "4"})

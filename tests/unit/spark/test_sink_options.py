@@ -224,7 +224,7 @@ def test_bad_rows_fail_the_task_without_a_letter_topic() -> None:
     assert sink_options(SERVERS).dead_letters is None
     assert sink_options({**SERVERS, "onBadRow": "fail"}).dead_letters is None
     assert sink_options({**SERVERS, "onbadrow": "topic:Dead"}).dead_letters == "Dead"
-    with pytest.raises(ConfigError, match="onBadRow = 'topic:orders': that is where the good rows go"):
+    with pytest.raises(ConfigError, match="onBadRow = 'topic:orders': the good rows go to the same topic"):
         sink_options({**SERVERS, "topic": "orders", "onBadRow": "topic:orders"})
     with pytest.raises(ConfigError, match="did you mean 'onBadRow'"):
         sink_options({**SERVERS, "onBadRows": "fail"})

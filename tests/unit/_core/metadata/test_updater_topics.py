@@ -98,7 +98,7 @@ class TestTopic:
             assert isinstance(error, MetadataTimeout)
             assert isinstance(error, TimeoutError)
             assert str(error) == (
-                "nobody told the partitions of topic 'new' in 20 s; last error: LeaderNotAvailable: "
+                "no broker returned the partitions of topic 'new' within 20 s; last error: LeaderNotAvailable: "
                 f"{error.__cause__}"
             )
             assert isinstance(error.__cause__, LeaderNotAvailable)

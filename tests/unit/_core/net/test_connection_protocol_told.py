@@ -65,7 +65,7 @@ def test_the_story_of_one_that_gets_an_answer_to_its_greeting_only() -> None:
     connection = ready()
     call(connection, 2)
     assert connection.story(NOW + 1.2345) == (
-        "after 1.23 s with 2 calls in flight, before it answered anything but the handshake: does this listener want SASL?"
+        "after 1.23 s with 2 calls in flight, before any response but that of the handshake; the listener may require SASL: set security_protocol"
     )
 
 

@@ -173,7 +173,7 @@ def test_a_mechanism_that_knows_more_has_it_told() -> None:
             UnsupportedSaslMechanism,
         ),
         (33, [], "does not take MINE on this listener; it does not say", UnsupportedSaslMechanism),
-        (34, [], "is this a listener without SASL", IllegalSaslState),
+        (34, [], "the listener may have no SASL", IllegalSaslState),
         (-1, [], "answered the login by MINE with UnknownServerError: oh", Exception),
         (999, [], "with ErrorCode999: oh", Exception),
     ],
