@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, Unpack
 
@@ -73,6 +73,7 @@ async def relay(
     bootstrap_servers: str | Sequence[str],
     *,
     rows_at_once: int = 500,
+    on_start: Callable[[Producer], object] | None = None,
     **options: Unpack[ProducerOptions],
 ) -> None:
     """Send the rows of one shard, in order per topic and key, until the call fails or is cancelled.
@@ -86,6 +87,7 @@ async def relay(
         store: the shard.
         bootstrap_servers: as for `Producer`.
         rows_at_once: number of rows in one database and Kafka transaction.
+        on_start: called with the started producer, for example `contrib.prometheus.expose`.
         options: as for `Producer`.
 
     Raises:
@@ -104,10 +106,11 @@ async def relay(
     if prefix:
         options["transactional_id"] = f"{prefix}-{claim}"
     async with Producer(bootstrap_servers, **options) as producer:
+        if on_start is not None:
+            on_start(producer)
         limit = rows_at_once
         while True:
-            rows = await store.read(limit)
-            if not rows:
+            if not (rows := await store.read(limit)):
                 await store.wait()
                 continue
             sending = asyncio.create_task(_send_rows(store, producer, rows, in_transaction=bool(prefix)))
@@ -170,10 +173,8 @@ async def _commit(store: OutboxStore, producer: Producer, rows: Sequence[OutboxR
 async def _send(producer: Producer, rows: Sequence[OutboxRow]) -> dict[int, Exception]:
     """Send *rows* and return the error of each row that failed."""
     failed: dict[int, Exception] = {}
-    topics: dict[str, list[OutboxRow]] = {}
-    for row in rows:
-        topics.setdefault(row.topic, []).append(row)
-    for topic, of_topic in topics.items():
+    for topic in dict.fromkeys(row.topic for row in rows):
+        of_topic = [row for row in rows if row.topic == topic]
         columns = [[getattr(row, name) for row in of_topic] for name in ("value", "key", "headers")]
         try:
             await producer.send_many(topic, columns[0], keys=columns[1], headers=columns[2])

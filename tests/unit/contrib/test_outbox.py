@@ -9,6 +9,7 @@ import pytest
 from aioproducer import (
     ConfigError,
     InvalidRecord,
+    Producer,
     ProducerError,
     TopicAuthorizationFailed,
     TransactionOutcomeUnknown,
@@ -262,6 +263,14 @@ async def test_worker_is_fenced_by_the_next_claim(cluster: Cluster) -> None:
         await slow
     assert caught.value.fatal
     assert values(cluster) == [b"1", b"2", b"3"]
+
+
+@in_each_mode
+async def test_started_producer_is_passed_on(cluster: Cluster, mode: str | None) -> None:
+    started: list[Producer] = []
+    await run(cluster, Table(*rows(3)), mode, on_start=started.append)
+    (producer,) = started
+    assert producer.metrics()["producer"]["record_send_total"] == 3
 
 
 @in_each_mode
