@@ -169,7 +169,7 @@ class TestErrors:
         got = await of_both(ask, request_timeout_ms=PATIENCE_MS)
         assert got == ["NodeNotReadyError", "KafkaConnectionError"]
 
-    @row("names of consumers and of the admin client")
+    @row("names of consumers and of the admin client, and their errors")
     def test_names(self) -> None:
         def names(module: ModuleType, package: ModuleType) -> list[bool]:
             return [

@@ -270,9 +270,9 @@ class TestWrongInput:
         ("data", "complaint"),
         [
             (7, "data must be a pyarrow Table, .*, not int"),
-            ({"v": [1]}, "data must be .* has a str in it"),
-            ([TABLE], "data must be .* has a Table in it"),
-            ([None], "data must be .* has a NoneType in it"),
+            ({"v": [1]}, "data must be .*; it contains a str"),
+            ([TABLE], "data must be .*; it contains a Table"),
+            ([None], "data must be .*; it contains a NoneType"),
         ],
         ids=str,
     )

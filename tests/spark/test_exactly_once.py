@@ -332,7 +332,7 @@ def test_a_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarante
 
 @needs_stream_sink
 def test_a_batch_is_one_task(job: Job) -> None:
-    with pytest.raises(PySparkException, match=r"write coalesce\(1\)"):
+    with pytest.raises(PySparkException, match=r"use coalesce\(1\)"):
         job.run(tasks=2)
     job.check(0)
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +303,15 @@ async def first_output(capsys: pytest.CaptureFixture[str], serving: asyncio.Task
     return output
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """Let SIGHUP end processes, also if the tests run under nohup."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_broker_prints_its_servers_and_ends_with_a_signal(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]

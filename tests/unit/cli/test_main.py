@@ -4,6 +4,7 @@ import io
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 import pytest
@@ -38,7 +39,16 @@ def test_package_can_be_run(arguments: list[str], code: int, said: str) -> None:
     assert (done.stdout + done.stderr).startswith(said)
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """Let SIGHUP end processes, also if the tests run under nohup."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_broker_ends_with_exit_code_0_on_a_signal(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "aioproducer", "broker", "--port", "0"]

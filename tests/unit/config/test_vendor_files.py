@@ -184,8 +184,8 @@ def test_properties_with_colons_and_indents_are_no_yaml() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("BootstrapServers", "bootstrap_servers"),
-        ("SaslMechanism", "sasl_mechanism"),
+        ("BootstrapServers", "bootstrap.servers"),
+        ("SaslMechanism", "sasl.mechanism"),
         ("BOOTSTRAP_SERVERS", "bootstrap_servers"),
         ("Bootstrap.Servers", "bootstrap.servers"),
         ("LINGER_MS", "linger_ms"),
