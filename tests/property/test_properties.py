@@ -33,4 +33,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         read_properties(f"{text}\n")
     except ConfigError as refused:
-        assert "\\u" in text or "surrogate" in str(refused)  # noqa: PT017 - most texts are read
+        known = (
+            "\\u" in text,
+            "surrogate" in str(refused),
+            "the file is JSON" in str(refused),
+            "is YAML" in str(refused),
+        )
+        assert any(known)
