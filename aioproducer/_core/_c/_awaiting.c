@@ -2,8 +2,8 @@
    aioproducer/_core/batching/waiters.py; and the running event loop: the twin of `python_running_loop_without_getpid` in
    aioproducer/_core/clock.py.
 
-   A generator and two frames of Python would cost a sixth of a record. An acknowledgement belongs to one event loop, and so
-   to one thread. Decrefs come last, because destructors may run arbitrary code.
+   In Python, a generator and two frames cost a sixth of the time of a record. An acknowledgement belongs to one event loop, and
+   so to one thread. Decrefs come last, because destructors may run arbitrary code.
 */
 #include "_accelerator.h"
 #include <stddef.h>
@@ -13,11 +13,11 @@ enum stage { CALLED, AWAITED, OVER };
 
 typedef struct {
     PyObject_HEAD
-    PyObject *wakeup;  /* NULL until it is awaited; None until a task waits, and once it goes on */
-    PyObject *context; /* of the task */
-    PyObject *outcome; /* NULL until there is one */
-    char is_blocking;  /* the task's note that it is the one to be told */
-    char stage;        /* of its `await` */
+    PyObject *wakeup;  /* NULL before the await; None while no task waits */
+    PyObject *context; /* context of the task */
+    PyObject *outcome; /* NULL without an outcome */
+    char is_blocking;  /* `_asyncio_future_blocking` */
+    char stage;        /* stage of the `await` */
 } Acknowledgement;
 
 static void set_attribute(PyObject **attribute, PyObject *value)
@@ -27,7 +27,7 @@ static void set_attribute(PyObject **attribute, PyObject *value)
     Py_XDECREF(before);
 }
 
-/* Return a new reference to *attribute*, or NULL with the error that asking for its *name* raises. */
+/* Return a new reference to *attribute*, or NULL with the AttributeError for *name*. */
 static PyObject *get_attribute(PyObject *self, PyObject *attribute, const char *name)
 {
     return attribute != NULL ? Py_NewRef(attribute) : PyObject_GetAttrString(self, name);
@@ -258,7 +258,7 @@ static PyObject *holder_here(PyObject *key)
     return of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, key);
 }
 
-/* Return 1 if the loop of *known* runs in this thread and process: a fork replaces the item of its list. */
+/* Return 1 if the loop of *known* runs in this thread and process. A fork replaces the item of the list PROCESS. */
 int aioproducer_runs_here(PyObject *known)
 {
     PyObject *holder = holder_here(PyTuple_GetItem(known, KEY));
@@ -267,7 +267,7 @@ int aioproducer_runs_here(PyObject *known)
            PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) == PyTuple_GetItem(known, PRESENT);
 }
 
-/* Return the loop if it runs here; otherwise call *ask*. */
+/* Return the loop if it runs in this thread and process; otherwise call *ask*. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
     (void)unused;
@@ -284,7 +284,7 @@ PyObject *aioproducer_known_loop(PyObject *function)
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};
 
-/* Return the type of this thread's value; None if *loop* runs elsewhere, or stands at another place of the value. */
+/* Return the type of this thread's value; None if *loop* does not run here, or if the value has other fields. */
 static PyObject *holder_type(PyObject *key, PyObject *loop)
 {
     PyObject *holder = holder_here(key), *type = holder == NULL ? Py_None : (PyObject *)Py_TYPE(holder);

@@ -31,7 +31,7 @@ int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity)
 /* Make room for *more* bytes and return 1; return 0 without memory, -1 if the batch would be too large for Kafka.
 
    The capacity doubles. Near the *limit* of the batch, or with much *free* memory, the capacity becomes the limit. Spare capacity
-   is at most half of the *free* memory, so other batches can grow. With less, the steps are many, and each is a copy. */
+   is at most half of the *free* memory, so other batches can grow. With less, more steps copy the data. */
 static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free)
 {
     Py_ssize_t need = sum(own->size, more), wanted, most;
@@ -68,7 +68,7 @@ typedef struct {
     Py_ssize_t count;
     Py_ssize_t place;
     Py_ssize_t position; /* in a dict */
-    int is_exact;        /* whether a value of a subclass of bytes, which may have a `__bytes__`, is refused */
+    int is_exact;        /* 1: refuse a subclass of bytes, which may have a `__bytes__` */
 } Headers;
 
 static Headers headers_of(PyObject *headers)
@@ -109,7 +109,7 @@ static int next_header(Headers *of, Field *name, Field *value)
     return name->data != NULL && field_of(data, value) == 0;
 }
 
-#define KEPT 4 /* headers that are read once; further ones are read to measure and to write them */
+#define KEPT 4 /* number of headers that are read once; further headers are read twice, for their size and their bytes */
 
 /* A measured record. */
 typedef struct {

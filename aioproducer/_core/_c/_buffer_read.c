@@ -1,7 +1,7 @@
 /* Reading of a RecordBuffer (_buffer.c): the parts of its records, and a buffer of some records.
 
-   Positions are kept, not pointers: what allocates an object may run anything, which may append to the buffer. Each position
-   is checked, since a view of the memory can be written to.
+   This code keeps positions instead of pointers, because an allocation may run a finalizer that appends to the buffer. Each
+   position is checked, because a program can write to a view of the memory.
 */
 #include "_records.h"
 
@@ -10,7 +10,7 @@
 /* A record read: positions in the data. */
 typedef struct {
     Py_ssize_t start;
-    Py_ssize_t key; /* where the fields begin */
+    Py_ssize_t key; /* position of the first field */
     Py_ssize_t end;
     int64_t delta;
 } Place;
@@ -197,7 +197,7 @@ static int read_times(const Buffer *own, PyObject *times)
     return failed ? -1 : 0;
 }
 
-/* Set *times* from the runs, without the memory of the records. */
+/* Set *times* from the runs, without reading the records. */
 static int copy_runs(const Buffer *own, PyObject *times)
 {
     Py_ssize_t index = 0, count = PyTuple_Size(times);
@@ -214,7 +214,7 @@ static int copy_runs(const Buffer *own, PyObject *times)
     return 0;
 }
 
-/* Return the tuple of timestamps: the garbage collector soon ignores a tuple of ints, but no list. */
+/* Return the timestamps as a tuple, because the garbage collector untracks a tuple of ints, but never a list. */
 static PyObject *get_timestamps(PyObject *self, void *unused)
 {
     Buffer *own = (Buffer *)self;
@@ -278,8 +278,8 @@ static int read_number(PyObject *argument, int bytes, int64_t *number)
     return -1;
 }
 
-/* Write the CRC that the function *crc32c* computes from 0 on; mode 0 keeps the GIL, as `_KEEP_GIL` of record_batch.py. Another
-   function may run anything, so no record may be appended meanwhile. */
+/* Write the CRC by the function *crc32c*, from the initial value 0; mode 0 keeps the GIL, as `_KEEP_GIL` of record_batch.py.
+   *crc32c* may be any function, so the buffer refuses records during the call. */
 static int put_crc(Buffer *own, PyObject *crc32c)
 {
     PyObject *checked = PyMemoryView_FromMemory(own->data + CHECKED_FROM, own->size - CHECKED_FROM, PyBUF_READ);
@@ -298,7 +298,7 @@ static int put_crc(Buffer *own, PyObject *crc32c)
     return 0;
 }
 
-/* Write the header in front of the records, and return the batch: a copy of few bytes, or a view of the memory. */
+/* Write the header in front of the records, and return the batch: a copy of a small batch, else a view of the memory. */
 PyObject *aioproducer_buffer_encode(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Buffer *own = (Buffer *)self;
@@ -360,7 +360,7 @@ static int locate(Buffer *own, Py_ssize_t index, Py_ssize_t *start)
     return 0;
 }
 
-/* Look up the position of a record; the record after the last one looked up needs no search. */
+/* Look up the position of a record. The successor of the previous record needs no search. */
 static int find_place(Buffer *own, PyObject *number, Py_ssize_t *next, Place *place)
 {
     Py_ssize_t index = PyNumber_AsSsize_t(number, PyExc_IndexError), start = place->end;

@@ -1,7 +1,7 @@
 /* BytesColumn: a column of bytes or None in the memory of another object, such as an Arrow array.
 
-   It has no object per row. Each field, a pointer and a size, is checked once, where the column is made; it never changes.
-   `sizes`, `key_partitions`, `split_columns` and `RecordBuffer.extend` read the fields. For others it is a sequence.
+   A column has no object per row. Its fields, each a pointer and a size, are checked at its creation and never change.
+   `sizes`, `key_partitions`, `split_columns` and `RecordBuffer.extend` read the fields. For other code it is a sequence.
 */
 #include "_records.h"
 
@@ -12,7 +12,7 @@ int aioproducer_is_column(PyObject *object)
     return PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) == (void *)column_dealloc;
 }
 
-/* Return a column of *type* with the fields at *fields*, or with room for *count* fields if that is NULL. */
+/* Return a column of *type* with the fields at *fields*, or with room for *count* fields if *fields* is NULL. */
 static BytesColumn *column_alloc(PyTypeObject *type, PyObject *owner, Field *fields, Py_ssize_t count)
 {
     BytesColumn *made = (BytesColumn *)PyType_GenericAlloc(type, 0);
@@ -139,7 +139,7 @@ static BytesColumn *column_of_part(PyObject *own, Py_ssize_t count)
 static PyObject *column_slice(PyObject *self, Py_ssize_t start, Py_ssize_t step, Py_ssize_t count)
 {
     BytesColumn *own = (BytesColumn *)self;
-    if (step == 1) /* shares the fields, which the column that has allocated them holds */
+    if (step == 1) /* shares the fields of the column that allocated them */
         return (PyObject *)column_alloc(Py_TYPE(self), own->allocated != NULL ? self : own->owner, own->fields + start, count);
     BytesColumn *made = column_of_part(self, count);
     for (Py_ssize_t index = 0; made != NULL && index < count; index++)
@@ -207,7 +207,7 @@ static Py_ssize_t count_equal(BytesColumn *own, PyObject *item, Py_ssize_t most)
 {
     Field field, same = null_field;
     Py_ssize_t found = 0;
-    if (item != Py_None && !PyBytes_CheckExact(item)) { /* it may have an `__eq__` */
+    if (item != Py_None && !PyBytes_CheckExact(item)) { /* *item* may have an `__eq__` */
         PyObject *listed = PySequence_List((PyObject *)own);
         found = listed == NULL ? -1 : most == 1 ? PySequence_Contains(listed, item) : PySequence_Count(listed, item);
         Py_XDECREF(listed);
@@ -283,7 +283,7 @@ int aioproducer_add_column(PyObject *module)
 static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *group_of)
 {
     Py_ssize_t *counts = PyMem_Calloc((size_t)PyTuple_Size(chosen) + 1, sizeof *counts);
-    PyObject *seen[SEEN] = {NULL}; /* objects that were looked up: small integers are the same objects again and again */
+    PyObject *seen[SEEN] = {NULL}; /* objects of recent lookups: equal small integers are one object */
     Py_ssize_t found[SEEN];
     for (Py_ssize_t row = 0; counts != NULL && row < PyTuple_Size(chosen); row++) {
         PyObject *choice = PyTuple_GetItem(chosen, row), *group;
@@ -298,7 +298,7 @@ static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *
             PyObject *number = PyLong_FromSsize_t(known);
             if (number != NULL && PyDict_SetItem(groups, choice, number) == 0) {
                 if (PyDict_Size(groups) == known + 1)
-                    group = number; /* the dict has it */
+                    group = number; /* the dict holds a reference */
                 else
                     PyErr_SetString(PyExc_ValueError, "a choice is equal to another one now and then");
             }
@@ -389,7 +389,7 @@ static PyObject *parts_of(PyObject *items, Py_ssize_t rows, const Py_ssize_t *gr
     int64_t first;
     if (PyObject_Size(items) == rows && is_consecutive(items, &first))
         return parts_of_range(first, rows, group_of, counts, groups);
-    PyErr_Clear(); /* of an iterator, which has no size */
+    PyErr_Clear(); /* an iterator has no size */
     if (column_init(&column, items, rows) < 0)
         return NULL;
     parts = (column.fields == NULL ? tuple_parts : column_parts)(column.items, group_of, counts, groups);

@@ -1,20 +1,20 @@
-/* Produce requests, and the answers that only acknowledge, in flexible versions: the twins of `python_produce_writer` and
+/* Produce requests, and answers that only acknowledge, in flexible versions: the twins of `python_produce_writer` and
    `python_read_base_offsets` in aioproducer/_core/protocol/produce.py.
 
-   A record that is alone in its request waits for both: in Python they are a twentieth of its time.
+   If a request has a single record, the Python twins of both cost a twentieth of the time of the record.
 */
 #include "_accelerator.h"
 
 #define UUID_SIZE 16
 #define LONGEST_STRING 0x7FFF
-#define USUAL_OVERHEAD 64     /* bytes of a request with a topic, without its partitions; more are possible */
-#define PARTITION_OVERHEAD 12 /* bytes of a partition at most, without its records, and its share of the topic */
+#define USUAL_OVERHEAD 64     /* usual bytes of a request with one topic, without partitions */
+#define PARTITION_OVERHEAD 12 /* maximum bytes of a partition and its share of the topic, without records */
 
 /* ---- produce_writer(by_name) ---- */
 
 enum { TRANSACTIONAL_ID, ACKS, TIMEOUT_MS, TOPIC_DATA, NAME, TOPIC_ID, PARTITION_DATA, INDEX, RECORDS, FIELDS };
 
-/* Places of the fields in TopicBatches and PartitionBatch. */
+/* Indices of the fields in TopicBatches and PartitionBatch. */
 static const int places[FIELDS] = {[NAME] = 0, [TOPIC_ID] = 1, [PARTITION_DATA] = 2, [INDEX] = 0, [RECORDS] = 1};
 
 static PyObject *field(PyObject *names, int which, PyObject *of)
@@ -73,8 +73,8 @@ static int put_no_tags(Out *out)
     return put_bytes(out, "", 1);
 }
 
-/* `put_number`, `put_nullable_string` and `put_records` are handed a `field(…)`, and let go of it; there is an exception if it
-   is NULL. The others borrow. */
+/* `put_number`, `put_nullable_string` and `put_records` steal the reference that `field(…)` returns; NULL means an exception.
+   The other functions borrow their arguments. */
 
 static int put_number(Out *out, PyObject *number, int bytes)
 {
@@ -124,7 +124,7 @@ static int put_records(Out *out, PyObject *records)
     return status;
 }
 
-/* Make room for *partitions* at once: a larger bytearray is often a copy. An estimate may be too low. */
+/* Make room for all *partitions* at once, because a resize often copies the bytearray. The estimate may be too low. */
 static int make_room(Out *out, PyObject *names, PyObject *partitions)
 {
     Py_ssize_t total = 0;
@@ -132,7 +132,7 @@ static int make_room(Out *out, PyObject *names, PyObject *partitions)
         PyObject *records = field(names, RECORDS, PyTuple_GetItem(partitions, at));
         Py_ssize_t size = records == NULL || records == Py_None ? 0 : PyObject_Size(records);
         if (size < 0 || records == NULL)
-            PyErr_Clear(); /* raised again where the partition is put */
+            PyErr_Clear(); /* `put_partition` raises it again */
         total = sum(total, sum(size < 0 ? 0 : size, PARTITION_OVERHEAD));
         Py_XDECREF(records);
     }
@@ -146,7 +146,7 @@ static int put_partition(Out *out, PyObject *names, PyObject *partition)
     return put_no_tags(out);
 }
 
-/* Put the array that is field *which* of *of*, each item by *put*. */
+/* Put the array in field *which* of *of*; *put* puts each item. */
 static int put_each(Out *out, PyObject *names, int which, PyObject *of,
                     int (*put)(Out *out, PyObject *names, PyObject *item))
 {
@@ -234,8 +234,8 @@ PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name)
 /* ---- read_base_offsets(kind, payload, names) ---- */
 
 #define RESPONSE_HEADER_SIZE 4
-/* A partition that is acknowledged: index int32, error code int16, base offset int64, log append time int64, log start offset
-   int64; then a byte each: no record errors, no message (null), no tags. */
+/* Layout of an acknowledged partition: index int32, error code int16, base offset int64, log append time int64, log start offset
+   int64; then one byte each: no record errors, no message (null), no tags. */
 enum {
     ERROR_CODE_AT = 4,
     BASE_OFFSET_AT = 6,
@@ -247,8 +247,8 @@ enum {
 #define HIGHEST_BASE_OFFSET (INT64_MAX - INT32_MAX) /* of aioproducer/_core/protocol/produce.py */
 static const char no_error[] = {0, 0}, nothing_else[] = {1, 0, 0};
 
-/* What is left to read. Functions that read return NULL or -1, without an exception, if there is an error in the answer or more
-   to tell, or if it ends too early; with one only if memory runs out. */
+/* The unread bytes. Reading functions return NULL or -1 without an exception if the answer has an error or further content, or is
+   incomplete. The only exception is MemoryError. */
 typedef struct {
     const unsigned char *at;
     Py_ssize_t left;
@@ -272,7 +272,7 @@ static int64_t big_endian(const unsigned char *at, int bytes)
     return (int64_t)number;
 }
 
-/* Return the length that an unsigned varint of at most 31 bits gives, or -1: it is null, longer, or not complete. */
+/* Return the length in an unsigned varint of at most 31 bits; -1 if the length is null, too large or incomplete. */
 static Py_ssize_t compact_length(Rest *rest)
 {
     Py_ssize_t length = 0;
@@ -293,7 +293,7 @@ static int has_no_tags(Rest *rest)
     return at != NULL && at[0] == 0;
 }
 
-/* Return the name of the topic that comes next: it is there, or its id is, and *names* has the name. */
+/* Return the name of the next topic. *names* is None if the answer has names, else a dict of the names by topic id. */
 static PyObject *topic_name(Rest *rest, PyObject *names)
 {
     Py_ssize_t size = names == Py_None ? compact_length(rest) : UUID_SIZE;
@@ -342,7 +342,7 @@ static int read_topic(Rest *rest, PyObject *names, PyObject *offsets)
     return status == 0 && has_no_tags(rest) ? 0 : -1;
 }
 
-/* Return a *kind* of tuple with both. Nobody asks for its hash, which from Python 3.14 on such a tuple would have wrong. */
+/* Return a tuple of class *kind* with both. From Python 3.14 on its hash would be wrong, but no code uses the hash. */
 static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *offsets)
 {
     PyObject *throttle = PyLong_FromLong(throttle_time_ms);

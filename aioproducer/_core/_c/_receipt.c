@@ -1,7 +1,7 @@
-/* The Future of one record: a place in a stretch, whose receipts share one outcome (_receipts.c).
+/* The Future of one record: a reference to the outcome of its stretch, and an index (_receipts.c).
 
-   Programs see the behaviour of an asyncio.Future. The garbage collector visits a receipt from its first callback, exception or
-   attribute on. Before that a receipt is part of no cycle, so a million receipts cost the collector nothing.
+   A receipt behaves like an asyncio.Future. The garbage collector visits a receipt only after its first callback, exception or
+   attribute. Before, a receipt is part of no cycle, so a million receipts cost the collector nothing.
    A receipt belongs to one event loop, and so to one thread.
 */
 #include "_receipts.h"
@@ -13,7 +13,7 @@ int aioproducer_is_receipt(PyObject *object)
     return PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) == (void *)receipt_dealloc;
 }
 
-/* Return the outcome of the record's present stretch, and follow a record that has moved. */
+/* Return the outcome of the record's present stretch, also if the record has moved to another stretch. */
 Outcome *aioproducer_outcome_of(Receipt *receipt)
 {
     Outcome *of = receipt->of;
@@ -84,7 +84,7 @@ static PyObject *value_of(Receipt *own)
         own->value = Py_NewRef(value);
     Py_DECREF(value);
     if (of->state == FAILED)
-        aioproducer_receipt_track(own); /* its traceback may lead to a frame with the receipt */
+        aioproducer_receipt_track(own); /* the traceback of the exception may lead to the receipt */
     return own->value;
 }
 

@@ -3,7 +3,7 @@
 
 /* ---- Callbacks ---- */
 
-/* Untrack the receipt whose last callback was taken, unless it has an object that may refer back to it. */
+/* Untrack the receipt after its last callback was taken, unless another of its objects may refer back to the receipt. */
 static void untrack(Receipt *own)
 {
     if (own->is_tracked && own->more == NULL && own->value == NULL && own->dict == NULL) {
@@ -54,7 +54,7 @@ int aioproducer_receipt_settle(Receipt *own, enum own outcome, PyObject *value)
     return taken;
 }
 
-/* Return 1 if a further callback is appended to `more`. */
+/* Return 1 if the receipt has a callback. Further callbacks are appended to `more`. */
 static int has_callbacks(Receipt *own)
 {
     return own->callback != NULL || own->more != NULL;

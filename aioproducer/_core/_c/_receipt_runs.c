@@ -1,15 +1,15 @@
 /* Running the callbacks of receipts (_receipt_callbacks.c), each in its context.
 
-   A done receipt's callback goes to the last Runner of its event loop while no other handle is behind it, so one handle runs the
-   callbacks of consecutive `add_done_callback` calls. A loop that shows no `_ready` queue, or is in debug mode, gets a handle per
-   callback, as from an asyncio.Future.
+   If the last handle of the event loop's queue is that of a Runner, the callback of a done receipt joins this Runner. So one
+   handle runs the callbacks of consecutive `add_done_callback` calls. A loop without a `_ready` queue, or in debug mode, gets a
+   handle per callback, as from an asyncio.Future.
 */
 #include "_receipts.h"
 
 /* ---- Running callbacks in order ---- */
 
-/* Return a copy of the current context, or None if it is empty: a new empty context is the same, and is created when the callback
-   runs. Until then it would cost the garbage collector time. */
+/* Return a copy of the current context, or None if the current context is empty. An empty context is created when the callback
+   runs; created earlier, it would cost the garbage collector time. */
 PyObject *aioproducer_present_context(Receipt *receipt)
 {
     PyObject *context = PyObject_CallNoArgs(tool(receipt, COPY_CONTEXT));
@@ -21,7 +21,7 @@ PyObject *aioproducer_present_context(Receipt *receipt)
     return context;
 }
 
-/* Callbacks that run now. `due` has the next one, or no callback before it is taken. */
+/* Callbacks that are running. `due` has the next callback once it is taken. */
 typedef struct {
     aioproducer_take *take;
     PyObject *from;
@@ -78,7 +78,7 @@ static int report(Due *due, PyObject *context)
     return done == NULL ? -1 : 0;
 }
 
-/* Run the taken callback, and with an empty context those behind it. */
+/* Run the taken callback. If its context is empty, also run the callbacks after it that have an empty context. */
 static int run_taken(Run *run, PyObject *name, PyObject *step)
 {
     PyObject *own = run->due.context, *context = own;
@@ -94,7 +94,7 @@ static int run_taken(Run *run, PyObject *name, PyObject *step)
     int failed = done == NULL && report(&run->due, context) < 0;
     if (done == NULL || own != NULL)
         aioproducer_due_clear(&run->due);
-    if (own == NULL && (done == NULL || PyObject_Size(context) != 0)) /* the next callback must not see the values */
+    if (own == NULL && (done == NULL || PyObject_Size(context) != 0)) /* the next callback must not see the context variables */
         Py_CLEAR(run->empty);
     Py_XDECREF(done);
     return failed ? -1 : 0;
@@ -162,7 +162,7 @@ static int runner_take(PyObject *runner, Due *due)
     return 1;
 }
 
-/* End the adding of callbacks. */
+/* Accept no more callbacks. */
 static void close_runner(Runner *own)
 {
     if (own->last != NULL && *own->last == own)
@@ -192,7 +192,7 @@ static PyObject *call_soon(PyObject *shared, PyObject *callback, PyObject *recei
     return handle;
 }
 
-/* Return 1 if *handle* is at the place *at* of the queue *ready*. */
+/* Return 1 if *handle* is at the index *at* of the queue *ready*. */
 static int is_at(PyObject *ready, Py_ssize_t at, PyObject *handle)
 {
     PyObject *found = PySequence_GetItem(ready, at);
@@ -203,8 +203,8 @@ static int is_at(PyObject *ready, Py_ssize_t at, PyObject *handle)
     return is_same;
 }
 
-/* Return a handle for the callbacks behind the first one, at the front of the queue: a callback may run the event loop again, and
-   an interrupt leaves them to the event loop. NULL without an exception: there is at most one callback. */
+/* Put a handle for the callbacks after the first one at the front of the queue, and return the handle. The event loop runs
+   these callbacks if a callback runs the loop again, or after an interrupt. NULL without an exception: at most one callback. */
 static PyObject *schedule_rest(Runner *own)
 {
     PyObject *handle = own->count - own->next < 2 ? NULL : call_soon(own->shared, (PyObject *)own, NULL, NULL);
@@ -217,7 +217,7 @@ static PyObject *schedule_rest(Runner *own)
     return handle;
 }
 
-/* Take the handle of `schedule_rest` back, because all callbacks have run. */
+/* Remove the handle of `schedule_rest` from the queue, because all callbacks have run. */
 static void take_back_rest(Runner *own, PyObject *handle)
 {
     PyObject *type, *error, *traceback, *done = NULL, *ready = own->ready;
@@ -330,13 +330,13 @@ static Runner **last_of(Receipt *receipt)
     return PyCapsule_GetPointer(tool(receipt, LAST), NULL);
 }
 
-/* Return 1 if no handle is behind that of *runner*, so a callback may join it. */
+/* Return 1 if the handle of *runner* is the last one of the queue, so a callback may join *runner*. */
 static int is_last(Runner *runner)
 {
     return is_at(runner->ready, -1, runner->handle);
 }
 
-/* Return the queue of handles, None if the loop shows none or is in debug mode, or NULL with an exception. */
+/* Return the queue of handles; None for a loop without a queue or in debug mode; NULL with an exception. */
 static PyObject *ready_of(PyObject *shared)
 {
     PyObject *loop = PyObject_CallNoArgs(shared_item(shared, LOOP));

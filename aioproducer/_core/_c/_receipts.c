@@ -205,7 +205,7 @@ static int sort_listeners(PyObject *listeners)
     return 0;
 }
 
-/* Note the outcome. A failure applies to the parts of the batch too, which may be lost after an internal error. */
+/* Set the outcome. A failure also applies to the parts of a split batch, because an internal error may have lost the parts. */
 static void note_outcome(Outcome *of, char state, PyObject *told)
 {
     of->told = Py_NewRef(told);

@@ -43,9 +43,9 @@ static inline char *put_field(char *at, Field field)
 /* A column of bytes or None in the memory of another object (_column.c): no object per row. */
 typedef struct {
     PyObject_HEAD
-    PyObject *owner; /* the column that holds the memory; NULL: this one */
-    Py_buffer data;  /* of the bytes, without an owner */
-    Field *fields;   /* allocated by this column, or part of the owner's */
+    PyObject *owner; /* column that holds the memory; NULL if this column does */
+    Py_buffer data;  /* memory of the bytes, if `owner` is NULL */
+    Field *fields;   /* allocated by this column, or part of the fields of another */
     Field *allocated;
     Py_ssize_t count;
 } BytesColumn;
@@ -55,23 +55,23 @@ typedef struct {
 /* A column as a tuple or a BytesColumn; items is NULL for a missing column. */
 typedef struct {
     PyObject *items;
-    const Field *fields; /* of a BytesColumn, else NULL */
+    const Field *fields; /* fields of a BytesColumn, else NULL */
 } Column;
 
 /* A header of all records. */
 typedef struct {
     Field name;
-    Field value;   /* of all records, ... */
-    Column values; /* ... or their values */
+    Field value;   /* value of all records, if `values` is missing */
+    Column values; /* one value per record, or missing */
 } HeaderColumn;
 
 typedef struct {
     Column values;
     Column keys;
-    PyObject *headers;      /* pairs of each record as a tuple, or NULL, ... */
-    HeaderColumn *by_place; /* ... or each header of all records, or NULL ... */
+    PyObject *headers;      /* tuple of the pairs of each record, or NULL */
+    HeaderColumn *by_place; /* headers as columns, or NULL */
     Py_ssize_t places;
-    PyObject *parts; /* ... and the list that holds their names and values */
+    PyObject *parts; /* list that holds names and values of `by_place` */
     Py_ssize_t count;
 } Columns;
 
@@ -136,7 +136,7 @@ static inline int header_columns_init(Columns *columns, PyObject *headers)
     for (; columns->places < places; columns->places++)
         if (header_column_init(&columns->by_place[columns->places], PyList_GetItem(columns->parts, columns->places),
                                columns->count) < 0) {
-            columns->places++; /* of this one as well the values are released */
+            columns->places++; /* so the values of this header are released, too */
             return -1;
         }
     return 0;

@@ -237,7 +237,7 @@ static Py_ssize_t width_of(PyObject *record)
     return LISTS_STAY && PyList_CheckExact(record) ? PyList_Size(record) : -1;
 }
 
-/* Look up the next header of a record; *place* counts them, *position* is where a dict goes on. */
+/* Look up the next header of a record; *place* is its number, *position* the state of the iteration over a dict. */
 static int next_header(PyObject *record, Py_ssize_t place, Py_ssize_t *position, Header *header)
 {
     if (PyDict_CheckExact(record))
@@ -251,8 +251,8 @@ static int same_name(PyObject *left, PyObject *right)
     return left == right || PyUnicode_Compare(left, right) == 0;
 }
 
-/* Put the values of a record into *columns*, a list of pairs of name and values; return whether they fit there.
-   Nothing is allocated here, so no other code can change a record meanwhile. */
+/* Put the values of a record into *columns*, a list of pairs of name and values; return 1 if all names match.
+   This function allocates no object, so no other code can change the record meanwhile. */
 static int put_headers(PyObject *columns, PyObject *record, Py_ssize_t index)
 {
     Py_ssize_t position = 0;
@@ -266,7 +266,7 @@ static int put_headers(PyObject *columns, PyObject *record, Py_ssize_t index)
     return 1;
 }
 
-/* Return pairs of the names that a record has and room for *count* values; Py_None if those are no names. */
+/* Return a pair per header of a record: the name, and a tuple for *count* values. Py_None if a name is invalid. */
 static PyObject *room_for_headers(PyObject *record, Py_ssize_t count)
 {
     PyObject *columns = PyList_New(0);
@@ -346,7 +346,7 @@ static PyObject *metadata_without_hash(PyTypeObject *kind, PyObject *const field
     return (PyObject *)made;
 }
 
-/* Metadata whose fields cannot lead back to it need no garbage collector. */
+/* The garbage collector visits metadata only if a field may refer to another object. */
 PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
     const int has_hash = Py_Version >= 0x030E0000;
