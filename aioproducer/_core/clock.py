@@ -1,4 +1,4 @@
-"""The wall clock, in Kafka's unit; which event loop runs here, its turns, and what wakes a task.
+"""Clocks and event-loop helpers: wall-clock time in ms, the running event loop, yielding, and a timed wake-up.
 
 Durations use the event loop's clock.
 """

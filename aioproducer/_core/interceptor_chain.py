@@ -19,7 +19,7 @@ log: Final = Log("aioproducer.interceptors")
 
 
 class InterceptorChain:
-    """Calls interceptors in order and contains what they raise; falsy if there are none.
+    """Calls interceptors in order, and contains their exceptions; falsy without interceptors.
 
     An exception of the user's code is logged with its traceback, under `LogLimits`: a broken interceptor fails for every
     record.

@@ -20,7 +20,7 @@ class Partitioner(Protocol):
     def keyless_is_sticky(self) -> bool:
         """True if `partition` returns None for every record without a key; the producer then skips the call.
 
-        An attribute of the object or of its class will do.
+        An attribute of the object or of its class suffices.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Settings of the batching, intake and sender layers, in seconds and bytes."""
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -9,7 +9,7 @@ as in Kafka's protocol guide: UNSIGNED_VARINT (lengths and tags of flexible vers
 and VARLONG (record fields), which map 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
 `append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
-ProtocolError, never anything else, for bytes that do not hold such a value. `read_tags` sets what it reads.
+only ProtocolError, for bytes without such a value. `read_tags` sets the tagged fields on an instance.
 A `Memo` keeps encoded numbers and names.
 
 Source: https://kafka.apache.org/protocol.html#protocol_types
@@ -146,7 +146,7 @@ def _read_varint(data: bytes, pos: int, *, bits: int) -> tuple[int, int]:
     return value, pos + 1
 
 
-# Lengths: -1 stands for null in what these read and append, whatever the form on the wire.
+# Lengths: for these functions -1 is null, in both forms on the wire.
 
 
 MEMO_ENTRIES: Final = 4096

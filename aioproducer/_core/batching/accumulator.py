@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioproducer._core.batching.bulk import Rows, SendManyCall
 
 USED_FOR_S: Final = 1.0
-"""A topic counts as in use for so long after a batch is opened: a search in the metadata per batch would cost 1 % of its CPU."""
+"""Time for which a new batch marks its topic as in use, in seconds. A metadata look-up per batch would cost 1 % of the CPU."""
 
 Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
 """Serialized record: queue (None: the sticky partition's), value, key, headers, timestamp in milliseconds, size."""
@@ -146,9 +146,9 @@ class Accumulator:
         return {name for name in self.shrunk if self.topics[name].has_missing_records}
 
     def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
-        """Make room in a batch of *queue*, or of the sticky partition, for a record of *size* with a waiter of *kind*, appended next.
+        """Make room for a record of *size* bytes and its waiter of *kind*, in a batch of *queue* or of the sticky partition.
 
-        Returns the record's timestamp in milliseconds; None without free memory, while calls wait for memory, and for columns.
+        Returns the timestamp of the record, in ms; None for columns, without free memory, or while calls wait for it.
         """
         memory = self.memory
         if not self._is_buffered or memory.waiters or memory.free < size + BATCH_OVERHEAD:
@@ -212,7 +212,7 @@ class Accumulator:
             target = queue or topic.sticky
             batch = target.open if target is not None else None
             if batch is None or batch.size + size > batch.limit:
-                if free < size + BATCH_OVERHEAD and not reserved:  # a call waits for both together
+                if free < size + BATCH_OVERHEAD and not reserved:  # one wait covers the record and its batch
                     return None
                 batch = self._batch_with_room(topic, queue, size, called_at)
             elif free < size and not reserved:
@@ -259,7 +259,7 @@ class Accumulator:
         return None if appended is None else (batch, len(batch.columns) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
-        """Open the batch of *queue* to a call at *called_at*; seal the batch if the call is too far from its oldest record."""
+        """Let a call made at *called_at* join the open batch of *queue*; seal the batch if its join window ended before."""
         if queue is not None and (batch := queue.open) is not None:
             if called_at > batch.joins_until:
                 self.seal(batch, self._loop.time())
@@ -276,7 +276,7 @@ class Accumulator:
             self.deadlines.add(batch, deadline)  # first, so that a batch always has a deadline
             batch.expire_by(deadline)
             self.deadlines.discard_before_move(batch, before, deadline)
-            self.wake()  # to look at the deadlines again
+            self.wake()  # the sender checks the deadlines again
 
     def extend(
         self, topic: TopicQueues, queue: PartitionQueue | None, rows: Rows, call: SendManyCall,
@@ -288,7 +288,7 @@ class Accumulator:
         """
         memory = self.memory
         memory.free += reserved
-        ends = running_totals(rows.sizes)  # where a batch is full is one bisection
+        ends = running_totals(rows.sizes)  # one bisection of the totals finds the end of a full batch
         share = topic.share(ends[-1]) if queue is None else ends[-1]
         now, start = self._loop.time(), 0
         joins_at = now if called_at is None else called_at
@@ -331,7 +331,7 @@ class Accumulator:
     def _batch_with_room(
         self, topic: TopicQueues, queue: PartitionQueue | None, size: int, called_at: float | None = None
     ) -> Batch:
-        """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
+        """Return an open batch of *queue*, or of the next sticky partition. A batch at its limit may be sent."""
         now = self._loop.time()
         joins_at = now if called_at is None else called_at
         full = queue if queue is not None else topic.sticky
@@ -341,7 +341,7 @@ class Accumulator:
         if full is not None and batch is not None:
             self._grow(topic, full, batch, size, joins_at)
             if batch is full.open and batch.limit == topic.limits.ready:
-                return batch  # half of it was enough to go; it is still a batch's worth
+                return batch  # the limit rose from half of `ready` to `ready`
         if queue is None or queue is topic.sticky:
             sticky = topic.next_sticky(size)
             queue = queue or sticky
@@ -350,7 +350,7 @@ class Accumulator:
         return self._open_batch(topic, queue, size, now) if queue.open is None else queue.open
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, at: float) -> None:
-        """Let *batch*, at its limit, go; until then a call *at* a time adds as much again, if that fits (KIP-782)."""
+        """Let *batch*, at its limit, be sent. Until then it grows (KIP-782), or is sealed if a call made *at* cannot join."""
         now = self._loop.time()
         if batch.size + size > (limit := topic.limits.next_limit(batch, size, at)):
             self.seal(batch, now)
@@ -359,7 +359,7 @@ class Accumulator:
             batch.grow(limit)
 
     def _ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
-        """Let the open *batch* of *queue* wait for no more records."""
+        """Let the open *batch* of *queue* be sent without further records."""
         if not batch.due:
             self.schedule.make_due(batch, queue, now)
             self.wake()
@@ -416,7 +416,7 @@ class Accumulator:
         self.recount()
 
     def seal(self, batch: Batch, now: float) -> None:
-        """Let *batch* wait for no more records. After an interruption the caller calls `recover` or `recount`."""
+        """Accept no more records in *batch*. After an interruption the caller must call `recover` or `recount`."""
         queue = self.queue(batch)
         queue.seal(batch)
         self.memory.give_back(batch.trim())
@@ -438,8 +438,8 @@ class Accumulator:
         topic.pending_calls.pop(call, None)
         self.pending_calls.pop(call, None)
         if not self.pending_calls:
-            self.wake()  # a sender that is asked to finish waits for us
-        if not topic.leaders:  # nothing came of it: a topic that does not exist leaves no trace
+            self.wake()  # a finishing sender waits for pending calls
+        if not topic.leaders:  # drop the state of a topic that does not exist
             self.update_topic(topic.name, ())
 
     def hold(self, batch: Batch) -> None:
@@ -449,19 +449,19 @@ class Accumulator:
         self.deadlines.add(batch, batch.deadline)
 
     def resolved(self, batch: Batch) -> None:
-        """Wait for no outcome of *batch* any more: its records have failed, and its answer is still to come."""
+        """Abandon *batch*: its records have failed, and its request still has no answer."""
         self._abandoned.add(batch)
         self.unresolved.pop(batch, None)
         batch.drop_waiters()
         self.deadlines.discard(batch, batch.deadline)
-        self.wake()  # it may have been the last that a sender waits for which is to end
+        self.wake()  # a finishing sender may have waited for this batch alone
 
     def release(self, batch: Batch) -> None:
-        """Let *batch* go, which is at the end of its life, and give back what it held."""
+        """Drop the finished *batch*, and give back its memory."""
         self.unresolved.pop(batch, None)
         self._abandoned.discard(batch)
         self.deadlines.discard(batch, batch.deadline)
-        if not batch.due:  # else it lingers no more
+        if not batch.due:  # a due batch does not linger
             self.schedule.forget(batch)
         batch.release()
         self.memory.free += batch.held
@@ -469,12 +469,12 @@ class Accumulator:
             self.memory.give_back(0)
 
     def finish(self) -> None:
-        """Let the sender end as soon as everything has its outcome."""
+        """Let the sender end once every record has its outcome."""
         self.finishing = True
         self.wake()
 
     def close(self, failure: Failure) -> int:
-        """Take nothing more, and fail the calls on their way here; return how many those are."""
+        """Accept no more records, and fail calls that wait for memory or serializers; return the number of pending calls."""
         self.closed_for = failure
         self.memory.fail_waiters(failure.error)
         for interrupt in tuple(self.interrupts.values()):
@@ -482,12 +482,12 @@ class Accumulator:
         return len(self.pending_calls)
 
     def reopen(self, failure: Failure) -> None:
-        """Take records again, if it was *failure* that it was closed for."""
+        """Accept records again, if *failure* closed the accumulator."""
         if self.closed_for is failure:
             self.closed_for = None
 
     async def flush(self) -> None:
-        """Send what was appended so far without lingering, and wait until all of it has its outcome."""
+        """Send the appended records without lingering, and wait for their outcome."""
         call = object()
         try:
             self.flushing.add(call)
@@ -495,6 +495,6 @@ class Accumulator:
             for batch in tuple(self.unresolved):
                 await batch.wait_resolved()
             self.flushing.discard(call)
-        except BaseException:  # also from a signal handler, even on the line above
+        except BaseException:  # a signal handler may raise at any line
             self.flushing.discard(call)
             raise

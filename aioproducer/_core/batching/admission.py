@@ -50,7 +50,7 @@ class AppendLock(LockFields):
 
     def __init__(self) -> None:
         self.held: bool = False
-        """True if a call holds the lock; if none does, none waits for it."""
+        """True if a call holds the lock. No call waits for a free lock."""
         self._holder: QueuedCall | None = None
         self._line: dict[QueuedCall, asyncio.Future[bool]] = {}
         """The waiting calls in the order of their numbers, each with its `served`. A call may leave the middle.
@@ -88,7 +88,7 @@ class AppendLock(LockFields):
             call.served = None
 
     def readmit(self, calls: Iterable[QueuedCall]) -> None:
-        """Put *calls* that left the queue back where their numbers belong; `acquire` waits for the lock as usual."""
+        """Return *calls* that left the queue to the positions of their numbers; `acquire` continues to wait for the lock."""
         for call in calls:
             call.served = self._line_up(call)
         self._line = OrderedDict((call, self._line[call]) for call in sorted(self._line, key=_by_number))
@@ -97,7 +97,7 @@ class AppendLock(LockFields):
             self.release()
 
     def is_first(self, call: QueuedCall) -> bool:
-        """Return True if no earlier call waits: one that left the queue may be back since."""
+        """Return True if no earlier call waits. A call that left the queue may have come back."""
         first = next((each for each, served in self._line.items() if not served.done()), call)
         return first.number >= call.number
 

@@ -82,4 +82,4 @@ class After(dict[BatchState, BatchState]):
 
 
 RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.EXPIRED_IN_FLIGHT})
-"""Nobody waits for a batch in one of these any more."""
+"""States of a batch whose records have their outcome, so no call waits for the batch."""

@@ -1,4 +1,4 @@
-"""A `send_many` call: its rows, and its link to their batches. Imported by the first such call."""
+"""A `send_many` call: its rows, and the waiters in their batches. Imported by the first `send_many` call."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from aioproducer.types import Headers
 def python_split_columns(
     columns: Sequence[Sequence[Any]], chosen: Sequence[Hashable]
 ) -> dict[Any, list[Sequence[Any]]]:
-    """Return for each of the things *chosen*, one per row, the parts of *columns* with its rows."""
+    """Return the parts of *columns* by choice; *chosen* has the choice of each row."""
     indices: defaultdict[Any, list[int]] = defaultdict(list)
-    deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop, at C speed
+    deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop in C
     split = {}
     for each, rows in indices.items():
         pick = itemgetter(*rows) if len(rows) > 1 else partial(_only, rows[0])
@@ -45,20 +45,20 @@ split_columns: Final = fastest("split_columns", python_split_columns)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some records of one call; columns of equal length, None where no record has any."""
+    """Records of one call, as columns of equal length. A column is None if no record has a value for it."""
 
     topic: str
     positions: Sequence[int]
-    """Where in the call they are, ascending."""
+    """Positions of the records in the call, ascending."""
     values: Sequence[Any]
     keys: Sequence[Any] | None
     headers: Sequence[Headers] | None
     timestamps_ms: Sequence[int] | int
-    """One each, or one for all."""
+    """One timestamp per record, or one for all records."""
     partitions: Sequence[int | None] | int | None
-    """One each (None where the partitioner chooses), one for all, or None for the partitioner."""
+    """One partition per record, or one for all records. None leaves the choice to the partitioner."""
     sizes: Sequence[int] = ()
-    """Upper bounds of the encoded sizes, once they are known."""
+    """Upper bounds of the encoded sizes, in bytes; empty until they are computed."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -78,7 +78,7 @@ class Rows:
         return self._each(pick or (lambda column: [column[index] for index in indices]))
 
     def by_partition(self, chosen: Sequence[int]) -> dict[int, Rows]:
-        """Return the rows by the partition *chosen* for each, in the order in which partitions come up."""
+        """Return the rows by partition, in the order of first rows; *chosen* has the partition of each row."""
         columns: list[Sequence[Any]] = []
 
         def collect(column: Sequence[Any]) -> Sequence[Any]:
@@ -88,15 +88,15 @@ class Rows:
         self._each(collect)
         by_partition = {}
         for partition, parts in split_columns(columns, chosen).items():
-            by_partition[partition] = self._each(partial(_next_of, iter(parts)))  # as they were collected
+            by_partition[partition] = self._each(partial(_next_of, iter(parts)))  # in the order of `columns`
         return by_partition
 
     def partition(self, index: int) -> int | None:
-        """Return the partition that the row at *index* asks for."""
+        """Return the given partition of the row at *index*; None leaves the choice to the partitioner."""
         return self.partitions[index] if isinstance(self.partitions, Sequence) else self.partitions
 
     def highest_partition(self) -> int | None:
-        """Return the highest partition that is asked for by number."""
+        """Return the highest given partition; None if no row has a partition."""
         if isinstance(self.partitions, int) or self.partitions is None:
             return self.partitions
         return max(set(self.partitions) - {None}, default=None)  # type: ignore[type-var] # None is not among them
@@ -107,7 +107,7 @@ class Rows:
             headers = headers.part(part, len(values))
         elif headers is not None:
             headers = part(headers)
-        return Rows(  # not `replace`, which takes a third longer: there is a slice for every batch
+        return Rows(  # `replace` takes a third longer, and every batch needs a slice
             self.topic,
             part(self.positions),
             values,
@@ -122,14 +122,14 @@ class Rows:
 
 
 class SendManyCall:
-    """A `send_many` call: its result, and who waits for that."""
+    """A `send_many` call: its result, and the wait for its records."""
 
     __slots__ = ("_done", "_outstanding", "live", "partitions", "result")
 
     def __init__(self, topic: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
         self.result: SendManyResult = SendManyResult(topic, total)
         self.partitions: set[int] = set()
-        """Those its records went to."""
+        """Partitions of the appended records."""
         self.live: dict[CallWaiters, None] = {}
         """Waiters of records without an outcome, in the order of the values."""
         self._outstanding = total
@@ -149,7 +149,7 @@ class SendManyCall:
         self._count_down(len(positions))
 
     def waiters(self, positions: Sequence[int], batch: Batch) -> CallWaiters:
-        """Return a waiter of the call for the records at *positions*, which are appended to *batch* next."""
+        """Return the waiters for the records at *positions*, which the caller appends to *batch* next."""
         waiters = CallWaiters(self, positions, batch, len(batch.columns))
         self.live[waiters] = None
         return waiters
@@ -160,12 +160,14 @@ class SendManyCall:
 
     def _count_down(self, count: int) -> None:
         self._outstanding -= count
-        if self._outstanding <= 0 and not self._done.done():  # nothing (count 0) may follow the last one
+        if (
+            self._outstanding <= 0 and not self._done.done()
+        ):  # a run without records may follow the last record
             self._done.set_result(None)
 
 
 class CallWaiters:
-    """Records of one `send_many` call."""
+    """Waiters of consecutive records of one `send_many` call in a batch."""
 
     __slots__ = ("batch", "call", "positions", "start")
 
@@ -184,7 +186,7 @@ class CallWaiters:
         return len(self.positions)
 
     def resolve(self, delivered: Delivered) -> None:
-        """Add them to the call's result."""
+        """Add the acknowledged records to the call's result."""
         _, partition, base, timestamps, log_append = delivered
         if self.call is not None:
             self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
@@ -197,7 +199,7 @@ class CallWaiters:
             self._let_go(self.call)
 
     def take(self, indices: Sequence[int]) -> CallWaiters:
-        """Return those of the positions at *indices*; others are taken next, and these are not used any more."""
+        """Return waiters for the positions at *indices*. Once all positions are taken, this object is not used any more."""
         taken = CallWaiters(self.call, [self.positions[index] for index in indices], self.batch)
         if self.call is not None:
             self.call.live.pop(self, None)
@@ -205,7 +207,7 @@ class CallWaiters:
         return taken
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return all of them if the call *waiter* is ours."""
+        """Return all indices if *waiter* is the call of these records, else none."""
         return range(len(self.positions)) if self.call is waiter else ()
 
     @property

@@ -62,7 +62,7 @@ class BatchCompletion:
     ) -> None:
         """*on_failure* receives every failure first, for its transaction, and returns the failure to report.
 
-        *passes_refusals* excepts records that a broker refuses for their content: the transaction goes on without them.
+        *passes_refusals* excepts records that a broker refuses for their content: the transaction continues without these records.
         It requires one batch in flight per partition, so that the next batch can take the sequence of a refused one.
         """
         self.passes_refusals: Final = passes_refusals
@@ -91,7 +91,7 @@ class BatchCompletion:
         accumulator, at = self._accumulator, batch.topic_partition
         queue = accumulator.topics[at[0]].by_partition[at[1]]  # as `queue`, without its frame
         abandoned = batch.state is _EXPIRED_IN_FLIGHT
-        in_flight = queue.in_flight  # an abandoned batch is there as well: no need for `queue.remove` to look
+        in_flight = queue.in_flight  # also has abandoned batches, so `queue.remove` need not search
         queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
         batch.acknowledge()
         if batch.sequence is not None:

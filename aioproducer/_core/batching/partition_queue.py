@@ -130,7 +130,7 @@ class PartitionQueue(QueueFields):
 
     @property
     def before_gone(self) -> list[Batch]:
-        """Batches to retry that are older than the newest batch gone in doubt."""
+        """Batches to retry that are older than the newest failed batch that may be in the log."""
         return [each for each in self.retrying if each.order < self.gone_in_doubt]
 
     def is_newest(self, batch: Batch) -> bool:
@@ -140,7 +140,7 @@ class PartitionQueue(QueueFields):
         )
 
     def is_denied_in_vain(self, batch: Batch) -> bool:
-        """True if the leader denies *batch*, the oldest, and all behind *batch*, and may recognise only a batch gone in doubt."""
+        """True if the leader denies *batch* and all later batches, and may recognise only a failed batch."""
         persistence = batch.persistence
         if not persistence.in_doubt or persistence.denials < DENIALS_BELIEVED:
             return False

@@ -28,9 +28,9 @@ IMPROVING_STEP_BYTES: Final = 16_384
 DETERIORATING_STEP: Final = 0.05
 """Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client."""
 RATE_MARGIN: Final = 1.05
-"""A batch that is compressed so much less than is estimated still keeps to its limits.
+"""Margin on the estimated compression ratio. A batch that compresses worse by this factor still keeps its limits.
 
-The estimate falls by no more than this per batch, so batches that compress better and worse in turn keep to their limits.
+The estimate falls by at most this factor per batch, so batches of alternating compressibility keep their limits.
 """
 PROBE_TIMES: Final = 1.25
 """Size of a batch that tests for a raised limit, relative to the smallest refused size."""
@@ -39,7 +39,7 @@ CLOSE_ENOUGH: Final = 64
 TRIAL_S: Final = 1.0
 """Longest wait for the outcome of a trial before the next trial; the trial batch may have been sent half full."""
 MOST_TIMES: Final = 16
-"""A batch is at most so many times as large before compression: the next records may be others."""
+"""Maximum size of a batch before compression, relative to its limit as sent: later records may compress worse."""
 
 
 class BatchLimits:
@@ -65,12 +65,12 @@ class BatchLimits:
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.ready: int = settings.batch_bytes
-        """A batch of this size waits for no more records, but takes those that come before it is sent."""
+        """Size from which a batch is sent without lingering. Records still join the batch until it is sent or full."""
         self.full: int = settings.batch_max_bytes
-        """A batch takes none that would make it larger."""
+        """Maximum size of a batch."""
         self.capped_until: float = math.inf
         self.rate: float = 1.0
-        """How large a batch is when it is sent, it is estimated, relative to what is counted while records are appended."""
+        """Estimated ratio of the size as sent to the size that appends count."""
         self.cap: float = math.inf
         """Limit of a batch as sent, because the broker refused larger batches."""
         self._accepted = 0
@@ -85,22 +85,22 @@ class BatchLimits:
         self._settings = settings
 
     def to_grow_to(self, batch: Batch, size: int, joins_at: float) -> int:
-        """Return the limit of *batch* with *size* bytes more, from a call at *joins_at*; 0 if that may not join it."""
+        """Return the limit of *batch* for another *size* bytes; 0 if a call at the time *joins_at* may not join *batch*."""
         return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
     def first_limit(self, now: float, is_next: bool) -> int:  # noqa: FBT001 - a name costs as much as the call
-        """Return the size at which a batch opened now is ready: half if it is the next of a busy broker (*is_next*)."""
+        """Return the limit of a batch opened at *now*: `ready`, or half of it while its broker is busy (*is_next*)."""
         if self.cap < math.inf and now >= self._next_trial_at and (trial := self._trial(now)) > self.cap:
             self._tried_at, self._next_trial_at = now, now + TRIAL_S
             return int(min(trial, self._settings.batch_max_bytes) / self.rate)
         return self.ready // 2 if is_next else self.ready
 
     def next_limit(self, batch: Batch, size: int, joins_at: float) -> int:
-        """Return the new limit of *batch*, which is full for *size* bytes more: four times its size, at least `ready` more.
+        """Return the raised limit of *batch*, which lacks room for *size* bytes: four times its size, at least `ready` more.
 
-        Each step is a call in Python: steps of four times take 13 % fewer instructions for values of 1 KiB than doubling.
+        Each raise is a call in Python. Raising to four times takes 13 % fewer instructions than doubling (values of 1 KiB).
         """
-        if batch.limit < self.ready >= batch.size + size:  # it was to be half as large
+        if batch.limit < self.ready >= batch.size + size:  # the first limit was half of `ready`
             return self.to_grow_to(batch, self.ready - batch.size, joins_at)
         return self.to_grow_to(batch, max(self.ready, size, 3 * batch.size), joins_at)
 
@@ -132,22 +132,22 @@ class BatchLimits:
         return self.cap < math.inf
 
     def counted(self, batch: Batch) -> int:
-        """Return the size of *batch* as it is compared with `cap`: as sent if it is compressed, else as appended."""
+        """Return the size of *batch* to compare with `cap`: the size as sent with a codec, else the size as appended."""
         return len(batch.encoded or b"") if self._compresses else batch.size
 
     def _trial(self, now: float) -> float:
-        """Return the size of the next trial: half-way to the smallest refused size, or at times a quarter above it."""
+        """Return the size of the next trial: halfway to the smallest refused size, or at times a quarter above that size."""
         if math.isinf(self._refused):
             return 2 * self.cap
         if now >= self.capped_until:
             self.capped_until = now + self._settings.batch_cap_s
             return self._refused * PROBE_TIMES
         if 2 * self._accepted <= self.cap or self._refused - self.cap <= self._refused / CLOSE_ENOUGH:
-            return 0  # that `cap` is small enough is not certain yet, or that it is large enough is
+            return 0  # no batch near `cap` was accepted yet, or `cap` is close enough to the refused size
         return (self.cap + self._refused) // 2
 
     def compressed(self, batch: Batch) -> None:
-        """Learn from *batch*, which has been encoded."""
+        """Update the estimated compression ratio from the encoded *batch*."""
         self._compresses = True
         rate = (len(batch.encoded or b"") - BATCH_OVERHEAD) / (batch.size - BATCH_OVERHEAD)
         step = DETERIORATING_STEP
@@ -166,7 +166,7 @@ class BatchLimits:
 _new_limits: Final = untracking(BatchLimits)
 
 AGREE_S: Final = 5.0
-"""Minimum time between two answers without a partition that prove the deletion of the partition, in seconds."""
+"""Minimum time between the two responses that prove the deletion of a partition, in seconds."""
 
 
 class MissingPartitions:
@@ -202,14 +202,14 @@ class MissingPartitions:
 
 
 def failure_of_missing(where: TopicPartition, partitions: int, *, possibly_persisted: bool) -> Failure:
-    """Return the failure of a batch whose topic has only so many *partitions*."""
+    """Return the failure of a batch for *where*, because the recreated topic has only *partitions* partitions."""
     those = "1 partition, 0" if partitions == 1 else f"{partitions} partitions, 0 to {partitions - 1}"
     text = f"{where}: no such partition, {where.topic!r} was recreated with {those}"
     return Failure(UnknownTopicOrPartition, text, possibly_persisted)
 
 
 class _Queues(dict[int, PartitionQueue]):
-    """Queues by partition, each made when it is first asked for; what is there is found without a call of Python code."""
+    """Queues by partition, each created at its first access. Access to an existing queue runs no Python code."""
 
     __slots__ = ("_topic",)
 
@@ -222,7 +222,7 @@ class _Queues(dict[int, PartitionQueue]):
 
 
 class TopicQueues(TopicFields):
-    """A topic's queues, and which partition records without a key stick to."""
+    """The queues of a topic, and the sticky partition of its records without a key."""
 
     __slots__ = (
         "_has_choice",
@@ -264,7 +264,7 @@ class TopicQueues(TopicFields):
         self.append_lock: AppendLock = AppendLock()
         """Lock of the waiting calls. Other calls append only while no call holds the lock."""
         self.awaiting_partition: dict[QueuedCall, int] = {}
-        """Calls outside the queue that wait for a partition, each with the partition."""
+        """Calls that left the queue of the lock to wait for a missing partition, each with the partition."""
         self.pending_calls: dict[object, None] = {}  # an empty dict is not tracked by the collector; a set is
         """Pending calls, queued or not."""
         self.used_until: float = 0.0
@@ -306,7 +306,7 @@ class TopicQueues(TopicFields):
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
         """Set leaders and topic id; return the queues whose leader changed, or all queues of a recreated topic.
 
-        Calls that waited for a partition that exists now are queued again, or served, before any later call.
+        If a call waited for a partition that now exists, the call is queued again, or served, before any later call.
         """
         is_news = topic_id not in {NO_TOPIC_ID, self.topic_id}
         is_another = is_news and self.topic_id != NO_TOPIC_ID
@@ -360,26 +360,26 @@ class TopicQueues(TopicFields):
             self.missing.has_same_id = is_same
 
     def leave_cluster(self) -> None:
-        """Renumber all batches with a sequence for another cluster and another producer id."""
+        """Continue in another cluster under another producer id, with new sequences for all batches."""
         for queue in self.by_partition.values():
             queue.leave_cluster()
 
     def retire(self) -> None:
-        """Make an end, while `idle`; queues of the same name start afresh."""
+        """Drop the state of the partitions of an `idle` topic, before the topic is forgotten."""
         for queue in self.by_partition.values():
             queue.sequences.retire(self._identities)
 
     def refused(self, batch: Batch, part: int, now: float) -> None:
-        """Keep batches below the size of *batch*, open ones included; *part* as in `BatchLimits.refused`."""
+        """Limit all batches, also open ones, after the refusal of *batch*; *part* is the size of its larger half."""
         self.limits.refused(batch, part, now)
         for queue in self.by_partition.values():
             if queue.open is not None:
                 queue.open.limit_to(self.limits.full)
 
     def next_sticky(self, size: int) -> PartitionQueue:
-        """Return the queue for a record of *size* for any partition: another one after each batch's worth (KIP-794).
+        """Return the queue for a record of *size* bytes without a partition. The queue changes after each full batch (KIP-794).
 
-        The next batch of a slow broker's partition goes elsewhere if another broker would answer much sooner.
+        If the broker of the queue is slow and another broker would answer much sooner, the queue changes at once.
         """
         sticky = self.sticky
         if sticky is None or (
@@ -393,7 +393,7 @@ class TopicQueues(TopicFields):
         return sticky
 
     def switch(self) -> PartitionQueue:
-        """Choose the partition for the next records without a key, among those with a leader."""
+        """Choose the partition with a leader for the next records without a key, and return its queue."""
         return self._stick_to(self._elsewhere())
 
     def _stick_to(self, partition: int) -> PartitionQueue:
@@ -402,9 +402,9 @@ class TopicQueues(TopicFields):
         return self.sticky
 
     def _elsewhere(self) -> int:
-        """Return the better one of two partitions, but for the current one."""
+        """Return a random partition other than the sticky one; with adaptive partitioning, the better of two."""
         current = self.sticky.partition if self.sticky is not None else None
-        # Without any: the topic went away while a call waited to append. It may come back.
+        # No partition: the topic was deleted while a call waited to append. The topic may be created again.
         candidates = self._choice() or range(len(self.leaders)) or (current or 0,)
         partition = _any_but(current, candidates)
         if self._settings.partitioning_is_adaptive:
@@ -418,7 +418,7 @@ class TopicQueues(TopicFields):
         return partition
 
     def _is_sooner(self, one: int, other: int) -> bool:
-        """Whether the leader of partition *one* would answer in less than half the time of that of the *other*."""
+        """Return True if the leader of *one* would answer in less than half the time of the leader of *other*."""
         return self._latencies.is_faster(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
@@ -434,12 +434,12 @@ class TopicQueues(TopicFields):
         return choice
 
     def _backlog(self, partition: int) -> int:
-        """Return how many batches' worth of *partition* is not acknowledged."""
+        """Return the unacknowledged bytes of *partition*, in full batches."""
         queue = self.by_partition.get(partition)
         return 0 if queue is None else queue.backlog_bytes // max(1, self.limits.ready)
 
     def share(self, size: int) -> int:
-        """Return how much of *size* bytes for any partition goes to each, in one go: a batch's worth at least."""
+        """Return the bytes per partition when *size* bytes without a partition are distributed: at least a full batch."""
         return max(self.limits.ready, size // max(1, len(self._choice())))
 
     def _leader(self, partition: int) -> int:
@@ -448,7 +448,7 @@ class TopicQueues(TopicFields):
 
 
 def _any_but(partition: int | None, candidates: Sequence[int]) -> int:
-    """Return any of *candidates*, and another one than *partition* if there is one."""
+    """Return a random candidate other than *partition*; *partition* if it is the only candidate."""
     chosen = candidates[int(random.random() * len(candidates))]
     if chosen == partition and len(candidates) > 1:
         chosen = candidates[(candidates.index(chosen) + 1) % len(candidates)]

@@ -35,9 +35,9 @@ from aioproducer.types import RecordMetadata
 
 
 class Failure(NamedTuple):
-    """One reason for many records: each gets an exception instance of its own, they share the cause.
+    """Failure of several records. Each record gets its own exception instance; all instances share the cause.
 
-    A shared instance would collect the tracebacks of all who await it.
+    A shared instance would collect the tracebacks of all tasks that await it.
     """
 
     kind: type[ProducerError]
@@ -71,9 +71,9 @@ WakeSignal: TypeAlias = "Acknowledgement | asyncio.Future[None]"
 class Acknowledgement:
     """A cheap Future for exactly one task, which awaits it immediately.
 
-    Each resolved Future makes asyncio create and run a handle in Python: with hundreds of tasks that each await one
-    record, a quarter of the cost. Acknowledgements are resolved by the batch, and one handle wakes all their tasks
-    (`resolve_awaited`) in the order of the records.
+    For each resolved Future, asyncio creates and runs a handle in Python. With hundreds of tasks that each await one
+    record, the handles cost a quarter of the CPU. The batch resolves its acknowledgements, and one handle wakes all their
+    tasks (`resolve_awaited`) in the order of the records.
 
     An acknowledgement has only the attributes that a waiting task uses: no further callbacks, and no log of an unretrieved
     exception. `python_acknowledgements` adds the attributes that every record uses, and has a twin in C. An `__init__`
@@ -120,7 +120,7 @@ class Acknowledgement:
         return outcome
 
     def cancel(self, msg: Any = None) -> bool:
-        """End the waiting, as `asyncio.Future.cancel` does; the record is sent."""
+        """Stop the waiting, as `asyncio.Future.cancel` does; the record is still sent."""
         wakeup = self.wakeup
         if wakeup is None or hasattr(self, "outcome"):
             return False
@@ -207,7 +207,7 @@ def reference_to(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Abstra
     """Return a weak reference to *loop*."""
     try:
         return ref(loop)
-    except TypeError:  # a loop of another library may have no weak references
+    except TypeError:  # a loop of another library may not support weak references
         return partial(_same, loop)
 
 
@@ -261,7 +261,7 @@ class TaskWaker:
         for waiters, wake_signal in held:
             try:
                 _wake_each(waiters, wake_signal)
-            except BaseException as interrupt:  # noqa: BLE001 - raised in a moment
+            except BaseException as interrupt:  # noqa: BLE001 - raised below
                 self.loop.call_soon(_raise, interrupt)
                 self.wake(waiters, wake_signal)
         return True
@@ -357,7 +357,7 @@ class Waiters(Protocol):
 
     @property
     def all_waiters_expired(self) -> bool:
-        """True if all its calls have failed at their own deadlines."""
+        """True if all calls of the stretch have failed at their own deadlines."""
 
 
 W_co = TypeVar("W_co", covariant=True)
@@ -445,5 +445,5 @@ class AwaitingWaiters(list[Acknowledgement]):
         return AwaitingWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return none: nobody else knows of these."""
+        """Return no index: only the awaiting task refers to its acknowledgement."""
         return ()

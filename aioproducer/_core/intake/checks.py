@@ -1,4 +1,4 @@
-"""Checks of arguments, which are made immutable. Errors name the argument and what was expected."""
+"""Checks of arguments, and immutable copies of them. Errors name the argument and the expected values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIGHEST_TIMESTAMP: Final = 2**63 - 1
 
 
 def as_bytes(argument: str, data: object) -> bytes | None:
-    """Return *data* as bytes: itself if it is bytes or None, a copy of what could still be changed.
+    """Return *data* as bytes: bytes and None unchanged, a copy of a mutable buffer.
 
     Raises: TypeError.
     """
@@ -51,7 +51,7 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
 
 
 def legal_headers(headers: object) -> Headers:
-    """Return those of *headers* that `as_headers` takes."""
+    """Return the valid *headers*, without those that `as_headers` refuses."""
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     legal: list[tuple[str, bytes | None]] = []
     for pair in pairs if isinstance(pairs, Iterable) else ():
@@ -74,12 +74,12 @@ def _as_header(argument: str, pair: object) -> tuple[str, bytes | None]:
 
 
 def exact_str(text: Any) -> Any:
-    """Return *text* as a plain str if it is a str: a member of a `str` Enum would be shown as "Topics.ORDERS"."""
+    """Return a str as a plain str: a member of a `str` Enum would be formatted as "Topics.ORDERS"."""
     return str.__str__(text) if isinstance(text, str) else text
 
 
 def check_topic(topic: object) -> str:
-    """Return *topic* if Kafka allows it as a name. Raises: TypeError, ValueError."""
+    """Return *topic* if it is a legal topic name. Raises: TypeError, ValueError."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
     topic = str.__str__(topic)
@@ -92,7 +92,7 @@ def check_topic(topic: object) -> str:
 
 
 def check_partition(argument: str, partition: object) -> int:
-    """Return *partition* if it can be one. Raises: TypeError, ValueError."""
+    """Return *partition* if it is a possible partition number. Raises: TypeError, ValueError."""
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise TypeError(f"{argument} must be int or None, not {type(partition).__name__}")
     if not 0 <= partition <= HIGHEST_PARTITION:
@@ -101,7 +101,7 @@ def check_partition(argument: str, partition: object) -> int:
 
 
 def check_timestamp(argument: str, timestamp_ms: object) -> int:
-    """Return *timestamp_ms* if it can be one. Raises: TypeError, ValueError."""
+    """Return *timestamp_ms* if it is a possible timestamp. Raises: TypeError, ValueError."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise TypeError(
             f"{argument} must be int (milliseconds since the epoch) or None, not {type(timestamp_ms).__name__}"
@@ -117,7 +117,7 @@ def check_timeout(argument: str, timeout_s: object) -> float:
     """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
         raise TypeError(f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}")
-    if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # refuses nan, too
+    if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # also refuses nan
         raise ValueError(f"{argument} must be 0 or more seconds, not {_shown(timeout_s)}")
     return float(timeout_s)
 

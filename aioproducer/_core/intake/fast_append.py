@@ -143,7 +143,7 @@ class FastAppend:
         return self._general(kind, topic, value, key, partition, headers, timestamp_ms)
 
     def _begins(self, topic: str) -> bool:
-        """Return True if *topic* has queues from now on, as the metadata has its partitions."""
+        """Return True if *topic* has queues now: create them if the metadata has its partitions."""
         try:
             here = self._running_loop()
         except RuntimeError:  # a thread without an event loop

@@ -320,7 +320,7 @@ class Intake:
                 return None
             partition = index(partition)
             if not 0 <= partition < count:
-                raise ValueError(f"it chose {partition} of {count} partitions")  # noqa: TRY301 - like what it raises itself
+                raise ValueError(f"it chose {partition} of {count} partitions")  # noqa: TRY301 - handled as an error of the partitioner
             return queues[partition]
         except Exception as error:
             raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error

@@ -27,7 +27,7 @@ from aioproducer.errors.send_many import SendManyResult
 
 
 class OrderedCalls:
-    """Calls of one topic that append one after the other. Chunks of calls outside the ordered may come in between."""
+    """Calls of one topic that append one after the other. Chunks of other calls may come in between."""
 
     def __init__(self) -> None:
         self._locks: dict[str, AppendLock] = {}
@@ -250,7 +250,7 @@ class ManyIntake:
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
-        """Return the bytes per turn after a wait for memory: small calls stay together, and other calls wait shortly."""
+        """Return the bytes per turn after a wait for memory: small calls stay together, and other calls do not wait long."""
         return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:

@@ -107,7 +107,7 @@ class Preparing:
         for index, position in enumerate(rows.positions):
             told = why.error()
             self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), told)
-            call.failed([position], failure(told))  # by now it says what becomes of a transaction
+            call.failed([position], failure(told))  # `tell` has set `fatal` or `abortable`
 
     def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
         """Count each of *rows* as failed, and notify the interceptors of its *error*."""
@@ -131,10 +131,10 @@ class Preparing:
             taken = index + 1
             try:
                 pending = self._check(rows, index)
-            except ProducerError as error:  # the interceptors have heard of it
+            except ProducerError as error:  # `_check` has notified the interceptors
                 call.failed([rows.positions[index]], failure(error))
                 continue
-            except SerializerAwaits:  # `_check` keeps it
+            except SerializerAwaits:  # `_check` keeps the awaitable
                 taken = index
                 break
             kept.append(index)
@@ -257,7 +257,7 @@ class Preparing:
                     queue = self._intake.choose(queues, key)
                 elif partition < existing:
                     queue = queues[partition]
-                else:  # an interceptor's choice; the caller's own were looked at before
+                else:  # chosen by an interceptor; partitions of the caller are checked before
                     raise ProducerError(str(no_such_partition("partition", rows.topic, partition, existing)))  # noqa: TRY301
             except ProducerError as error:
                 self.fail(rows.take([index]), error, call)
@@ -267,7 +267,7 @@ class Preparing:
             except KeyError:
                 indices[queue] = [index]
         if None in indices and len(indices) > 1:
-            # For some any partition will do, but not any order among them and the others there: they share one.
+            # Keyless records must keep their order, so they share one partition with its other records.
             free = indices.pop(None)
             queue = queues.switch()
             indices[queue] = sorted(indices.get(queue, []) + free)
@@ -276,7 +276,7 @@ class Preparing:
     def _by_key(
         self, queues: TopicQueues, rows: Rows, keys: Sequence[bytes | None], call: SendManyCall
     ) -> list[Group]:
-        """Group records by one call of the partitioner. Those without a key share one partition, to keep their order."""
+        """Group records by one call of the partitioner. Keyless records share one partition, to keep their order."""
         given = [key for key in keys if key is not None] if None in keys else keys
         if not given:
             return [(None, rows)]

@@ -97,7 +97,7 @@ def _headers(
     if headers is None:
         return [common] * count if common else None
     if isinstance(headers, HeaderColumns) and len(headers) == count:
-        return headers.behind(common)  # checked where it was made
+        return headers.behind(common)  # checked at its creation
     column = _column("headers", headers, count)
     uniform = uniform_headers(column)
     if uniform is not None:
@@ -161,7 +161,7 @@ def _pairs(headers: Sequence[Any]) -> list[Headers]:
 
 def _is_utf_8(name: object) -> bool:
     try:
-        str.encode(name)  # type: ignore[arg-type] # what is no str is refused
+        str.encode(name)  # type: ignore[arg-type] # other types are refused
     except (TypeError, UnicodeEncodeError):
         return False
     return True
@@ -169,7 +169,7 @@ def _is_utf_8(name: object) -> bool:
 
 def _column(argument: str, column: Iterable[T], count: int | None = None) -> Sequence[T]:
     """Return *column* as a sequence of *count* items."""
-    no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # the last one has no order
+    no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # a set has no order
     if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
     # A copy, because the caller may change a list while the call waits.

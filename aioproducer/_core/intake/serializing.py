@@ -49,9 +49,9 @@ class SerializerAwaits(Exception):
 def serialized(
     field: str, serializer: Serializer | None, topic: str, data: Any, position: int | None = None
 ) -> bytes | None:
-    """Return *data*, the key or value of a record, as the user's serializer makes it bytes.
+    """Return the bytes of *data*, the key or value of a record, from the user's serializer.
 
-    *position* is the record's in a `send_many`. Raises: SerializationError; SerializerAwaits.
+    *position* is the position of the record in a `send_many` call. Raises: SerializationError; SerializerAwaits.
     """
     if serializer is None:
         return as_bytes(field, data)
@@ -67,7 +67,7 @@ def serialized(
 
 
 class Contents(NamedTuple):
-    """What serializers make of a record."""
+    """Result of the serializers for a record."""
 
     key: bytes | None
     value: bytes | None
@@ -75,7 +75,7 @@ class Contents(NamedTuple):
 
 
 class InContext:
-    """Both serializers of a producer, called with topic and headers where they take them."""
+    """Both serializers of a producer, called with topic and headers if they accept both."""
 
     def __init__(self, key_serializer: AnySerializer | None, value_serializer: AnySerializer | None) -> None:
         self._key_serializer = _taking_all(key_serializer)
@@ -94,12 +94,12 @@ class InContext:
             ),
             None,
         )
-        """Name of a serializer that is a coroutine function; None if neither is one."""
+        """Name of the serializer that is a coroutine function; None without one."""
 
     def __call__(
         self, topic: str, headers: Headers, key: Any, value: Any, position: int | None = None
     ) -> Contents:
-        """Return key and value as bytes, and the headers with what was added to them.
+        """Return key and value as bytes, and the headers with the additions of the serializers.
 
         Raises: SerializationError; SerializerAwaits.
         """
@@ -126,7 +126,7 @@ class InContext:
         try:
             if tuple(shared) != headers:
                 return as_headers("what serializers made of the headers", shared)
-        except Exception as error:  # to compare what they have put there may raise anything
+        except Exception as error:  # comparing objects of user code may raise any exception
             raise SerializationError(f"{_record(topic, position)}: {error}") from error
         return headers
 
@@ -191,7 +191,7 @@ class Serialization:
 def in_context(
     key_serializer: AnySerializer | None, value_serializer: AnySerializer | None
 ) -> InContext | None:
-    """Return the two as one, if any of them sees topic and headers."""
+    """Return both serializers as one object, if any accepts topic and headers."""
     if hasattr(key_serializer, "serialize") or hasattr(value_serializer, "serialize"):
         return InContext(key_serializer, value_serializer)
     return None
@@ -310,9 +310,9 @@ class SerializerTurn:
         return serialization.late(asyncio.get_running_loop().time() - began_at)
 
     def interrupt(self, failure: Failure) -> None:
-        """End the wait because the producer takes no more records."""
+        """End the wait because the producer accepts no more records."""
         self._failure = failure
-        if not self._scope.expired():  # else the serializer is cancelled already, and has not returned yet
+        if not self._scope.expired():  # an expired scope has already cancelled the serializer
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     def withdraw(self, accumulator: Accumulator) -> None:
@@ -338,7 +338,7 @@ def lock_for(queues: TopicQueues) -> AppendLock:
 
 
 def withdraw_callers(accumulator: Accumulator) -> None:
-    """Fail the calls whose serializers close the producer now: the close would wait for them, and they for the close."""
+    """Fail the calls whose serializers close the producer: close and calls would wait for each other."""
     for turn in _open_turns():
         if turn.queues is not None and accumulator.topics.get(turn.queues.name) is turn.queues:
             turn.withdraw(accumulator)

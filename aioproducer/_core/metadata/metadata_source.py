@@ -179,8 +179,9 @@ class MetadataSource:
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
         """Request metadata from any of *brokers*, or from the bootstrap addresses if no broker is reachable.
 
-        A broker that refuses the authentication counts as reachable, because a bootstrap address would refuse as well. After `start_over` the bootstrap addresses come first. Without *brokers*
-        (the producer has not reached the cluster yet) only the bootstrap addresses are asked.
+        A broker that refuses the authentication counts as reachable, because a bootstrap address would refuse as well.
+        After `start_over` the bootstrap addresses come first. Without *brokers* (the producer has not reached the cluster
+        yet) only the bootstrap addresses are asked.
 
         Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves no connection open.
         """
@@ -417,7 +418,7 @@ async def open_to_any(
 
     One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 
-    Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
+    Raises: ConnectionFailed with each address and its cause; for a single address, the error of *open_connection*.
     """
     if not resolves:
         return await open_connection(address)

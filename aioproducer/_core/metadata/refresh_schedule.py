@@ -4,7 +4,7 @@ A wanted topic is requested immediately, and again after growing pauses while re
 topic has its own pauses, so a topic without a leader does not delay others. A request contains all wanted topics.
 """
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 import random
 from collections.abc import Callable, Collection

@@ -8,12 +8,12 @@ Responses come from brokers that lag behind each other. For the same topic id:
   leadership: the known epoch was then wrong, and a newer one may never arrive.
 - Partitions are never removed. A response with fewer partitions comes from a broker without the new ones.
 
-A topic that was deleted and recreated has a new id (KIP-516), and its response replaces everything. Responses without topic
-ids (before Kafka 2.8) replace everything as well. To follow an old leader costs one round trip, while to ignore the new
-leader would last forever.
+A topic that was deleted and recreated has a new id (KIP-516), and its response replaces everything. Responses without
+topic ids (before Kafka 2.8) replace everything as well: an old leader costs one round trip, while a new leader that is
+ignored would be ignored forever.
 """
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -32,7 +32,7 @@ NO_EPOCH: Final = -1
 
 
 class Broker(NamedTuple):
-    """A broker and where it listens."""
+    """A broker and its address."""
 
     node_id: int
     host: str
@@ -41,7 +41,7 @@ class Broker(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Where to connect to."""
+        """Address for connections."""
         return Address(self.host, self.port)
 
 
@@ -51,7 +51,7 @@ class PartitionInfo(NamedTuple):
     partition: int
     leader: int
     leader_epoch: int
-    """Counts the leaders of this partition; NO_EPOCH from brokers that do not tell."""
+    """Epoch of the leader; NO_EPOCH from brokers without leader epochs."""
 
 
 _new_partition = partial(tuple.__new__, PartitionInfo)  # PartitionInfo._make without its Python frame
@@ -73,9 +73,9 @@ class TopicInfo(NamedTuple):
     topic_id: bytes
     """Topic id of 16 bytes; zero bytes if the broker has no topic ids."""
     partitions: tuple[PartitionInfo, ...]
-    """By number. Empty if the topic does not exist, or nothing is known of it yet."""
+    """Partitions by number; empty for an unknown or missing topic."""
     error: type[BrokerError] | None = None
-    """Why the last answer said nothing, or not everything, about the topic."""
+    """Error of the topic in the last answer; None without an error."""
 
     @property
     def leaders(self) -> tuple[int, ...]:
@@ -92,14 +92,14 @@ class MetadataSnapshot(NamedTuple):
     """Brokers and topics at one moment."""
 
     version: int = 0
-    """Counts the snapshots that differ from the one before."""
+    """Number of the snapshot; grows by 1 with each change."""
     cluster_id: str | None = None
     controller_id: int = -1
     brokers: Mapping[int, Broker] = MappingProxyType({})
     topics: Mapping[str, TopicInfo] = MappingProxyType({})
-    """Those in use, also those of which the last answer said that they do not exist."""
+    """Topics in use, including topics that do not exist according to the last answer."""
     fetched_at: float = float("-inf")
-    """When the last complete answer came, in loop time."""
+    """Time of the last complete answer (loop clock)."""
     changed: frozenset[str] = frozenset()
     """Topics that were added, removed or changed since the previous snapshot."""
     leaderless: frozenset[str] = frozenset()
@@ -111,7 +111,7 @@ class MetadataSnapshot(NamedTuple):
         return info is not None and bool(info.partitions)
 
     def leader(self, topic: str, partition: int) -> Broker | None:
-        """Return the leader of a partition, or None if it, or the partition, or the topic is not known."""
+        """Return the leader of a partition; None if leader, partition or topic is unknown."""
         info = self.topics.get(topic)
         if info is None or not 0 <= partition < len(info.partitions):
             return None
@@ -122,7 +122,7 @@ class MetadataSnapshot(NamedTuple):
         return frozenset(node_id for node_id, broker in self.brokers.items() if broker.rack == rack)
 
     def led_by(self, node_id: int) -> list[str]:
-        """Return the topics that the node leads partitions of."""
+        """Return the topics with partitions led by the node."""
         return [
             name
             for name, info in self.topics.items()
@@ -196,7 +196,7 @@ class MetadataSnapshot(NamedTuple):
         return self._replace(topics=topics)
 
     def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> Self:
-        """Return a snapshot with *topics*, all of which are those of this one but for some of those *looked_at*."""
+        """Return a snapshot with *topics*, which differ from the present topics only for names in *looked_at*."""
         changed = frozenset(name for name in looked_at if self.topics.get(name) is not topics.get(name))
         leaderless = (name for name in changed if name in topics and topics[name].leaderless)
         leaderless_now = self.leaderless.difference(changed).union(leaderless)
@@ -210,13 +210,13 @@ def _merge(
     error = broker_error(told.error_code) if told.error_code else None
     if error is UnknownTopicOrPartition:
         merged = TopicInfo(name, NO_TOPIC_ID, (), error)
-    elif known is not None and _says_the_same(told, known, error):  # as nearly always: that has to be fast
+    elif known is not None and _says_the_same(told, known, error):  # the most frequent case
         return _believe_only(known, brokers)
     elif partitions := _partitions(told, brokers):
         if known is not None and known.topic_id == told.topic_id != NO_TOPIC_ID:
             partitions = _newest(known.partitions, partitions, brokers)
         merged = TopicInfo(name, told.topic_id, partitions, error)
-    elif known is not None:  # an error says nothing against what we know
+    elif known is not None:  # an error does not change the known partitions
         merged = _believe_only(known, brokers)._replace(error=error or LeaderNotAvailable)
     else:
         merged = TopicInfo(name, told.topic_id, (), error or LeaderNotAvailable)
@@ -230,7 +230,7 @@ def _says_the_same(told: MetadataResponseTopic, known: TopicInfo, error: type[Br
 
 
 def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
-    """Return the partitions of an answer by index; none if there are gaps: a topic being created, or nonsense."""
+    """Return the partitions of an answer by index; none if numbers are missing, as while a topic is created."""
     in_order = sorted(told.partitions, key=attrgetter("partition_index"))
     if [each.partition_index for each in in_order] != list(range(len(in_order))):
         return ()
@@ -254,7 +254,7 @@ def _newest(
 
 
 def _believe_only(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
-    """Return *info* without leaders that are not among *brokers*; itself if there are none."""
+    """Return *info* without leaders outside *brokers*; *info* itself without such leaders."""
     if all(each.leader in brokers or each.leader == NO_LEADER for each in info.partitions):
         return info
     return info._replace(partitions=tuple(_led_by(each, brokers) for each in info.partitions))
@@ -265,7 +265,7 @@ def _led_by(partition: PartitionInfo, brokers: Mapping[int, Broker]) -> Partitio
 
 
 def _follow(info: TopicInfo, hints: Iterable[LeaderHint], brokers: Mapping[int, Broker]) -> TopicInfo:
-    """Return *info* with those of *hints* that are news."""
+    """Return *info* with the newer leaders among *hints*."""
     partitions = list(info.partitions)
     for hint in hints:
         if hint.leader not in brokers or not 0 <= hint.partition < len(partitions):

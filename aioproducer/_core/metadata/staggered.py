@@ -93,14 +93,14 @@ async def first_success(
     extended: Callable[[], float] = lambda: 0.0,
     refusals: Refusals | None = None,
 ) -> T:
-    """Return the first result; an attempt starts when the one before it fails, or its patience is over.
+    """Return the first result. An attempt starts when the previous attempt fails, or its patience is over.
 
-    A later time that *extended* returns replaces *deadline*. The others are cancelled, and have ended when this
-    returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After a
+    A later time that *extended* returns replaces *deadline*. The other attempts are cancelled, and have ended
+    when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After a
     refusal the running attempts have as much time again as had passed before it, and at least `REFUSED_PATIENCE_S`.
 
-    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in loop time;
-        AuthenticationFailed with the same text if that is one of the causes. What is no ProducerError ends it at once.
+    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* (loop clock);
+        AuthenticationFailed with the same text if that is one of the causes. Any other exception ends the call at once.
     """
     loop = asyncio.get_running_loop()
     began_at = loop.time()

@@ -6,7 +6,7 @@
 - Malformed responses raise an error. The connection then has to be closed, because later bytes cannot be trusted.
 """
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import IntEnum, auto

@@ -8,7 +8,7 @@ A worker thread decodes large responses, so that no frame blocks the event loop.
 Source: https://kafka.apache.org/protocol.html#protocol_network
 """
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -50,7 +50,7 @@ class _Node:
         self.address = address
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
-        self.failures = 0  # attempts in a row
+        self.failures = 0  # consecutive failed attempts
         self.next_attempt_at: float | None = None
         self.last_error: ProducerError | None = None
         self.refused_since: float | None = None
@@ -74,10 +74,10 @@ class Pool:
         dial: Dial = dial_any,
         limits: LogLimits | None = None,
     ) -> None:
-        """Neither callable may wait, or raise.
+        """The callables must not wait or raise.
 
-        *on_connected* is told the node that `get` gives a connection for from now on. *on_disconnected* is told the
-        node that it no longer does so for, or that an attempt failed for, and why: None if we wanted it so.
+        *on_connected* receives the id of a node once `get` returns its connection. *on_disconnected* receives the id of
+        a node after the loss of its connection or a failed attempt, with the error; None if the pool closed it.
         """
         self._settings = settings
         self._security = security
@@ -129,7 +129,7 @@ class Pool:
     def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
         """Move to *addresses*, those of all nodes in the newest metadata, and retire connections to other addresses.
 
-        New connections have to be to nodes of the cluster *cluster_id*; None checks nothing.
+        New connections have to be to nodes of the cluster *cluster_id*; None disables the check.
 
         A node that moved is dialled immediately if it was connected, connecting or backing off. A node that left is
         dropped once, and its dial is cancelled. Later dials of that node are allowed.
@@ -169,7 +169,7 @@ class Pool:
         """Adopt *connections* released by another pool; close unusable connections and those idle for too long."""
         now = asyncio.get_running_loop().time()
         for address, connection in connections:
-            connection.on_closed = self._lost  # closing waits for it, whatever becomes of it
+            connection.on_closed = self._lost  # `close` of this pool also waits for unusable connections
             timeout_s = self._settings.idle_timeout_s
             is_stale = timeout_s is not None and 0 < timeout_s <= now - connection.last_used
             if is_stale or not self.adopt(connection, connection.node_id, address):

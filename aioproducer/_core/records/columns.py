@@ -231,8 +231,8 @@ def python_sizes(
     if not values:
         return []
     fields = [values] if keys is None else [values, keys]
-    share = 0  # of the payload, what all records have: most often that is all there is of some fields ...
-    varying: list[list[int]] = []  # ... and what each has besides
+    share = 0  # bytes of the payload that all records have
+    varying: list[list[int]] = []  # further bytes of each record
     header_counts: Iterable[int] = repeat(0)
     columns = as_columns(headers) if headers else None
     if columns is not None:
@@ -276,7 +276,7 @@ def _bound(payload: int, header_count: int) -> int:
 def _lengths(column: Sequence[bytes | None]) -> list[int]:
     try:
         return list(map(len, cast("Sequence[bytes]", column)))
-    except TypeError:  # there are nulls
+    except TypeError:  # the column has nulls
         return [len(data or b"") for data in column]
 
 

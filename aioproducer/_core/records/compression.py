@@ -1,6 +1,6 @@
-"""Compression of a batch's records: gzip, snappy, lz4 and zstd, as Kafka understands them.
+"""Compression of a batch's records: gzip, snappy, lz4 and zstd, in Kafka's formats.
 
-A codec's package is imported when the codec is first asked for: who does not compress loads none.
+The package of a codec is imported when the codec is first used, so producers without compression import no package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Compress: TypeAlias = Callable[[bytes | bytearray | memoryview], bytes]
 
 
 class Codec(IntEnum):
-    """A compression type; the value is the one in the attributes of a batch."""
+    """Compression type; the value is that of the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -30,7 +30,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
     def __str__(self) -> str:
-        """Return the name as `compression.type` spells it."""
+        """Return the name of the codec in `compression.type`."""
         return self.name.lower()
 
 
@@ -39,7 +39,7 @@ LEVELS = {
     Codec.LZ4: range(1, 18),
     Codec.ZSTD: range(-131_072, 23),
 }
-"""The levels that Kafka's configuration takes (KIP-390); for gzip also -1, zlib's default."""
+"""Levels that Kafka's configuration accepts (KIP-390); for gzip also -1, zlib's default."""
 
 _LZ4_DEFAULT = 9
 _ZSTD_DEFAULT = 3
@@ -52,7 +52,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def codec(name: str) -> Codec:
-    """Return the codec that `compression.type` calls *name*. Raises: ConfigError."""
+    """Return the codec *name* of `compression.type`. Raises: ConfigError."""
     for candidate in Codec:
         if str(candidate) == name:
             return candidate
@@ -61,13 +61,13 @@ def codec(name: str) -> Codec:
 
 
 def compressor(codec: Codec, level: int | None, *, small_records: bool = False) -> Compress:
-    """Return a function that compresses; it may be called from several threads at once.
+    """Return a function that compresses, and may be called from several threads concurrently.
 
-    A *level* of None is the codec's default. Levels mean what they mean to the JVM producer: for lz4, the default
-    of 9 is the fast mode, and all others are of the slower high-compression mode. With *small_records*, zstd up to its
+    A *level* of None is the codec's default. Levels have the meaning of the JVM producer: for lz4, the default of 9 is
+    the fast mode, and all other levels are of the slower high-compression mode. With *small_records*, zstd up to its
     default level finds repetitions in the last 128 KiB only.
 
-    Raises: ConfigError if there is no such level, or the codec's package is not installed.
+    Raises: ConfigError if the level does not exist, or the codec's package is not installed.
     """
     _check_level(codec, level)
     if codec is Codec.GZIP:
@@ -82,10 +82,10 @@ def compressor(codec: Codec, level: int | None, *, small_records: bool = False) 
 
 
 def decompress(codec: Codec, data: bytes, *, limit: int) -> bytes:
-    """Return what *data* holds; at no time more memory than *limit* bytes and a chunk of 1 MiB is taken for it.
+    """Return *data* decompressed. Uses at most *limit* bytes and a chunk of 1 MiB of memory.
 
-    Raises: ProtocolError if it holds more than *limit* bytes, is cut, is followed by anything, or is not of that
-    codec at all; ConfigError if the codec's package is not installed.
+    Raises: ProtocolError if the result exceeds *limit* bytes, or if *data* is cut, has trailing bytes, or has another
+    codec; ConfigError if the codec's package is not installed.
     """
     if codec is Codec.GZIP:
         return _gunzip(data, limit)
@@ -112,7 +112,7 @@ def _check_level(codec: Codec, level: int | None) -> None:
 
 
 def _package(codec: Codec) -> Any:
-    """Return the module that knows *codec*."""
+    """Return the module of *codec*."""
     what = f"compression type {codec}"
     module, missing = {
         Codec.GZIP: ("zlib", f"{what} needs a Python that was built with zlib"),
@@ -215,7 +215,7 @@ def _snappy_block(block: bytes, limit: int) -> bytes:
 def _lz4_compressor(level: int) -> Compress:
     """Return a compressor to frames that a broker reads: independent blocks of 64 KiB, no checksum of the content.
 
-    Source: KIP-57. Kafka's default level asks for the fast mode; of liblz4's levels, 3 is the first that is not.
+    Source: KIP-57. Kafka's default level selects the fast mode. In liblz4, level 3 is the first level of the slower mode.
     """
     frame = _package(Codec.LZ4)
     return partial(
@@ -275,9 +275,9 @@ def _zstd_decompress(data: bytes, limit: int) -> bytes:
     zstandard = _package(Codec.ZSTD)
     context = zstandard.ZstdDecompressor()
     try:
-        stated = zstandard.frame_content_size(data)  # -1: the frame does not say
+        stated = zstandard.frame_content_size(data)  # -1: the frame states no size
         _check_size(Codec.ZSTD, stated, limit)
-        # Without a stated size the package takes all the room it is given at once: give it more only as needed.
+        # Without a stated size the package allocates its whole limit at once, so the limit grows in steps.
         room = min(limit, max(_CHUNK_BYTES, 16 * len(data)))
         while True:
             try:

@@ -1,6 +1,6 @@
-"""Record batches, magic 2, back into records: for the in-process broker, the tools and the tests.
+"""Decoding of record batches (magic 2) to records, for the in-process broker, the tools and the tests.
 
-Nothing that is read is trusted: whatever the bytes are, either they are batches or there is a ProtocolError.
+The bytes are untrusted: bytes other than batches raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class DecodedRecord(NamedTuple):
-    """A record as it is in the log."""
+    """A record in the log."""
 
     offset: int
     timestamp_ms: int
@@ -44,14 +44,14 @@ class DecodedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBatch:
-    """A batch as it is in the log; all times in milliseconds since the epoch."""
+    """A batch in the log; all times in milliseconds since the epoch."""
 
     base_offset: int
     leader_epoch: int
     attributes: int
     codec: Codec
     timestamp_type_log_append: bool
-    """Whether the broker set the time: `max_timestamp` is then the time of all records."""
+    """True if the broker set the time; `max_timestamp` is then the time of all records."""
     transactional: bool
     control: bool
     base_timestamp: int
@@ -60,20 +60,20 @@ class DecodedBatch:
     producer_epoch: int
     base_sequence: int
     last_offset: int
-    """Where it ends, whether a record is left there or not."""
+    """Last offset of the batch, also if compaction has removed its record."""
     records: list[DecodedRecord]
 
 
 def decode_batches(
     data: BytesLike, *, limit: int, partial_ok: bool = False, compacted: bool = False
 ) -> Iterator[DecodedBatch]:
-    """Yield the batches in *data*, one after the other; *limit* is the most bytes that one may hold, decompressed.
+    """Yield the batches in *data* in order; *limit* is the maximum size of a decompressed batch, in bytes.
 
-    With *partial_ok* a last batch that is cut, as brokers send them, is left out. With *compacted* records may be missing
-    from a batch, even all of them.
+    With *partial_ok* an incomplete last batch, as brokers send it, is omitted. With *compacted* some or all records of a
+    batch may be missing.
 
-    Raises: ProtocolError for everything else that is not a batch as a producer writes it: another magic, a wrong
-    CRC, offsets that do not count up by one, a length or a count that does not fit, bytes left over.
+    Raises: ProtocolError for any other difference from a batch that a producer writes: another magic, a wrong
+    CRC, offsets that do not count up by one, a wrong length or count, trailing bytes.
     """
     data = bytes(data)
     start = 0
@@ -136,8 +136,8 @@ def _decode_batch(data: bytes, limit: int, *, compacted: bool) -> DecodedBatch:
 def _decode_records(
     section: bytes, count: int, base_offset: int, base_timestamp: int, last_delta: int
 ) -> list[DecodedRecord]:
-    """Read *count* records, the last of which is *last_delta* behind the first, or before that in a compacted batch."""
-    if count * _MIN_RECORD_BYTES > len(section):  # before anything is made of them
+    """Read *count* records; the offset delta of the last one is *last_delta*, or less in a compacted batch."""
+    if count * _MIN_RECORD_BYTES > len(section):  # checked before any record is created
         raise ProtocolError(f"{count} records do not fit into {len(section)} bytes")
     records = []
     pos, lowest, gaps = 0, 0, last_delta + 1 - count
@@ -145,7 +145,7 @@ def _decode_records(
         for index in range(count):
             length, pos = _read_number(section, pos)
             end = pos + length
-            pos += 1  # the attributes, of which none are defined
+            pos += 1  # attributes; Kafka defines none
             timestamp_delta, pos = _read_number(section, pos)
             offset_delta, pos = _read_number(section, pos)
             key, pos = _read_field(section, pos)
@@ -199,7 +199,7 @@ def _read_field(section: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def _read_number(section: bytes, pos: int) -> tuple[int, int]:
-    """Read a varint or varlong. Nearly all take one byte or two: those are read here, at half the cost.
+    """Read a varint or varlong. This function reads one or two bytes, the usual size, at half the cost.
 
     Raises: IndexError if the section ends before *pos* or after the first byte; ProtocolError as `read_varlong`.
     """

@@ -55,7 +55,7 @@ class UserCall:
     async def __call__(self, limit_s: float) -> Any:
         """Return the result of the callable.
 
-        Raises: Refused after *limit_s*, or if earlier calls still hang; what the callable raises.
+        Raises: Refused after *limit_s*, or if earlier calls still hang; the errors of the callable.
         """
         if self._hung >= MOST_HUNG:
             raise Refused(f"{self._option} does not return: {self._hung} earlier calls are still running")

@@ -90,7 +90,7 @@ def revealed(secret: Secret | str) -> str:
 
 def redacted(text: str, *secrets: Secret | str) -> str:
     """Return *text* without *secrets* (plain, base64 or percent-encoded), because a peer may echo its input."""
-    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - as hmac above
+    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - a slow import that few producers need
 
     found: set[str] = set()
     for secret in filter(None, map(revealed, secrets)):

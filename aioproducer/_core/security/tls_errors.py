@@ -218,7 +218,7 @@ def is_about_us(error: BaseException) -> bool:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return OpenSSL's word for it; errors that Python raises itself have none."""
+    """Return OpenSSL's name of *error*; "" for errors that Python itself raises."""
     return _ALERT.sub("", getattr(error, "reason", None) or "")
 
 
@@ -330,7 +330,7 @@ MOST_PRESENTED: Final = 10
 
 
 def unverified_context() -> ssl.SSLContext:
-    """Return a context that believes anybody. It is for looking only: nothing may be sent through it."""
+    """Return a context that accepts every certificate, to read certificates only. No data may be sent through it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

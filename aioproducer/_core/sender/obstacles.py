@@ -1,6 +1,6 @@
 """Reasons for a batch without acknowledgement, computed on demand."""
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -168,7 +168,7 @@ class Obstacles:
         return None
 
     def _away(self, node_id: int) -> Obstacle | None:
-        """Return why there is no usable connection to the node; None if there is one."""
+        """Return the reason for the lack of a usable connection to the node; None with a usable connection."""
         connection = self._pool.get(node_id)
         if connection is not None:
             return _logging_in(node_id) if connection.held else None
@@ -180,7 +180,7 @@ class Obstacles:
         return Obstacle(TimeoutReason.CONNECTING, f"node {node_id} is not connected{why}", error)
 
     def _any_node(self) -> Obstacle | None:
-        """Return why no broker is connected; None if one is."""
+        """Return the reason for the lack of a connected broker; None if a broker is connected."""
         brokers = self._brokers()
         if self._pool.least_loaded(brokers) is not None:
             return None

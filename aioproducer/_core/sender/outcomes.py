@@ -1,6 +1,6 @@
 """Verdicts on batches that a broker refused: pure, so that every row of the table can be tested alone."""
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Produce requests and their responses: batches into bytes, bytes into a request, and a response into outcomes."""
+"""Encoding of batches, Produce requests, and outcomes from their responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions seen from outside: ended, described, listed, fenced, without a producer (KIP-98, KIP-664, KIP-890)."""
+"""Ending, describing, listing and fencing of transactions without a producer (KIP-98, KIP-664, KIP-890)."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 PIPELINED: Final = 64
-"""How many requests a coordinator has to answer at a time: it works them off one by one, and must not take too long."""
+"""Maximum number of requests in flight to a coordinator. It processes them one by one, so more would wait too long."""
 FROM_EPOCH_BUMPS: Final = BEFORE_EPOCH_BUMPS + 1
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 NEVER_USED: Final = "Empty"
 
 
 class TransactionDescription(NamedTuple):
-    """What the coordinator of a transactional id knows of it."""
+    """State of a transactional id at its coordinator."""
 
     transactional_id: str
     state: str
-    """Kafka's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, …"""
+    """Kafka's name of the state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, …"""
     producer_id: int
     epoch: int
     timeout_ms: int
     began_at_ms: int | None
-    """When the open one began, or the last one, by the clock of the coordinator; None if there was none."""
+    """Begin of the open or last transaction, in ms since the epoch by the coordinator's clock; None without one."""
     partitions: frozenset[TopicPartition]
-    """What is in the open transaction; a consumer group is there as a partition of `__consumer_offsets`."""
+    """Partitions in the open transaction; a consumer group counts as a partition of `__consumer_offsets`."""
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id, in short."""
+    """A transactional id in a list: its producer id and state."""
 
     transactional_id: str
     producer_id: int
@@ -74,7 +74,7 @@ class TransactionListing(NamedTuple):
 
 
 class Administration:
-    """What `TransactionAdmin` does. Each call asks until it is answered, for at most *limit_s*."""
+    """Implementation of `TransactionAdmin`. Each call is retried until it is answered, for at most *limit_s* seconds."""
 
     def __init__(
         self,
@@ -98,19 +98,19 @@ class Administration:
         self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PIPELINED))
 
     def connections_changed(self) -> None:
-        """Note that a node is connected, or could not be, or is so no more."""
+        """Wake calls that wait for a connection: a node was connected or lost, or an attempt failed."""
         for each in tuple(self._asking):
             each.connections_changed()
 
     def close(self) -> None:
-        """Let what is still being asked fail."""
+        """Fail the calls in progress."""
         self._is_closed = True
         for scope in self._asking.values():
-            if not scope.expired():  # else the call is cancelled already, and its task runs next
+            if not scope.expired():  # an expired call is cancelled already, and its task runs next
                 scope.reschedule(asyncio.get_running_loop().time())
 
     async def end(self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None) -> None:
-        """End *prepared*, in the version that it began with: a retry in another one would be misunderstood."""
+        """End *prepared* in its own transaction version; a coordinator would misinterpret a retry in another version."""
         what = f"{'commit' if commit else 'abort'} the transaction of {prepared.transactional_id!r}"
         asked = False
 
@@ -130,7 +130,7 @@ class Administration:
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
     ) -> dict[PreparedTransaction, ProducerError | None]:
-        """End many, and return what came of each."""
+        """End each of *prepared*, and return its error, or None."""
 
         async def end(each: PreparedTransaction) -> ProducerError | None:
             try:
@@ -142,7 +142,7 @@ class Administration:
         return await _each(end, prepared)
 
     async def describe(self, ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
-        """Ask the coordinator of each id; None: it does not know it."""
+        """Return the description of each id by its coordinator; None for an unknown id."""
 
         async def describe(name: str) -> TransactionDescription | None:
             async with self._in_time(f"describe {name!r}", None) as coordinators:
@@ -153,7 +153,7 @@ class Administration:
     async def list(
         self, pattern: str | None, states: Sequence[str], longer_than_ms: int | None
     ) -> list[TransactionListing]:
-        """Ask every broker for those that it coordinates; sorted by id."""
+        """Return the transactional ids of all brokers, sorted by id."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             duration_filter=-1 if longer_than_ms is None else longer_than_ms,
@@ -174,7 +174,7 @@ class Administration:
                 attempt += 1
 
     async def fence(self, ids: Iterable[str]) -> None:
-        """Take the id from whoever has it; what it has open is aborted."""
+        """Fence the producer of each id, and abort its open transaction."""
 
         async def fence(name: str) -> ProducerError | None:
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=self._timeout_ms)
@@ -225,13 +225,13 @@ class Administration:
             raise _untold(prepared, refused) from refused
 
     async def _was_empty(self, coordinators: Coordinators, prepared: PreparedTransaction) -> bool:
-        """Whether nothing was ever written in *prepared*: then there is nothing to end, and it is done either way."""
+        """Return True if nothing was written in *prepared*. Its commit and its abort then count as successful."""
         found = await self._describe(coordinators, prepared.transactional_id)
         if found is None or (found.producer_id, found.epoch) != (prepared.producer_id, prepared.epoch):
             return False
         if prepared.transaction_version < ADDED_BY_PRODUCE:
-            return found.state == NEVER_USED  # else it may be the end of this one, or of an earlier one
-        return found.state not in OPEN_STATES  # every end brings a new epoch, that by its timeout, too
+            return found.state == NEVER_USED  # other states may be the end of an earlier transaction
+        return found.state not in OPEN_STATES  # every end, also by a timeout, takes a new epoch
 
     async def _describe(self, coordinators: Coordinators, name: str) -> TransactionDescription | None:
         try:
@@ -307,7 +307,7 @@ class Administration:
         at_most: int | None = None,
         on_written: Callable[[], None] = lambda: None,
     ) -> R:
-        """Ask the coordinator of *name*; others may ask meanwhile, each a coordinator of its own or in its pipeline."""
+        """Send *request* to the coordinator of *name*. Concurrent calls to one coordinator are pipelined."""
         key = Key(KeyType.TRANSACTION, name)
         async with self._finding:
             node = await coordinators.find(key, version=version)
@@ -319,7 +319,7 @@ class Administration:
 
     @asynccontextmanager
     async def _in_time(self, what: str, timeout_s: float | None) -> AsyncIterator[Coordinators]:
-        """Give what asks one request after the other; raise TransactionTimeout when the time is up."""
+        """Yield the `Coordinators` of one call; raise TransactionTimeout at the time limit."""
         limit_s = self._limit_s if timeout_s is None else timeout_s
         coordinators = Coordinators(self._pool, self._updater, self._backoff, self._limits)
         scope = self._asking[coordinators] = asyncio.timeout(limit_s)
@@ -327,7 +327,7 @@ class Administration:
             async with scope:
                 yield coordinators
         except ProducerError as error:
-            error.abortable = error.fatal = False  # there is no producer that could abort, or be at its end
+            error.abortable = error.fatal = False  # both flags describe the state of a producer
             raise
         except TimeoutError:
             last = coordinators.last_error
@@ -343,7 +343,7 @@ class Administration:
 
 
 def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit: bool) -> ProducerError:
-    """Return what INVALID_TXN_STATE says: version 2 tells what has become of it, version 1 does not."""
+    """Return the error for INVALID_TXN_STATE. It proves the outcome in version 2, and proves nothing in version 1."""
     whose = f"the transaction of {prepared.transactional_id!r}"
     if prepared.transaction_version < ADDED_BY_PRODUCE:
         return _untold(prepared, refused)
@@ -366,7 +366,7 @@ K = TypeVar("K")
 
 
 async def _each(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> dict[K, T]:
-    """Return what *work* makes of each item, all at a time; the first error ends the others."""
+    """Run *work* for all items concurrently, and return its results by item. The first error cancels the other tasks."""
 
     async def run(item: K) -> T:
         return await work(item)
@@ -384,4 +384,4 @@ async def _each(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> dict[K
             task.cancel()
         await asyncio.wait(tasks.values())
         for task in tasks.values():
-            _ = task.cancelled() or task.exception()  # told by the first one
+            _ = task.cancelled() or task.exception()  # retrieved, because only the first error is raised

@@ -1,4 +1,4 @@
-"""Requests to the coordinators of a transactional id and of consumer groups: found, reached, asked until they answer."""
+"""Requests to the coordinators of transactional ids and consumer groups: lookup, connection and retries."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ log: Final = Log(__name__)
 R = TypeVar("R", bound=Message)
 
 PATIENCE_S: Final = 2.0
-"""A coordinator that is silent for so long may be frozen, and somebody else in its place: that is asked for again."""
+"""Time without a response after which the coordinator is looked up again, in seconds. It may be frozen and replaced."""
 FIND_PATIENCE_S: Final = 0.5
-"""A broker that is silent for so long is not waited for to name a coordinator."""
+"""Time limit of a broker's response to FindCoordinator, in seconds. Then another broker is asked."""
 DOUBT_S: Final = 1.0
-"""So long others are asked whether it still is the coordinator, before what it refuses is believed."""
+"""Time limit for other brokers to name a new coordinator, in seconds. Then the old coordinator's refusal counts."""
 FRESH_S: Final = 1.0
 """Maximum age of a check's answer, in seconds. Grows by this amount with each repeated check, for slow networks."""
 
 MANY_KEYS: Final = 4
-"""From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
+"""First version of FindCoordinator with lists of keys and coordinators (KIP-699)."""
 
 NOT_ATTEMPTED: Final = 55
-"""OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
+"""OPERATION_NOT_ATTEMPTED: another item of the request was refused, and the error of that item decides."""
 
 OF_WHO_WAS_REPLACED: Final = (InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced)
-"""What a broker may say that does not know yet that another one is the coordinator."""
+"""Errors that a replaced coordinator may return from its outdated state."""
 
 Refusals = Sequence[tuple[int, str]]
-"""Error codes in an answer, and what each is about."""
+"""Error codes in an answer, each with its subject."""
 
 
 def _nothing() -> None:
@@ -85,14 +85,14 @@ class Step(NamedTuple):
 
 
 class KeyType(IntEnum):
-    """What a coordinator is of."""
+    """Kind of a coordinator's key."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Key(NamedTuple):
-    """Whose coordinator."""
+    """Key of a coordinator: a consumer group or a transactional id."""
 
     type: KeyType
     name: str
@@ -103,14 +103,14 @@ class Key(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker, as FindCoordinator names it."""
+    """Id and address of a broker."""
 
     node_id: int
     address: Address
 
 
 class Coordinators:
-    """Asks one request after the other, each until it has an answer that counts. Who asks bounds the time."""
+    """Sends one request at a time, and retries it until it has a final answer. Callers limit the time."""
 
     def __init__(
         self, pool: Pool, updater: MetadataUpdater, backoff: Backoff, limits: LogLimits | None = None
@@ -124,7 +124,7 @@ class Coordinators:
         self._listeners: set[Future[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.last_error: ProducerError | None = None
-        """Why the present request has no answer yet."""
+        """Error of the latest attempt of the present request; None before an error and after the answer."""
         self.transaction_version: int = 0
         """The cluster's transaction.version; see `ClusterVersion`."""
         self._cluster_version = ClusterVersion()
@@ -149,14 +149,14 @@ class Coordinators:
         return error
 
     def connected(self, node_id: int) -> None:
-        """Take the features and API versions of the new connection to *node_id*."""
+        """Note the features and API versions of the new connection to *node_id*."""
         connection = self._pool.get(node_id)
         if connection is not None:
             self.transaction_version = self._cluster_version.update(node_id, connection.versions)
         self.connections_changed()
 
     def connections_changed(self) -> None:
-        """Note that a node is connected, or could not be, or is so no more."""
+        """Wake requests that wait for a connection: a node was connected or lost, or an attempt failed."""
         for each in self._listeners:
             if not each.done():
                 each.set_result(None)
@@ -176,18 +176,18 @@ class Coordinators:
         fails_refused: bool = False,
         check: Step | None = None,
     ) -> R:
-        """Return the answer to *request* that says it is done; in the order of the calls.
+        """Return the answer to *request* without an error code. Requests are sent in the order of the calls.
 
-        *check* is sent directly before each attempt, and a refusal in its answer counts as one of *request*. Brokers
-        without the API of *check* receive *request* alone.
+        *check* is sent directly before each attempt, and an error in its answer counts as an error of *request*.
+        Brokers without the API of *check* receive *request* alone.
 
-        *version* is the transaction's, *at_least* and *at_most* (None: the newest) those of the request that go with it.
-        *on_written* is called when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be
-        obeyed, once it is asked again or cancelled. If *fails_refused*, it fails once logins have been refused for
-        `REFUSAL_PATIENCE_S`, in place of waiting for a broker that accepts one.
+        *version* is the transaction version; *at_least* and *at_most* (None: the newest) limit the request version.
+        *on_written* is called when the request is handed to a socket, *on_uncertain* when a retried or cancelled
+        request may still take effect. If *fails_refused*, the call fails once logins were refused for
+        `REFUSAL_PATIENCE_S`; otherwise it waits for a broker that accepts the login.
 
-        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`; UnsupportedVersion with
-            neither, before anything is written, if the coordinator's version lacks a field of *request*.
+        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`. UnsupportedVersion
+            without both flags, before any write, if the coordinator's version lacks a field of *request*.
         """
         wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
         clusters = self._clusters
@@ -234,10 +234,10 @@ class Coordinators:
                 attempt += 1
 
     async def _another(self, key: Key, refused_by: set[int], version: int) -> bool:
-        """Whether the others name a coordinator that has not refused yet.
+        """Return True if another broker names a coordinator that has not refused yet.
 
-        A broker that was frozen takes itself for the coordinator for a while after. What it says is of the time before:
-        that a transaction is not open, or that its epoch is another's.
+        A broker that was frozen acts as the coordinator for a while afterwards. Its state is outdated, so it may report
+        that a transaction is not open, or that the epoch belongs to another producer.
         """
         try:
             async with asyncio.timeout(DOUBT_S):
@@ -247,7 +247,7 @@ class Coordinators:
         return node.node_id not in refused_by
 
     async def find(self, key: Key, *, version: int = 1, besides: Collection[int] = ()) -> Node:
-        """Return who the coordinator is of *key*, asked anew: first of others than *besides*.
+        """Look up the coordinator of *key*, first at brokers outside *besides*.
 
         Raises: ProducerError, with `abortable` or `fatal`.
         """
@@ -278,7 +278,7 @@ class Coordinators:
                 refused = kind(found.error_message or kind.__doc__ or kind.__name__)
                 reaction = react(Api.FIND_COORDINATOR, refused, version=version)
                 if key.type is KeyType.GROUP and reaction is Reaction.FATAL:
-                    reaction = Reaction.ABORTABLE  # the group's affair, not the producer's
+                    reaction = Reaction.ABORTABLE  # the error concerns this group only
                 if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
                     raise _final(refused, Api.FIND_COORDINATOR, key, connection, reaction)
                 error = refused
@@ -286,7 +286,7 @@ class Coordinators:
             attempt += 1
 
     async def _ask(self, key: Key, connection: Connection, step: Step) -> Any | ProducerError:
-        """Return the answer, or why there is none: the connection is lost, or somebody else coordinates now."""
+        """Return the answer, or the error of the attempt: a lost connection, or a new coordinator."""
         try:
             chosen = connection.versions.pick(type(step.request), at_most=step.at_most)
             if chosen < step.at_least:
@@ -300,7 +300,7 @@ class Coordinators:
         try:
             connection.call(step.request, lambda answer: _resolve(answered, answer), version=chosen)
         except UnsupportedVersion:
-            raise  # the version lacks a field of the caller's, and the producer can go on without the call
+            raise  # the version lacks a field of the request; the producer remains usable
         except ProducerError as error:
             return error
         step.on_written()
@@ -324,7 +324,7 @@ class Coordinators:
         return outcome
 
     async def _moved(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:
-        """Return an error if somebody other than *node_id*, which is silent, is the coordinator now."""
+        """Return an error if another broker has replaced the silent coordinator *node_id*, else None."""
         asking = self._loop.create_task(self.find(key), name=f"aioproducer: find the coordinator of {key}")
         try:
             await asyncio.wait([asking, answered], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
@@ -349,7 +349,7 @@ class Coordinators:
         raise self.left_cluster() or AssertionError("no cluster was left")
 
     async def _connection(self, key: Key, version: int) -> Connection:
-        """Return a connection to the coordinator of *key*, however long it takes."""
+        """Return a connection to the coordinator of *key*. Waits without a time limit."""
         attempt = 0
         while True:
             node = self._nodes.get(key) or await self.find(key, version=version)
@@ -360,7 +360,7 @@ class Coordinators:
                 await connection.unmuted()
                 continue
             error = await self.dial(node)
-            if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place
+            if self._pool.get(node.node_id) is None:  # closed or frozen, and perhaps replaced
                 self._nodes.pop(key, None)
             if error is not None:
                 self._check_logins([node.node_id])
@@ -368,9 +368,9 @@ class Coordinators:
                 attempt += 1
 
     async def dial(self, node: Node) -> ProducerError | None:
-        """Connect to *node*; return why that failed, or None."""
+        """Connect to *node*; return the error of a failed attempt, else None."""
         if self._pool.next_attempt_at(node.node_id) is not None:
-            self._pool.connect_soon(node.node_id, node.address)  # if its pause is over
+            self._pool.connect_soon(node.node_id, node.address)  # without effect during a backoff
             if self._pool.next_attempt_at(node.node_id) is not None:
                 return self._pool.last_error(node.node_id) or ConnectionFailed(
                     f"{node.address}: not connected"
@@ -383,7 +383,7 @@ class Coordinators:
         return None
 
     async def anybody(self, silent: set[int]) -> Connection:
-        """Return a connection to any broker, those first that are not *silent*; however long it takes."""
+        """Return a connection to any broker, first to brokers outside *silent*. Waits without a time limit."""
         while True:
             brokers = self._updater.snapshot.brokers
             if not brokers.keys() - silent:
@@ -393,9 +393,7 @@ class Coordinators:
                 return connection
             others = list(brokers.keys() - silent)
             patience_s, now = FIND_PATIENCE_S, self._loop.time()
-            if (
-                others and now < self._dial_not_before
-            ):  # otherwise each failure would start the next dial immediately
+            if others and now < self._dial_not_before:  # else each failure would start the next dial at once
                 patience_s = self._dial_not_before - now
             elif others:
                 self._dial_not_before = now + LEAST_GAP_S
@@ -456,7 +454,7 @@ class Coordinators:
         await asyncio.sleep(pause_s)
 
     async def _news(self, patience_s: float) -> None:
-        """Wait until a connection is made or lost, or for *patience_s*."""
+        """Wait until a connection is opened or lost, for at most *patience_s* seconds."""
         listener: Future[None] = self._loop.create_future()
         self._listeners.add(listener)
         try:
@@ -468,7 +466,7 @@ class Coordinators:
 def _gravest_refusal(
     api: Api, refusals: Iterable[tuple[int, str]], version: int
 ) -> tuple[Reaction, BrokerError] | None:
-    """Return the gravest error in an answer, and what to do about it; None if there is none."""
+    """Return the gravest error in an answer, with its reaction; None for an answer without errors."""
     gravest: tuple[Reaction, BrokerError] | None = None
     refused = [each for each in refusals if each[0]]
     for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:

@@ -225,7 +225,7 @@ class Transactions:
         self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
-        """Abort: unwritten records fail, records in flight are awaited. *closing*: `close` aborts, and no call of the user."""
+        """Abort: unwritten records fail, records in flight are awaited. *closing* is True if `close` aborts."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
@@ -379,7 +379,7 @@ class Transactions:
                 " the consumer; pass the group id in place of the group metadata"
             )
             lacking.__cause__ = error
-            return lacking  # nothing was written, so the transaction goes on
+            return lacking  # nothing was written, so the transaction continues
         except ProducerError as refusal:
             told = refusal
             if group_refused(refusal):
@@ -408,14 +408,14 @@ class Transactions:
             if task is not None:
                 task.cancel()
         await self._records.dropped()
-        if commit is not None:  # it has failed, and notices it now, not in the next transaction
+        if commit is not None:  # its task ends with the failure, before the next transaction
             await asyncio.wait([commit.task])
         if self._state() is not State.ABORTING:
             return self.manager.refusal("abort")
         return await self._end(ending)
 
     async def _end(self, ending: Ending) -> ProducerError | None:
-        """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
+        """End the transaction at the coordinator if necessary; return the error of an end that did not succeed."""
         manager, new = self.manager, None
         if manager.must_be_ended(commit=ending.commits):
             began = self._loop.time()
@@ -434,7 +434,7 @@ class Transactions:
             self._records.ended(self._loop.time() - began)
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
-            if failed is not None:  # this one has ended as it should all the same
+            if failed is not None:  # this transaction has ended nevertheless
                 failed.fatal = True
                 self._records.failed(failed)
                 return None if ending.commits else failed
@@ -447,7 +447,7 @@ class Transactions:
             self.manager.want(self.manager.wanted()[0])
 
     def _commit_failed(self) -> ProducerError:
-        """Return why it was not committed."""
+        """Return the error of the failed commit."""
         cause = self.manager.cause
         if cause is None or self.manager.state is State.FATAL:
             return self.manager.refusal("commit")
@@ -462,7 +462,7 @@ class Transactions:
         return self.settings.max_block_s if timeout_s is None else timeout_s
 
     async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
-        """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
+        """Wait for *ending*, which continues without its callers; raise its error."""
         await asyncio.wait([ending.task], timeout=limit_s)
         self._raise_outcome(ending, limit_s, what)
 

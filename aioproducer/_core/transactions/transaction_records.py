@@ -35,7 +35,7 @@ HELD_S: Final = 0.02
 STEP_S: Final = 0.0002
 """Increase of the pause after a delayed Produce, in seconds."""
 FADING: Final = 0.998
-"""Factor on the pause after each Produce without delay, so that one transaction in some hundred tries less."""
+"""Factor on the pause after each Produce without delay. One transaction in some hundred then tries a shorter pause."""
 SHORTEST_S: Final = 0.0001
 LONGEST_S: Final = HELD_S / 4
 
@@ -202,7 +202,9 @@ class TransactionRecords:
     def write(self, batches: Sequence[Batch]) -> int | None:
         """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
         manager = self._manager
-        if not (manager.is_open or manager.state is State.FATAL):  # then the broker refuses it
+        if not (
+            manager.is_open or manager.state is State.FATAL
+        ):  # after a fatal error the broker refuses the request
             raise AssertionError(f"{batches} would be written outside a transaction")
         manager.asked()
         self._markers.wrote(asyncio.get_running_loop().time())
