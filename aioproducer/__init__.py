@@ -3,8 +3,8 @@
     async with Producer("localhost:9092") as producer:
         sent = await producer.send("orders", b"value", key=b"customer-7")
 
-What is exported here is imported when it is first asked for (PEP 562): pytest imports this package at every
-start, for the plugin in `aioproducer.testing`, and should not pay for a producer.
+Exported names are imported at their first use (PEP 562): pytest imports this package at every start, for the plugin in
+`aioproducer.testing`, and need not import a producer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _HOMES = {
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
 }
-"""Where the names live that are no errors."""
+"""Modules of the exported names, except errors."""
 
 __all__ = [
     "AuthenticationFailed",
@@ -195,14 +195,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for."""
+    """Import the exported *name*."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES.get(name, "aioproducer.errors")), name)
-    globals()[name] = value  # asked once
+    globals()[name] = value  # later accesses find the name here
     return value
 
 
 def __dir__() -> list[str]:
-    """List what can be asked for."""
+    """Return the exported names and the other names of the module."""
     return sorted({*globals(), *__all__})

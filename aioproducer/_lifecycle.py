@@ -154,14 +154,14 @@ class Lifecycle:
             self._intake = engine.intake.front
 
     async def close(self, timeout_s: float | None = None) -> int:
-        """Send the appended records, then end; return the number of records that failed instead.
+        """Send the appended records, and close; return the number of records that failed with ProducerClosed.
 
-        None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
+        By default the call waits for every outcome, at most for the delivery timeout. After *timeout_s* seconds,
         immediately for 0, the remaining records fail with ProducerClosed. Returns after the done callbacks of all
         records have run. A second call is allowed. Cancelling the call acts as `close(0)` and raises CancelledError.
 
         An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
-        timeout. One that is prepared stays open, and one that is being committed is waited for.
+        timeout. A prepared transaction stays open. A commit in progress is awaited.
         """
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)

@@ -9,18 +9,18 @@ from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPart
 
 
 class Interceptor(Protocol):
-    """What an interceptor may do; every method is optional.
+    """Methods of an interceptor. Every method is optional.
 
-    Subclass it to be spared the methods that you do not need, or write a class of your own with the ones
-    that you do. All are called on the event loop, for every record: they must be quick and may not block.
+    Subclass this class, or write a class with some of the methods. The producer calls all methods on the event loop, for
+    every record, so they must be fast and must not block.
     """
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
-        """Return the record to send: *record*, changed or not, or another one, even for another topic.
+        """Return the record to send: *record*, changed or unchanged, or another record, also for another topic.
 
-        Called before anything is looked up or serialized. *record* is this interceptor's own copy; its
-        key, value and headers are the caller's, so put new ones in their place instead of changing them. Its
-        headers are pairs here, also if they were given as a mapping.
+        Called before the partition is chosen and the record is serialized. *record* is a copy for this interceptor.
+        Its key, value and headers are objects of the caller: replace these objects, and do not change them. Headers
+        are pairs here, also if the caller has passed a mapping.
         """
         return record
 
@@ -31,22 +31,22 @@ class Interceptor(Protocol):
         topic_partition: TopicPartition,
         /,
     ) -> None:
-        """Hear how a record ended: either *metadata* or *error* is given.
+        """Called when a record is acknowledged or fails. Exactly one of *metadata* and *error* is not None.
 
-        Called once for each record that went through `on_send`, even if it failed before it was appended. The
-        partition of *topic_partition* is -1 if the record failed before one was chosen. Declare a fourth
-        parameter, `headers: Headers = ()`, to get the record's headers, too (KIP-512): what `on_send` put
-        there is found again here.
+        Called once for each record after `on_send`, also if the record fails before its append. The partition of
+        *topic_partition* is -1 if the record failed before a partition was chosen. With a fourth parameter,
+        `headers: Headers = ()`, the method receives the headers of the record (KIP-512), including those that `on_send`
+        has added.
 
-        Declare a fifth one, `latency_s: float | None = None`, to get how long the record took, in seconds, counted from the
-        first record of its batch on: that much at most, and for a record that waited alone exactly that. None if it
-        failed before it was in a batch.
+        With a fifth parameter, `latency_s: float | None = None`, the method receives the time until the outcome, in
+        seconds. The time starts with the first record of the batch, so it is an upper bound, and exact for a single
+        record. It is None if the record failed before it joined a batch.
         """
-        return  # an empty body would make it abstract to type checkers
+        return  # with an empty body, type checkers would treat the method as abstract
 
     def close(self) -> None:
-        """Hear that the producer is closed; nothing is called afterwards."""
-        return  # as above
+        """Called when the producer is closed. No method is called afterwards."""
+        return  # not abstract, as `on_acknowledgement`
 
 
 class HasOnSend(Protocol):
@@ -113,4 +113,4 @@ AnyInterceptor: TypeAlias = (
     | HasOnAcknowledgementWithLatency
     | HasClose
 )
-"""What may be given as an interceptor: every method is optional, and one is needed."""
+"""Types of an interceptor: an object with at least one of the methods."""

@@ -1,4 +1,4 @@
-"""The results of `send_many`, under the name that users import; they are defined beside the error that carries them."""
+"""Public names of the results of `send_many`, which are defined in the module of `SendManyError`."""
 
 from __future__ import annotations
 

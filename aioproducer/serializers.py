@@ -1,7 +1,7 @@
-"""Serializers: they make bytes of a user's keys and values.
+"""Serializers, which convert keys and values to bytes.
 
-The functions here write what Java's serializers of the same names write. All take None, and return it: a null
-stays a null in the log.
+The functions of this module write the same bytes as Java's serializers of the same names. All return None for None, so
+a null stays a null in the log.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ Serializer = Callable[[Any], Serialized | Awaitable[Serialized]]
 is awaited in the topic's turn."""
 
 HeaderList: TypeAlias = list[tuple[str, bytes | None]]
-"""A record's headers, as long as serializers may add to them."""
+"""Headers of a record, to which serializers may append."""
 
 
 class TopicSerializer(Protocol):
-    """A serializer that sees more of the record than its key or value, as Java's do."""
+    """A serializer that also receives topic and headers, as Java's serializers do."""
 
     def serialize(self, topic: str, headers: HeaderList, value: Any, /) -> Serialized | Awaitable[Serialized]:
         """Return the key or *value* of a record for *topic* as bytes; called on the event loop.
 
-        The method may be a coroutine function. *headers* are the record's own, and the record is sent with the headers
-        that serializers append to them. The key's serializer is called first, and awaited before the value's.
+        The method may be a coroutine function. *headers* are the headers of the record, and serializers may append to
+        them. The key's serializer is called first, and awaited before the value's.
         """
 
 
 AnySerializer: TypeAlias = Serializer | TopicSerializer
-"""What may be given as a serializer; an object that is both is asked by its `serialize`."""
+"""Types of a serializer. For an object that is both, the producer calls `serialize`."""
 
 
 def string_serializer(value: Any) -> bytes | None:
     """Encode a `str` as UTF-8, as Java's `StringSerializer` does; None stays None.
 
     Raises:
-        TypeError: *value* is neither a `str` nor None.
-        UnicodeEncodeError: *value* holds half of a surrogate pair, which UTF-8 cannot say.
+        TypeError: *value* is not a `str` or None.
+        UnicodeEncodeError: *value* has a lone surrogate, which UTF-8 cannot encode.
     """
     if value is None:
         return None
@@ -51,7 +51,7 @@ def string_serializer(value: Any) -> bytes | None:
 
 
 def bytes_serializer(value: Any) -> Serialized:
-    """Hand bytes on as they are, as Java's `ByteArraySerializer` does; None stays None.
+    """Return bytes unchanged, as Java's `ByteArraySerializer` does; None stays None.
 
     Raises:
         TypeError: *value* is not `bytes`, `bytearray`, `memoryview` or None.
@@ -65,7 +65,7 @@ def bytes_serializer(value: Any) -> Serialized:
 
 def uuid_serializer(value: Any) -> bytes | None:
     """Write a `uuid.UUID` as text, as Java's `UUIDSerializer` does. Raises: TypeError."""
-    from uuid import UUID  # noqa: PLC0415 - with all that it imports it is a thirtieth of importing a producer
+    from uuid import UUID  # noqa: PLC0415 - with its imports, a thirtieth of the import time of a producer
 
     if value is None:
         return None
@@ -75,7 +75,7 @@ def uuid_serializer(value: Any) -> bytes | None:
 
 
 class _Number:
-    """Writes a number in a fixed width, the most significant byte first."""
+    """Serializer of numbers in a fixed width, big-endian."""
 
     def __init__(self, name: str, layout: str, *kinds: type) -> None:
         self.__name__ = name
@@ -98,19 +98,19 @@ class _Number:
 
 
 short_serializer: Final = _Number("short_serializer", ">h", int)
-"""An `int` of 16 bits, as Java's `ShortSerializer` writes it."""
+"""Serializer of an `int` of 16 bits, as Java's `ShortSerializer`."""
 
 integer_serializer: Final = _Number("integer_serializer", ">i", int)
-"""An `int` of 32 bits, as Java's `IntegerSerializer` writes it."""
+"""Serializer of an `int` of 32 bits, as Java's `IntegerSerializer`."""
 
 long_serializer: Final = _Number("long_serializer", ">q", int)
-"""An `int` of 64 bits, as Java's `LongSerializer` writes it."""
+"""Serializer of an `int` of 64 bits, as Java's `LongSerializer`."""
 
 float_serializer: Final = _Number("float_serializer", ">f", float, int)
-"""A number of 32 bits, as Java's `FloatSerializer` writes it: half of the digits of a Python float are lost."""
+"""Serializer of a number as a float of 32 bits, as Java's `FloatSerializer`. Loses half of the digits of a Python float."""
 
 double_serializer: Final = _Number("double_serializer", ">d", float, int)
-"""A number of 64 bits, as Java's `DoubleSerializer` writes it."""
+"""Serializer of a number as a float of 64 bits, as Java's `DoubleSerializer`."""
 
 
 def _unfit(serializer: str, expected: str, value: object) -> TypeError:

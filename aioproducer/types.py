@@ -1,23 +1,23 @@
-"""The values that users hand in and get back."""
+"""Types of arguments and results."""
 
-# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
+# ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""Headers as a record keeps them: pairs in order, names may repeat (KIP-82)."""
+"""Headers of a record: pairs in order. Names may repeat (KIP-82)."""
 
 HeadersInput = (
     Sequence[tuple[str, bytes | bytearray | memoryview | None]]
     | Mapping[str, bytes | bytearray | memoryview | None]
 )
-"""Headers as a user may give them; they are copied at the call."""
+"""Headers as an argument. The call copies them."""
 
 
 _SHOWN: Final = 64
-"""So much of a value is in the repr of its record; the rest would fill the log."""
+"""Maximum length of a value in the repr of its record; longer texts would fill the log."""
 
 
 class TopicPartition(NamedTuple):
@@ -32,12 +32,11 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is.
+    """Position of an acknowledged record.
 
-    `offset` is -1 when the record was delivered and its offset is not known: with `acks=0`, and when
-    the broker recognised a resent batch that it no longer has the offset of.
-    `timestamp_ms` is the record's own, or the broker's when the topic is configured for
-    log append time (`log_append_time`).
+    `offset` is -1 if the offset is unknown: with `acks=0`, and if the broker recognised a repeated batch whose offset it
+    has dropped. `timestamp_ms` is the timestamp of the record, or of the broker if the topic uses log append time
+    (`log_append_time`).
     """
 
     topic: str
@@ -57,11 +56,11 @@ class BrokerDescription(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """A partition, and who has it."""
+    """A partition, with its leader and replicas."""
 
     partition: int
     leader: int | None
-    """The node id of its leader; None: nobody leads it now."""
+    """Node id of the leader; None without a leader."""
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
 
@@ -72,23 +71,23 @@ class TopicDescription(NamedTuple):
     name: str
     partitions: tuple[PartitionDescription, ...]
     internal: bool
-    """Whether Kafka keeps it for itself, such as consumers' offsets."""
+    """True for a topic of Kafka itself, such as `__consumer_offsets`."""
 
 
 class ClusterDescription(NamedTuple):
-    """The cluster as a broker has just told of it: `Producer.cluster`."""
+    """State of the cluster in a broker's response: the result of `Producer.cluster`."""
 
     cluster_id: str | None
     controller_id: int | None
     brokers: Mapping[int, BrokerDescription]
-    """By node id."""
+    """Brokers by node id."""
     topics: Mapping[str, TopicDescription]
-    """By name; those that this user may describe."""
+    """Topics by name, without topics that the user may not describe."""
 
 
 @dataclass(slots=True, repr=False)
 class ProducerRecord:
-    """A record as it was handed to the producer, before serializers: what interceptors see and may change."""
+    """A record before serialization, which interceptors may change."""
 
     topic: str
     value: Any = None
@@ -103,7 +102,7 @@ class ProducerRecord:
 
 
 def _shortened(value: object) -> str:
-    """Return the repr of *value*, or of its beginning and how long it is."""
+    """Return the repr of *value*; for a long value, the repr of its beginning, with its length."""
     if isinstance(value, bytes | bytearray | str) and len(value) > _SHOWN:
         unit = "characters" if isinstance(value, str) else "bytes"
         return f"{value[:_SHOWN]!r}… ({len(value):,} {unit})"

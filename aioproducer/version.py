@@ -1,8 +1,8 @@
-"""The version, in the one place that the package, its metadata and the handshake read it from."""
+"""The version, for the package, its metadata and the handshake."""
 
 from __future__ import annotations
 
 from typing import Final
 
 __version__: Final = "0.1.0"
-"""Brokers are told it, too: letters, digits, dots and dashes only (KIP-511)."""
+"""The handshake sends it to brokers, so only letters, digits, dots and dashes are allowed (KIP-511)."""

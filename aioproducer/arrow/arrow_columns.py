@@ -1,6 +1,6 @@
-"""Arrow arrays as the lists that `send_many` takes.
+"""Conversion of Arrow arrays to the columns of `send_many`.
 
-Pure functions; each takes an array of a type that `schema` lets pass, sliced or not, with nulls or without.
+Pure functions. Arrays have the types that `Columns.check` accepts, and may be slices and have nulls.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def sliced(array: pa.Array) -> list[bytes | None]:
 
 
 def _offsets(array: pa.Array) -> memoryview[int]:
-    """Return the offsets of *array*, of one binary or large binary at least."""
+    """Return the offsets of *array*, which has at least one binary or large binary."""
     width, code = (8, "q") if types.is_large_binary(array.type) else (4, "i")
     begin, end = width * array.offset, width * (array.offset + len(array) + 1)
     return memoryview(array.buffers()[1])[begin:end].cast(code)  # type: ignore[call-overload,no-any-return] # i or q
@@ -269,7 +269,7 @@ _ROLES: Final[Mapping[str, _Role]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The names of the columns that hold the parts of a record; None where records have no such part."""
+    """Names of the columns with the parts of a record; None for a part that no record has."""
 
     value: str
     key: str | None = None
@@ -277,7 +277,7 @@ class Columns:
     partition: str | None = None
     timestamp: str | None = None
     topic: str | None = None
-    """The topic of all records: this or *topic_column*."""
+    """Topic of all records; None with *topic_column*."""
     topic_column: str | None = None
 
     def __post_init__(self) -> None:
@@ -295,7 +295,7 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Distinct names of the columns that are read."""
+        """Distinct names of the columns to read."""
         return list(dict.fromkeys(name for name in map(self._column, _ROLES) if name is not None))
 
     def check(self, schema: pa.Schema) -> None:

@@ -74,12 +74,12 @@ class SendTableError(ProducerError):
 
 @dataclass(slots=True)
 class RowsOutcome:
-    """RowsOutcome of some rows. The outcomes of batches can be added."""
+    """Outcome of some rows. The outcomes of several batches can be added."""
 
     rows: int = 0
     """Number of acknowledged rows."""
     bytes: int = 0
-    """Size of their keys and values."""
+    """Size of the keys and values of acknowledged rows, in bytes."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
     """Failures in the order of their rows."""
@@ -92,7 +92,7 @@ class RowsOutcome:
 
     @classmethod
     def of_failures(cls, failures: list[RowFailure]) -> RowsOutcome:
-        """Return that of rows that failed."""
+        """Return the outcome of failed rows."""
         errors = [each.error for each in failures]
         return cls(
             failures=sorted(failures, key=_row_of),

@@ -45,7 +45,7 @@ class Source:
 
     @classmethod
     async def open(cls, data: Any, columns: Columns) -> Source:
-        """Return *data* as a source, its columns checked if its schema is known before it is read.
+        """Return *data* as a source, with checked columns if the schema is known before the read.
 
         Raises: TypeError, ValueError: *data* is of another type, or a column is invalid.
         """
@@ -88,13 +88,13 @@ class Source:
 
 
 def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield all rows, many at a time also where the table's chunks are small."""
+    """Yield all rows in large batches, also from a table with small chunks."""
     for start in range(0, table.num_rows, PIECE_ROWS):
         yield from table.slice(start, PIECE_ROWS).combine_chunks().to_batches()
 
 
 def _reader() -> WorkerThreads:
-    """Return a thread for one source: a source that blocks for long delays no other source."""
+    """Return a thread for one source, so that a blocked source does not delay other sources."""
     return WorkerThreads(1, "aioproducer reads Arrow")
 
 
@@ -211,7 +211,7 @@ class _Sending:
         self._row += piece.num_rows
 
     async def _next(self, source: Source) -> pa.RecordBatch | None:
-        """Return the next piece once there is room for it; None after the last one, or as soon as a row has failed."""
+        """Return the next piece once fewer than `IN_FLIGHT` are in flight; None after the last one or a failure."""
         reading = self._loop.create_task(source.piece())
         try:
             while not reading.done() or len(self._in_flight) == IN_FLIGHT:
@@ -226,7 +226,7 @@ class _Sending:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _settle(self, tasks: set[asyncio.Task[Any]], timeout_s: float | None) -> bool:
-        """Wait until one of *tasks* is done, and see to those in flight that are; False if time ran out."""
+        """Wait until one of *tasks* is done, and add the outcomes of finished sends; return False after *timeout_s*."""
         done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for task in done & self._in_flight:
             self.outcome.add(task.result())

@@ -58,12 +58,12 @@ class Reading:
     """Result of reading a mapping."""
 
     applied: dict[str, Any] = field(default_factory=dict)
-    """Values by our names."""
+    """Values by this package's names."""
     written: dict[str, str] = field(default_factory=dict)
-    """Names in the mapping by our names."""
+    """Names in the mapping by this package's names."""
     mistakes: list[str] = field(default_factory=list)
     wrong: set[str] = field(default_factory=set)
-    """Our names of options whose value could not be read."""
+    """This package's names of options whose value could not be read."""
     without_effect: list[str] = field(default_factory=list)
     """Names of Kafka's producer that have no effect here."""
     of_others: list[str] = field(default_factory=list)
@@ -259,7 +259,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[object], object]]] = {
     "ssl.check.hostname": _hostname_check,
     "topic.metadata.refresh.interval.ms": _no_limit,
 }
-"""Values of other clients as Kafka's option takes them."""
+"""Conversions from values of other clients to values of Kafka's option, by the name in the other client."""
 
 
 def _collect_login(reading: Reading, entry: Entry, references: References, login: dict[str, str]) -> None:

@@ -36,8 +36,8 @@ _values: Final = attrgetter(*KINDS)
 class ProducerConfig(Options):
     """Every option of a producer, checked. Immutable.
 
-    Values that may be written in several ways are kept in one: `bootstrap_servers` as a tuple of
-    `host:port`, `acks` as "all", 0 or 1, a missing `client_id` as the `aioproducer-N` it stands for.
+    Values with several spellings are stored in one form: `bootstrap_servers` as a tuple of `host:port`, `acks` as
+    "all", 0 or 1, a missing `client_id` as `aioproducer-N`.
 
     Raises:
         ConfigError: an option is unknown, out of range, contradicts another, or needs a package that is
@@ -47,7 +47,7 @@ class ProducerConfig(Options):
     __slots__ = ()
 
     def __init__(self, *, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        # A generated __init__ could not suggest names, log names without effect, or tell given values from defaults.
+        # A generated __init__ could not suggest names, log names without effect, or distinguish given values from defaults.
         options_given = {"bootstrap_servers": bootstrap_servers, **options}
         try:
             self._take(applied_options(options_given, KINDS), written_names(options_given))

@@ -28,10 +28,9 @@ _ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<
 def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     """Read the properties in *source*: a path, or the text itself.
 
-    A `str` with a line break or a `=` in it is text, every other `str` is a path. A file is read as
-    UTF-8 or, if it is not that, as ISO-8859-1, as Java has done since 9 (JEP 226). A name that occurs
-    twice has its last value, as in Java. In a file with sections, as INI files have, the name of the section
-    stands before each name, as in `[default]acks`.
+    A `str` with a line break or a `=` is text, any other `str` is a path. A file is decoded as UTF-8, or else as
+    ISO-8859-1, as Java has done since 9 (JEP 226). If a name occurs twice, the last value wins, as in Java. In a
+    file with sections, as INI files have, each name is prefixed with its section, as in `[default]acks`.
 
     Raises:
         ConfigError: an escape is malformed, a line in a section has no name, or the text is JSON or YAML.

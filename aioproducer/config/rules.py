@@ -28,7 +28,7 @@ log: Final = Log(__name__)
 SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
 """Bytes of a batch with one empty record."""
 USUAL_REQUEST_TIMEOUT_MS: Final = 100
-"""A smaller request timeout may be meant in seconds."""
+"""Minimum request timeout without a warning: a smaller number may be meant in seconds."""
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """Number of batches that a broker keeps per producer and partition (KIP-98, KAFKA-5494)."""
 
@@ -82,7 +82,7 @@ def check_rules(
 
 
 def _as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:
-    """Return *error* with the names of other clients, such as `ssl.ca.location`, in place of the names that they stand for."""
+    """Return *error* with the names of other clients, such as `ssl.ca.location`, in place of Kafka's names."""
     translated = {ours: name for ours, name in written.items() if our_name(name) != ours}
     if not translated:
         return error

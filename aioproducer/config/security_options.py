@@ -1,9 +1,9 @@
 """Security options: name, accepted and stored types, default, and meaning."""
 
-# Every process that imports a producer waits for this and for options.py. So there is no `from __future__ import
-# annotations`, of which typing compiles those of a TypedDict, one by one; and ProducerConfig shows and compares itself,
-# instead of with methods that are generated and compiled for two classes and a hundred names each time.
-# ruff: noqa: I002 - as said above
+# Each start of a producer imports this module and options.py. `from __future__ import annotations` is missing, because
+# typing would compile each annotation of a TypedDict. ProducerConfig has its own `__repr__` and `__eq__`, because
+# dataclasses would generate and compile methods with a hundred names for two classes.
+# ruff: noqa: I002 - see above
 import os
 from collections.abc import Sequence
 from dataclasses import fields
@@ -279,7 +279,7 @@ def parts_of_protocol(options: SecurityOptions) -> tuple[bool, bool]:
 
 
 def warn_of_unused(options: SecurityOptions) -> None:
-    """Log a warning for each option that the security protocol has no use for; a JVM client would not mention them."""
+    """Log a warning for each option without effect on the security protocol. A JVM client logs no such warning."""
     tls, sasl = parts_of_protocol(options)
     for each in fields(SecurityOptions):
         prefix = each.name.partition("_")[0]

@@ -1,9 +1,10 @@
-"""The audit of `aioproducer.audit` at any size: by operations on DataFrames, and no row ever on the driver.
+"""The audit of `aioproducer.audit` for runs of any size, by operations on DataFrames. No row reaches the driver.
 
     records = from_kafka(spark, "localhost:9092", "orders", "nightly-7")
     print(audit(records, run="nightly-7", expect=1_000_000_000))
 
-It needs a Spark session, and a topic whose records have the headers of `aioproducer.audit`. The sink is not needed.
+The audit needs a Spark session, and a topic whose records have the headers of `aioproducer.audit`. It does not need the
+sink.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 def audit(
     records: DataFrame, *, run: str | None = None, expect: int | None = None, order: bool = False
 ) -> AuditReport:
-    """Find out what `aioproducer.audit.Audit` does, given each record once, in any order.
+    """Return the report of `aioproducer.audit.Audit` on *records*, which has each record once, in any order.
 
-    *records* has the columns `partition`, `offset` and `sequence`, integers, of which only the last may be null.
-    If there is a column `run`, and *run* is given, only the rows of that run count. If there is a column `lane`, records
-    have an order within each lane of a partition. Other columns are ignored. With *order*, records out of order are a flaw.
+    *records* has the integer columns `partition`, `offset` and `sequence`. Only `sequence` may have nulls. With a column
+    `run` and the argument *run*, only the rows of that run count. With a column `lane`, records have an order within each
+    lane of a partition. Other columns are ignored. With *order*, records out of order are a flaw.
 
-    It is one job with two shuffles, the first by sequence, the second by partition and lane; one task sorts a lane.
-    Only if something was lost a second job finds the first sequences, so the data should not change meanwhile.
+    The audit is one job with two shuffles: by sequence, then by partition and lane. One task sorts a lane. If records
+    were lost, a second job finds the first lost sequences, so the data should not change between the jobs.
 
     Raises:
-        ValueError: a column is missing, an offset is null or there twice, *expect* is negative.
-        TypeError: a column is not of integers.
+        ValueError: a column is missing, an offset is null or occurs twice, *expect* is negative.
+        TypeError: a column has another type than integer.
     """
     if expect is not None and expect < 0:
         raise ValueError(f"expect = {expect}: expected a number of records, 0 or more")
@@ -79,14 +80,14 @@ def audit(
 
 
 def stamp(run: str, sequence: Column | str, lane: Column | str | None = None) -> Column:
-    """Return the headers by which an audit recognises a record, for the column `headers` of what is written.
+    """Return the headers by which an audit recognises a record, for the column `headers` of the written DataFrame.
 
-    *sequence* is 0, 1, 2, … over all rows of the run, and belongs to a row whatever Spark does: a column of the data.
-    `monotonically_increasing_id()` depends on how Spark cuts the rows into tasks, so a row that is written again
-    may have another one.
+    *sequence* numbers all rows of the run from 0, and must be a column of the data, so that a row keeps its number.
+    `monotonically_increasing_id()` depends on the partitions of the DataFrame, so a row that is written again may have
+    another number.
 
-    *lane* names the task, for an audit of the order: `spark_partition_id()`, in the last step before the write. A string
-    is the name of a column.
+    *lane* names the task, for an audit of the order: use `spark_partition_id()` in the last step before the write.
+    A string is the name of a column.
     """
     number = fn.col(sequence) if isinstance(sequence, str) else sequence
     headers = {RUN_HEADER: fn.lit(run), SEQUENCE_HEADER: number.cast("bigint")}
@@ -108,16 +109,16 @@ def from_kafka(
     *,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> DataFrame:
-    """Return the records of *run* that a topic holds, for `audit`; needs Spark's own Kafka connector.
+    """Return the records of *run* in a topic, for `audit`. Needs Spark's own Kafka connector.
 
-    By default the records of aborted and open transactions are left out, as `aioproducer audit` does. With
-    *isolation_level* `read_uncommitted` they count.
+    By default the audit omits records of aborted and open transactions, as `aioproducer audit` does. With
+    *isolation_level* `read_uncommitted` these records count.
 
     For other connection options, pass `of_run` the DataFrame of Spark's Kafka source, read with `includeHeaders` and
     `kafka.isolation.level`.
 
     Raises:
-        ValueError: *isolation_level* is another word.
+        ValueError: *isolation_level* has another value.
     """
     if isolation_level not in {"read_committed", "read_uncommitted"}:
         raise ValueError(f"isolation_level={isolation_level!r}: expected read_committed or read_uncommitted")
@@ -133,7 +134,7 @@ def from_kafka(
 
 
 def of_run(records: DataFrame, run: str) -> DataFrame:
-    """Return those of *records*, in the columns of Spark's Kafka source, that say they are of *run*, for `audit`."""
+    """Return the records whose header names *run*, for `audit`; *records* has the columns of Spark's Kafka source."""
     digits = _header(SEQUENCE_HEADER).cast("string")
     is_number = digits.rlike(rf"\A[0-9]{{1,{MAX_DIGITS}}}\z")
     return records.where(_header(RUN_HEADER) == fn.lit(run).cast("binary")).select(
@@ -154,7 +155,7 @@ def from_parquet(spark: SparkSession, path: str) -> DataFrame:
 def from_json(spark: SparkSession, path: str) -> DataFrame:
     """Return the records in files with one JSON object per line, with the columns that `audit` takes.
 
-    A line that is none fails the audit.
+    A line without a JSON object fails the audit.
     """
     return spark.read.schema(JSON_COLUMNS).option("mode", "FAILFAST").json(path)
 
@@ -171,7 +172,7 @@ def _check_columns(records: DataFrame) -> None:
 
 
 def _by_partition(records: DataFrame) -> DataFrame:
-    """Return a row per partition; a sequence that is not expected is null."""
+    """Return a row of counts per partition; unexpected sequences in *records* are null."""
     copies = Window.partitionBy("sequence").orderBy("partition", "offset")
     log = Window.partitionBy("partition", "lane").orderBy("offset")
     earlier = log.rowsBetween(Window.unboundedPreceding, -1)
@@ -207,9 +208,9 @@ def _partition_audit(row: Row) -> PartitionAudit:
 
 
 def _first_lost(records: DataFrame, expected: int, found: int) -> tuple[int, ...]:
-    """Return the lowest sequences that are not there.
+    """Return the lowest lost sequences.
 
-    Of the first `found` + 20 numbers 20 are not there, whatever is: no need to look further, however far a run goes.
+    At most *found* of the first *found* + 20 numbers are present, so 20 lost sequences are among them.
     """
     if found == expected:
         return ()

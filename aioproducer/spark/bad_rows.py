@@ -50,7 +50,7 @@ PartitionsOf = Callable[[str], int]
 
 
 def dead_letter_topic(given: str, topic: str | None) -> str | None:
-    """Return where rows go that cannot be sent to *topic*; None: they fail the task.
+    """Return the topic of dead letters for rows that cannot be sent to *topic*; None: such rows fail the task.
 
     Raises: ConfigError.
     """
@@ -71,17 +71,17 @@ def dead_letter_topic(given: str, topic: str | None) -> str | None:
 
 
 class Sieved(NamedTuple):
-    """A piece of a DataFrame, taken apart."""
+    """Valid and invalid rows of a piece of a DataFrame."""
 
     good: pa.RecordBatch
     numbers: Sequence[int]
-    """Of its rows."""
+    """Numbers of the valid rows."""
     letters: pa.RecordBatch | None
-    """One for each of the others; None if there are none."""
+    """Dead letters, one per invalid row; None without invalid rows."""
     bad: Sequence[int]
-    """The numbers of these."""
+    """Numbers of the invalid rows."""
     reason: str
-    """Why the first of them cannot be sent."""
+    """Reason for the first invalid row."""
 
 
 def sieve(
@@ -95,7 +95,7 @@ def sieve(
 ) -> Sieved:
     """Return the valid rows of *piece*, whose rows have *numbers*, and dead letters of the other rows.
 
-    Raises: what *partitions_of* and *window_of* raise.
+    Raises: the errors of *partitions_of* and *window_of*.
     """
     bad = _with_bad_values(piece, columns) | _misaddressed(piece, columns, partitions_of)
     bad = misdated(piece, columns, window_of) | bad
@@ -136,7 +136,7 @@ def letters_of(
 
 
 def misdated(piece: pa.RecordBatch, columns: Columns, window_of: WindowOf) -> dict[int, str]:
-    """Return the rows with a time that their topic does not keep, with reasons. Raises: what *window_of* raises."""
+    """Return the rows with a time that their topic does not keep, with reasons. Raises: the errors of *window_of*."""
     if columns.timestamp is None:
         return {}
     topics, codes = _topics(piece, columns)
@@ -155,7 +155,7 @@ def _topics(piece: pa.RecordBatch, columns: Columns) -> tuple[list[str], list[An
 
 
 def _misaddressed(piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf) -> dict[int, str]:
-    """Return the rows without a topic, or a partition of it, that there can be."""
+    """Return the rows without a valid topic, or without an existing partition, with reasons."""
     bad = {}
     topics, codes = _topics(piece, columns)
     if None in codes:
@@ -216,10 +216,10 @@ def _refused(
 
 
 def _too_large(piece: pa.RecordBatch, columns: Columns, settings: BatchingSettings) -> dict[int, str]:
-    """Return the rows that no request has room for."""
+    """Return the rows that are too large for a request, with reasons."""
     texts = [piece.column(name) for name in (columns.value, columns.key) if name is not None]
     headers = None if columns.headers is None else piece.column(columns.headers)
-    # more than any of them takes, and known without a look at each
+    # an upper bound for all rows, without a check of each row
     most = LARGE_RECORD_OVERHEAD + sum(pc.max(pc.binary_length(each)).as_py() or 0 for each in texts)
     if headers is not None:
         most += headers.nbytes

@@ -1,4 +1,4 @@
-"""Messages of tasks to the driver, and what the driver logs about them."""
+"""Messages of tasks to the driver, and the driver's log events about them."""
 
 from __future__ import annotations
 

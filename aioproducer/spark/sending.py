@@ -204,6 +204,6 @@ class Sending:
 
 
 def _is_refused(failure: RowFailure) -> bool:
-    """Return True if a broker refused the row for its content, and it is surely not in the log."""
+    """Return True if a broker refused the row for its content, and the row is certainly not in the log."""
     error = failure.error
     return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - our own

@@ -189,4 +189,4 @@ def _check_timestamps(schema: StructType, name: str, count: int) -> None:
 
 
 def _name_of(kind: DataType) -> str:
-    return "string" if isinstance(kind, StringType) else kind.simpleString()  # whatever its collation
+    return "string" if isinstance(kind, StringType) else kind.simpleString()  # with any collation

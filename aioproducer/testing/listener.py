@@ -85,7 +85,7 @@ def _hold(address: Address) -> socket.socket:
     """Return a socket that binds *address* exclusively and refuses connections. Raises: OSError."""
     held = socket.socket()
     try:
-        # Needed to bind while accepted connections are open; while it is set, other processes that set it can bind, too.
+        # Needed to bind while accepted connections are open; while it is set, other processes that set it can also bind.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(address)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

@@ -184,7 +184,7 @@ async def _recorded(reader: AsyncGenerator[bytes, None], taken: list[bytes]) -> 
 
 
 async def _behind(taken: list[bytes], reader: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield what was *taken* from *reader*, then the rest."""
+    """Yield the bytes *taken* from *reader*, then the rest."""
     while taken:
         yield taken.pop(0)
     async for data in reader:

@@ -16,7 +16,7 @@ Serializer = Callable[[Any], Serialized]
 
 
 def serialized(argument: str, serializer: Serializer | None, data: Any) -> bytes | None:
-    """Return a record's key or value as bytes. Raises: TypeError; whatever *serializer* raises."""
+    """Return a record's key or value as bytes. Raises: TypeError; the errors of *serializer*."""
     if serializer is None:
         return as_bytes(argument, data)
     return as_bytes(f"what {argument}_serializer returned", serializer(data))
@@ -71,7 +71,7 @@ class BatchBuilder:
 
         The first record always fits. *timestamp* is in milliseconds since the epoch; None stands for now.
 
-        Raises: TypeError, ValueError for an argument; whatever a serializer raises.
+        Raises: TypeError, ValueError for an argument; the errors of a serializer.
         """
         if self._closed:
             return None
