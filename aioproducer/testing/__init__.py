@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioproducer._core.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
     from aioproducer.testing.cluster import Cluster as Cluster
     from aioproducer.testing.faults import Refused as Refused, Rule as Rule
-    from aioproducer.testing.groups import CommittedOffset as CommittedOffset
+    from aioproducer.testing.state import CommittedOffset as CommittedOffset
     from aioproducer.testing.telemetry_receiver import (
         MetricsPushed as MetricsPushed,
         PushedMetric as PushedMetric,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cluster": "aioproducer.testing.cluster",
-    "CommittedOffset": "aioproducer.testing.groups",
+    "CommittedOffset": "aioproducer.testing.state",
     "Deadlock": "aioproducer.testing.virtual_time",
     "DecodedBatch": "aioproducer._core.records.decode",
     "DecodedRecord": "aioproducer._core.records.decode",

@@ -12,12 +12,10 @@ from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker, Listener
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.faults import Rule, Script, Target, check_number
-from aioproducer.testing.groups import CommittedOffset
 from aioproducer.testing.handlers.table import APIS
-from aioproducer.testing.listener import TcpListener
-from aioproducer.testing.memory import MemoryListener
+from aioproducer.testing.listener import MemoryListener, TcpListener
 from aioproducer.testing.sasl_logins import Tokens
-from aioproducer.testing.state import ClusterState, Node, TopicConfig
+from aioproducer.testing.state import ClusterState, CommittedOffset, Node, TopicConfig
 from aioproducer.testing.telemetry_receiver import MetricsPushed, MetricsSubscription, codecs
 
 LOOPBACK = "127.0.0.1"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -21,27 +21,37 @@ T = TypeVar("T")
 
 def _called(
     method: Callable[Concatenate[Cluster, P], T],
-) -> Callable[[object], Callable[Concatenate[ThreadedCluster, P], T]]:
-    """Return a decorator that replaces a method by *method*, called on the cluster's thread."""
+) -> Callable[Concatenate[ThreadedCluster, P], T]:
+    """Return a method that calls *method* on the cluster's thread."""
 
     @wraps(method)
     def call(self: ThreadedCluster, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._portal.call(partial(method, self._cluster, *args, **kwargs))
 
-    return lambda _: call
+    return call
 
 
 def _awaited(
     method: Callable[Concatenate[Cluster, P], Coroutine[Any, Any, T]],
-) -> Callable[[object], Callable[Concatenate[ThreadedCluster, P], T]]:
-    """Return a decorator that replaces a method by the coroutine function *method*, awaited on the cluster's thread."""
+) -> Callable[Concatenate[ThreadedCluster, P], T]:
+    """Return a method that awaits the coroutine function *method* on the cluster's thread."""
+    call: Any = _called(method)  # the portal awaits a coroutine
+    awaited: Callable[Concatenate[ThreadedCluster, P], T] = call
+    return awaited
 
-    @wraps(method)
-    def call(self: ThreadedCluster, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._portal.call(partial(method, self._cluster, *args, **kwargs))
-        return result
 
-    return lambda _: call
+class _Attribute(Generic[T]):
+    """The attribute of the same name of the cluster."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, threaded: ThreadedCluster, owner: type | None = None) -> T:
+        value: T = getattr(threaded._cluster, self._name)  # noqa: SLF001 - our own
+        return value
+
+    def __set__(self, threaded: ThreadedCluster, value: T) -> None:
+        setattr(threaded._cluster, self._name, value)  # noqa: SLF001 - our own
 
 
 class ThreadedCluster:
@@ -75,57 +85,14 @@ class ThreadedCluster:
     ) -> None:
         self._exit.close()
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """See `Cluster`."""
-        return self._cluster.bootstrap_servers
-
-    @property
-    def cluster_id(self) -> str | None:
-        """See `Cluster`."""
-        return self._cluster.cluster_id
-
-    @cluster_id.setter
-    def cluster_id(self, cluster_id: str | None) -> None:
-        self._cluster.cluster_id = cluster_id
-
-    @property
-    def client_options(self) -> dict[str, Any]:
-        """See `Cluster`."""
-        return self._cluster.client_options
-
-    @property
-    def ca_pem(self) -> str:
-        """See `Cluster`."""
-        return self._cluster.ca_pem
-
-    @property
-    def users(self) -> dict[str, str]:
-        """See `Cluster`."""
-        return self._cluster.users
-
-    @property
-    def tokens(self) -> Tokens:
-        """See `Cluster`."""
-        return self._cluster.tokens
-
-    @property
-    def transaction_version(self) -> int:
-        """See `Cluster`."""
-        return self._cluster.transaction_version
-
-    @transaction_version.setter
-    def transaction_version(self, version: int) -> None:
-        self._portal.call(setattr, self._cluster, "transaction_version", version)
-
-    @property
-    def marker_delay_s(self) -> float:
-        """See `Cluster`."""
-        return self._cluster.marker_delay_s
-
-    @marker_delay_s.setter
-    def marker_delay_s(self, s: float) -> None:
-        self._portal.call(setattr, self._cluster, "marker_delay_s", s)
+    bootstrap_servers = _Attribute[str]()
+    cluster_id = _Attribute[str | None]()
+    client_options = _Attribute[dict[str, Any]]()
+    ca_pem = _Attribute[str]()
+    users = _Attribute[dict[str, str]]()
+    tokens = _Attribute[Tokens]()
+    transaction_version = _Attribute[int]()
+    marker_delay_s = _Attribute[float]()
 
     def wait_for_records(
         self, topic: str, partition: int, count: int, *, timeout_s: float = 10.0
@@ -138,102 +105,28 @@ class ThreadedCluster:
 
         return self._portal.call(wait)
 
-    @_called(Cluster.renew_certificates)
-    def renew_certificates(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.records)
-    def records(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.batches)
-    def batches(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.produce_requests)
-    def produce_requests(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.request_count)
-    def request_count(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.subscribe_metrics)
-    def subscribe_metrics(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.pushed_metrics)
-    def pushed_metrics(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.transaction_state)
-    def transaction_state(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.committed_offset)
-    def committed_offset(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.join_group)
-    def join_group(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.coordinator)
-    def coordinator(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.move_coordinator)
-    def move_coordinator(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.create_topic)
-    def create_topic(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.delete_topic)
-    def delete_topic(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.add_partitions)
-    def add_partitions(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.move_leader)
-    def move_leader(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.lose_end)
-    def lose_end(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.on)
-    def on(self) -> None:
-        """See `Cluster`."""
-
-    @_awaited(Cluster.stop_broker)
-    def stop_broker(self) -> None:
-        """See `Cluster`."""
-
-    @_awaited(Cluster.start_broker)
-    def start_broker(self) -> None:
-        """See `Cluster`."""
-
-    @_awaited(Cluster.move_broker)
-    def move_broker(self) -> None:
-        """See `Cluster`."""
-
-    @_awaited(Cluster.exchange_addresses)
-    def exchange_addresses(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.freeze_broker)
-    def freeze_broker(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.thaw_broker)
-    def thaw_broker(self) -> None:
-        """See `Cluster`."""
-
-    @_called(Cluster.disconnect)
-    def disconnect(self) -> None:
-        """See `Cluster`."""
+    renew_certificates = _called(Cluster.renew_certificates)
+    records = _called(Cluster.records)
+    batches = _called(Cluster.batches)
+    produce_requests = _called(Cluster.produce_requests)
+    request_count = _called(Cluster.request_count)
+    subscribe_metrics = _called(Cluster.subscribe_metrics)
+    pushed_metrics = _called(Cluster.pushed_metrics)
+    transaction_state = _called(Cluster.transaction_state)
+    committed_offset = _called(Cluster.committed_offset)
+    join_group = _called(Cluster.join_group)
+    coordinator = _called(Cluster.coordinator)
+    move_coordinator = _called(Cluster.move_coordinator)
+    create_topic = _called(Cluster.create_topic)
+    delete_topic = _called(Cluster.delete_topic)
+    add_partitions = _called(Cluster.add_partitions)
+    move_leader = _called(Cluster.move_leader)
+    lose_end = _called(Cluster.lose_end)
+    on = _called(Cluster.on)
+    stop_broker = _awaited(Cluster.stop_broker)
+    start_broker = _awaited(Cluster.start_broker)
+    move_broker = _awaited(Cluster.move_broker)
+    exchange_addresses = _awaited(Cluster.exchange_addresses)
+    freeze_broker = _called(Cluster.freeze_broker)
+    thaw_broker = _called(Cluster.thaw_broker)
+    disconnect = _called(Cluster.disconnect)

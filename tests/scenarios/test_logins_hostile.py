@@ -78,7 +78,7 @@ TALK = {
 @asynccontextmanager
 async def talking(opened: Cluster, hello: bytes) -> AsyncIterator[None]:
     """Let whoever answers at the address of the cluster's node say *hello*, and hang up."""
-    from aioproducer.testing.memory import open_pair  # noqa: PLC0415
+    from aioproducer.testing.listener import open_pair  # noqa: PLC0415
 
     address = opened._brokers[1].listener.address
     serving: set[asyncio.Task[None]] = set()

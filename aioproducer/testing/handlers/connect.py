@@ -7,41 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from aioproducer import errors
+from aioproducer._core.protocol import metadata, sasl, telemetry, transactions
 from aioproducer._core.protocol.apis import REQUESTS
-from aioproducer._core.protocol.metadata import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
-from aioproducer._core.protocol.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from aioproducer._core.protocol.telemetry import (
-    GetTelemetrySubscriptionsRequest,
-    GetTelemetrySubscriptionsResponse,
-    PushTelemetryRequest,
-    PushTelemetryResponse,
-)
-from aioproducer._core.protocol.transactions import (
-    GROUP_KEY,
-    TRANSACTION_KEY,
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from aioproducer.errors import (
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    RebootstrapRequired,
-    UnsupportedSaslMechanism,
-    UnsupportedVersion,
-)
 from aioproducer.testing.faults import HangUp, Refused
 from aioproducer.testing.state import Call, Node
 
@@ -51,7 +20,9 @@ OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
 )
 """Lowest and highest version of each API that brokers offer and accept, by API key."""
 
-TELEMETRY: Final = frozenset({GetTelemetrySubscriptionsRequest.API_KEY, PushTelemetryRequest.API_KEY})
+TELEMETRY: Final = frozenset(
+    {telemetry.GetTelemetrySubscriptionsRequest.API_KEY, telemetry.PushTelemetryRequest.API_KEY}
+)
 """API keys of telemetry, offered only with a subscription."""
 
 SOFTWARE_NAMES_SINCE = 3
@@ -65,7 +36,7 @@ TRANSACTION_VERSION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> metadata.ApiVersionsResponse:
     """Return the APIs with their versions."""
     try:
         with call.strike.around():
@@ -74,57 +45,65 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
             _check_node(call, request)
             call.session.tell_versions()
     except Refused as refused:
-        return ApiVersionsResponse(error_code=refused.code, api_keys=[])
-    return ApiVersionsResponse(
+        return metadata.ApiVersionsResponse(error_code=refused.code, api_keys=[])
+    return metadata.ApiVersionsResponse(
         error_code=0,
         api_keys=[
             _range(each)
             for each in OFFERED
             if each not in TELEMETRY or call.state.telemetry.subscription is not None
         ],
-        supported_features=[SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2)],
+        supported_features=[
+            metadata.SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2)
+        ],
         finalized_features_epoch=call.state.features_epoch,
         finalized_features=_finalized(call.state.coordinator.transaction_version),
     )
 
 
-def _finalized(transaction_version: int) -> list[FinalizedFeatureKey]:
+def _finalized(transaction_version: int) -> list[metadata.FinalizedFeatureKey]:
     """Return the finalized features; Kafka leaves out a feature at level 0."""
     if not transaction_version:
         return []
     level = transaction_version
-    return [FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)]
+    return [
+        metadata.FinalizedFeatureKey(
+            name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level
+        )
+    ]
 
 
 def _check_software(*named: str) -> None:
     if not all(map(_SOFTWARE.fullmatch, named)):
-        raise Refused(InvalidRequest, f"{named} cannot be a client's name and version")
+        raise Refused(errors.InvalidRequest, f"{named} cannot be a client's name and version")
 
 
-def _check_node(call: Call, request: ApiVersionsRequest) -> None:
+def _check_node(call: Call, request: metadata.ApiVersionsRequest) -> None:
     """Refuse a client that expects another cluster or node; clients send both ids or none (KIP-1242)."""
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
         call.state.cluster_id,
         call.node_id,
     ):
-        raise Refused(RebootstrapRequired, f"this is node {call.node_id} of {call.state.cluster_id}")
+        raise Refused(errors.RebootstrapRequired, f"this is node {call.node_id} of {call.state.cluster_id}")
 
 
-def unknown_api_versions() -> ApiVersionsResponse:
+def unknown_api_versions() -> metadata.ApiVersionsResponse:
     """Return the response, in version 0, to ApiVersions in a version that is too new (KIP-511)."""
-    return ApiVersionsResponse(
-        error_code=UnsupportedVersion.code, api_keys=[_range(ApiVersionsRequest.API_KEY)]
+    return metadata.ApiVersionsResponse(
+        error_code=errors.UnsupportedVersion.code, api_keys=[_range(metadata.ApiVersionsRequest.API_KEY)]
     )
 
 
-def _range(api_key: int) -> ApiVersion:
+def _range(api_key: int) -> metadata.ApiVersion:
     lowest, highest = OFFERED[api_key]
     if api_key == ProduceRequest.API_KEY:
         lowest = 0  # Kafka announces 0 for old clients and rejects it (KAFKA-18659)
-    return ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+    return metadata.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
 
 
-async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def find_coordinator(
+    call: Call, request: transactions.FindCoordinatorRequest
+) -> transactions.FindCoordinatorResponse:
     """Return the coordinator of each group or transactional id."""
     many = call.version >= MANY_KEYS_SINCE
     found = [
@@ -132,9 +111,9 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
         for key in (request.coordinator_keys if many else [request.key])
     ]
     if many:
-        return FindCoordinatorResponse(coordinators=found)
+        return transactions.FindCoordinatorResponse(coordinators=found)
     (one,) = found
-    return FindCoordinatorResponse(
+    return transactions.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
         node_id=one.node_id,
@@ -144,20 +123,20 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 
 
 def _node(call: Call, key_type: int, key: str) -> Node:
-    if key_type not in {GROUP_KEY, TRANSACTION_KEY}:
-        raise Refused(InvalidRequest, f"{key_type} is no type of key")
+    if key_type not in {transactions.GROUP_KEY, transactions.TRANSACTION_KEY}:
+        raise Refused(errors.InvalidRequest, f"{key_type} is no type of key")
     node = call.state.coordinator_node(key)
     if node is None:
-        raise Refused(CoordinatorNotAvailable, "no node is alive")
+        raise Refused(errors.CoordinatorNotAvailable, "no node is alive")
     return node
 
 
-def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
+def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinator:
     try:
         with call.strike.around():
             node = _node(call, key_type, key)
     except Refused as refused:
-        return Coordinator(
+        return transactions.Coordinator(
             key=key,
             node_id=-1,
             host="",
@@ -165,12 +144,12 @@ def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
             error_code=refused.code,
             error_message=refused.message,
         )
-    return Coordinator(
+    return transactions.Coordinator(
         key=key, node_id=node.node_id, host=node.address.host, port=node.address.port, error_message=None
     )
 
 
-async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+async def sasl_handshake(call: Call, request: sasl.SaslHandshakeRequest) -> sasl.SaslHandshakeResponse:
     """Begin an authentication with the mechanism of the client."""
     if call.version == 0:
         raise HangUp("the login of version 0, in messages without headers, is not served")
@@ -181,41 +160,45 @@ async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHands
     except Refused as refused:
         code = refused.code
         call.session.refuse()
-    told = call.session.mechanisms if code in {0, UnsupportedSaslMechanism.code} else []
-    return SaslHandshakeResponse(error_code=code, mechanisms=told)
+    told = call.session.mechanisms if code in {0, errors.UnsupportedSaslMechanism.code} else []
+    return sasl.SaslHandshakeResponse(error_code=code, mechanisms=told)
 
 
-async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+async def sasl_authenticate(
+    call: Call, request: sasl.SaslAuthenticateRequest
+) -> sasl.SaslAuthenticateResponse:
     """Pass one message to the mechanism."""
     try:
         with call.strike.around():
             answer, lifetime_ms = call.session.authenticate(request.auth_bytes)
     except Refused as refused:
         call.session.refuse()
-        return SaslAuthenticateResponse(
+        return sasl.SaslAuthenticateResponse(
             error_code=refused.code, error_message=refused.message, auth_bytes=b""
         )
-    return SaslAuthenticateResponse(
+    return sasl.SaslAuthenticateResponse(
         error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
     )
 
 
 async def get_telemetry_subscriptions(
-    call: Call, request: GetTelemetrySubscriptionsRequest
-) -> GetTelemetrySubscriptionsResponse:
+    call: Call, request: telemetry.GetTelemetrySubscriptionsRequest
+) -> telemetry.GetTelemetrySubscriptionsResponse:
     """Return the subscription."""
     try:
         with call.strike.around():
             return call.state.telemetry.describe(request.client_instance_id)
     except Refused as refused:
-        return GetTelemetrySubscriptionsResponse(error_code=refused.code)
+        return telemetry.GetTelemetrySubscriptionsResponse(error_code=refused.code)
 
 
-async def push_telemetry(call: Call, request: PushTelemetryRequest) -> PushTelemetryResponse:
+async def push_telemetry(
+    call: Call, request: telemetry.PushTelemetryRequest
+) -> telemetry.PushTelemetryResponse:
     """Accept pushed metrics."""
     try:
         with call.strike.around():
             call.state.telemetry.take(request)
     except Refused as refused:
-        return PushTelemetryResponse(error_code=refused.code)
-    return PushTelemetryResponse()
+        return telemetry.PushTelemetryResponse(error_code=refused.code)
+    return telemetry.PushTelemetryResponse()

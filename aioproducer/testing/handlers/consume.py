@@ -5,19 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from aioproducer._core.protocol.consumer import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-    PartitionData,
-)
+from aioproducer._core.protocol import consumer as protocol
 from aioproducer.errors import BrokerError, InvalidRequest, broker_error
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.log import PartitionLog
@@ -36,11 +24,11 @@ OffsetOutOfRange: type[BrokerError] = broker_error(1)
 FetchSessionIdNotFound: type[BrokerError] = broker_error(70)
 
 
-async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(call: Call, request: protocol.ListOffsetsRequest) -> protocol.ListOffsetsResponse:
     """Return the offsets for timestamps."""
-    return ListOffsetsResponse(
+    return protocol.ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(
+            protocol.ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
                     _offset_for(call, topic.name, asked, request.isolation_level)
@@ -53,9 +41,9 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
 
 
 def _offset_for(
-    call: Call, topic: str, asked: ListOffsetsPartition, isolation_level: int
-) -> ListOffsetsPartitionResponse:
-    response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    call: Call, topic: str, asked: protocol.ListOffsetsPartition, isolation_level: int
+) -> protocol.ListOffsetsPartitionResponse:
+    response = protocol.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         with call.strike.around(topic, asked.partition_index):
             partition = call.state.led_partition(
@@ -65,7 +53,9 @@ def _offset_for(
                 partition.log, asked.timestamp, call.version, isolation_level
             )
     except Refused as refused:
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=refused.code)
+        return protocol.ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=refused.code
+        )
     if call.version >= LEADER_EPOCH_SINCE:
         response.leader_epoch = partition.leader_epoch
     return response
@@ -84,10 +74,10 @@ def _find(log: PartitionLog, timestamp_ms: int, version: int, isolation_level: i
     raise Refused(InvalidRequest, f"{timestamp_ms} is no time")
 
 
-async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
+async def fetch(call: Call, request: protocol.FetchRequest) -> protocol.FetchResponse:
     """Respond once `min_bytes` can be read, a partition has an error, or `max_wait_ms` has passed."""
     if request.session_id:  # this broker has no fetch sessions (KIP-227)
-        return FetchResponse(error_code=FetchSessionIdNotFound.code, responses=[])
+        return protocol.FetchResponse(error_code=FetchSessionIdNotFound.code, responses=[])
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
     changed = asyncio.Event()
@@ -110,14 +100,14 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
             log.watchers.discard(changed.set)
 
 
-def fetch_targets(request: FetchRequest, _state: ClusterState) -> Iterator[Target]:
+def fetch_targets(request: protocol.FetchRequest, _state: ClusterState) -> Iterator[Target]:
     """Yield the partitions of a fetch."""
     for topic in request.topics:
         for asked in topic.partitions:
             yield Target(topic.topic, asked.partition)
 
 
-def _logs(call: Call, request: FetchRequest) -> list[PartitionLog]:
+def _logs(call: Call, request: protocol.FetchRequest) -> list[PartitionLog]:
     logs = []
     for topic, index in fetch_targets(request, call.state):
         known = call.state.topics.get(topic or "")
@@ -126,13 +116,13 @@ def _logs(call: Call, request: FetchRequest) -> list[PartitionLog]:
     return logs
 
 
-def _is_enough(response: FetchResponse, min_bytes: int) -> bool:
+def _is_enough(response: protocol.FetchResponse, min_bytes: int) -> bool:
     parts = [part for topic in response.responses for part in topic.partitions]
     size = sum(len(part.records or b"") for part in parts)
     return size >= min_bytes or any(part.error_code for part in parts)
 
 
-def _read(call: Call, request: FetchRequest) -> FetchResponse:
+def _read(call: Call, request: protocol.FetchRequest) -> protocol.FetchResponse:
     left = request.max_bytes
     responses = []
     for topic in request.topics:
@@ -148,13 +138,13 @@ def _read(call: Call, request: FetchRequest) -> FetchResponse:
             )
             left -= len(part.records or b"")
             parts.append(part)
-        responses.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))
-    return FetchResponse(responses=responses)
+        responses.append(protocol.FetchableTopicResponse(topic=topic.topic, partitions=parts))
+    return protocol.FetchResponse(responses=responses)
 
 
 def _read_partition(
-    call: Call, topic: str, asked: FetchPartition, left: int, *, first: bool, read_committed: bool
-) -> PartitionData:
+    call: Call, topic: str, asked: protocol.FetchPartition, left: int, *, first: bool, read_committed: bool
+) -> protocol.PartitionData:
     max_bytes = min(asked.partition_max_bytes, left)
     try:
         with call.strike.around(topic, asked.partition):
@@ -162,16 +152,16 @@ def _read_partition(
             until = log.last_stable_offset if read_committed else log.end_offset
             records = log.read(asked.fetch_offset, max_bytes, at_least_one=first, until=until)
     except Refused as refused:
-        return PartitionData(
+        return protocol.PartitionData(
             partition_index=asked.partition, error_code=refused.code, high_watermark=-1, records=b""
         )
-    return PartitionData(
+    return protocol.PartitionData(
         partition_index=asked.partition,
         high_watermark=log.end_offset,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=0,
         aborted_transactions=[
-            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            protocol.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
             for each in log.transactions.aborted(asked.fetch_offset, until)
         ]
         if read_committed
@@ -180,7 +170,7 @@ def _read_partition(
     )
 
 
-def _log_with_offset(call: Call, topic: str, asked: FetchPartition) -> PartitionLog:
+def _log_with_offset(call: Call, topic: str, asked: protocol.FetchPartition) -> PartitionLog:
     partition = call.state.led_partition(
         call.node_id, topic, asked.partition, leader_epoch=asked.current_leader_epoch
     )

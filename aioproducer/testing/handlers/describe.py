@@ -4,34 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aioproducer._core.protocol.admin import (
-    TOPIC_RESOURCE,
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from aioproducer._core.protocol.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from aioproducer.errors import (
-    InvalidConfig,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    LeaderNotAvailable,
-    RebootstrapRequired,
-    UnknownTopicId,
-)
+from aioproducer import errors
+from aioproducer._core.protocol import admin, metadata as protocol
+from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import Call, ClusterState, Partition, Topic, TopicConfig
 
@@ -51,11 +26,13 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     """Describe the running nodes and the requested topics."""
     asked = request.topics
     if asked is None:
-        asked = [MetadataRequestTopic(name=name) for name in call.state.topics]
+        asked = [protocol.MetadataRequestTopic(name=name) for name in call.state.topics]
     alive = call.state.alive_nodes()
     response = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node.node_id, host=node.address.host, port=node.address.port)
+            protocol.MetadataResponseBroker(
+                node_id=node.node_id, host=node.address.host, port=node.address.port
+            )
             for node in alive
         ],
         cluster_id=call.state.cluster_id,
@@ -63,7 +40,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         topics=[_describe(call, each, may_create=request.allow_auto_topic_creation) for each in asked],
     )
     if call.version >= WHOLE_ANSWER_ERROR_SINCE and _asks_to_rebootstrap(call, response):
-        return MetadataResponse(brokers=[], topics=[], error_code=RebootstrapRequired.code)
+        return MetadataResponse(brokers=[], topics=[], error_code=errors.RebootstrapRequired.code)
     return response
 
 
@@ -76,7 +53,7 @@ def metadata_targets(request: MetadataRequest, state: ClusterState) -> Iterator[
             yield Target(_name(topic, state))
 
 
-def _name(asked: MetadataRequestTopic, state: ClusterState) -> str | None:
+def _name(asked: protocol.MetadataRequestTopic, state: ClusterState) -> str | None:
     return state.names.get(asked.topic_id) if asked.name is None else asked.name
 
 
@@ -86,21 +63,23 @@ def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:
         with call.strike.around():
             pass
     except Refused as refused:
-        return refused.code == RebootstrapRequired.code
-    return any(topic.error_code == RebootstrapRequired.code for topic in response.topics)
+        return refused.code == errors.RebootstrapRequired.code
+    return any(topic.error_code == errors.RebootstrapRequired.code for topic in response.topics)
 
 
-def _describe(call: Call, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
+def _describe(
+    call: Call, asked: protocol.MetadataRequestTopic, *, may_create: bool
+) -> protocol.MetadataResponseTopic:
     state = call.state
     name = _name(asked, state)
     try:
         with call.strike.around(name):
             topic = _find_or_create(state, name, may_create=may_create)
     except Refused as refused:
-        return MetadataResponseTopic(
+        return protocol.MetadataResponseTopic(
             error_code=refused.code, name=name, topic_id=asked.topic_id, partitions=[]
         )
-    return MetadataResponseTopic(
+    return protocol.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[_describe_partition(state, *each) for each in enumerate(topic.partitions)],
@@ -109,18 +88,20 @@ def _describe(call: Call, asked: MetadataRequestTopic, *, may_create: bool) -> M
 
 def _find_or_create(state: ClusterState, name: str | None, *, may_create: bool) -> Topic:
     if name is None:
-        raise Refused(UnknownTopicId, "there is no topic with this id")
+        raise Refused(errors.UnknownTopicId, "there is no topic with this id")
     if name not in state.topics and may_create and state.auto_create_topics:
         state.add_topic(state.new_topic(name))
     return state.topic(name)
 
 
-def _describe_partition(state: ClusterState, index: int, partition: Partition) -> MetadataResponsePartition:
+def _describe_partition(
+    state: ClusterState, index: int, partition: Partition
+) -> protocol.MetadataResponsePartition:
     """Describe a partition whose leader has the only replica."""
     leader = state.leader(partition)
     replicas = (partition.leader,)
-    return MetadataResponsePartition(
-        error_code=LeaderNotAvailable.code if leader is None else 0,
+    return protocol.MetadataResponsePartition(
+        error_code=errors.LeaderNotAvailable.code if leader is None else 0,
         partition_index=index,
         leader_id=-1 if leader is None else leader.node_id,
         leader_epoch=partition.leader_epoch,
@@ -130,22 +111,24 @@ def _describe_partition(state: ClusterState, index: int, partition: Partition) -
     )
 
 
-async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def create_topics(call: Call, request: admin.CreateTopicsRequest) -> admin.CreateTopicsResponse:
     """Create topics; every node serves it, as KRaft brokers forward it to the controller."""
-    return CreateTopicsResponse(
+    return admin.CreateTopicsResponse(
         topics=[_create(call, topic, validate_only=request.validate_only) for topic in request.topics]
     )
 
 
-def _create(call: Call, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _create(call: Call, asked: admin.CreatableTopic, *, validate_only: bool) -> admin.CreatableTopicResult:
     try:
         with call.strike.around(asked.name):
             topic = _new_topic(call.state, asked)
             if not validate_only:
                 call.state.add_topic(topic)
     except Refused as refused:
-        return CreatableTopicResult(name=asked.name, error_code=refused.code, error_message=refused.message)
-    return CreatableTopicResult(
+        return admin.CreatableTopicResult(
+            name=asked.name, error_code=refused.code, error_message=refused.message
+        )
+    return admin.CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
         error_message=None,
@@ -154,15 +137,15 @@ def _create(call: Call, asked: CreatableTopic, *, validate_only: bool) -> Creata
     )
 
 
-def _new_topic(state: ClusterState, asked: CreatableTopic) -> Topic:
+def _new_topic(state: ClusterState, asked: admin.CreatableTopic) -> Topic:
     if asked.assignments:
-        raise Refused(InvalidRequest, "this broker chooses the leaders itself")
+        raise Refused(errors.InvalidRequest, "this broker chooses the leaders itself")
     if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(state.nodes):
-        raise Refused(InvalidReplicationFactor, f"there are {len(state.nodes)} brokers")
+        raise Refused(errors.InvalidReplicationFactor, f"there are {len(state.nodes)} brokers")
     configs = {config.name: config.value for config in asked.configs}
     message_max_bytes = configs.get("max.message.bytes")
     if message_max_bytes is not None and not message_max_bytes.isdecimal():
-        raise Refused(InvalidConfig, f"max.message.bytes cannot be {message_max_bytes!r}")
+        raise Refused(errors.InvalidConfig, f"max.message.bytes cannot be {message_max_bytes!r}")
     config = TopicConfig(
         log_append_time=configs.get("message.timestamp.type") == "LogAppendTime",
         compacted="compact" in (configs.get("cleanup.policy") or ""),
@@ -172,21 +155,23 @@ def _new_topic(state: ClusterState, asked: CreatableTopic) -> Topic:
     return state.new_topic(asked.name, None if asked.num_partitions == -1 else asked.num_partitions, config)
 
 
-async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe_configs(
+    call: Call, request: admin.DescribeConfigsRequest
+) -> admin.DescribeConfigsResponse:
     """Return the settings of topics; every node serves it."""
-    return DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
+    return admin.DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
 
 
-def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+def _settings(call: Call, asked: admin.DescribeConfigsResource) -> admin.DescribeConfigsResult:
     name = asked.resource_name
     try:
         with call.strike.around(name):
             config = call.state.topic(name).config
     except Refused as refused:
-        return DescribeConfigsResult(
+        return admin.DescribeConfigsResult(
             error_code=refused.code,
             error_message=refused.message,
-            resource_type=TOPIC_RESOURCE,
+            resource_type=admin.TOPIC_RESOURCE,
             resource_name=name,
         )
     largest = call.state.message_max_bytes if config.message_max_bytes is None else config.message_max_bytes
@@ -198,11 +183,13 @@ def _settings(call: Call, asked: DescribeConfigsResource) -> DescribeConfigsResu
         **config.given,
     }
     keys = settings if asked.configuration_keys is None else asked.configuration_keys
-    return DescribeConfigsResult(
+    return admin.DescribeConfigsResult(
         error_message=None,
-        resource_type=TOPIC_RESOURCE,
+        resource_type=admin.TOPIC_RESOURCE,
         resource_name=name,
         configs=[
-            DescribeConfigsResourceResult(name=key, value=settings[key]) for key in keys if key in settings
+            admin.DescribeConfigsResourceResult(name=key, value=settings[key])
+            for key in keys
+            if key in settings
         ],
     )

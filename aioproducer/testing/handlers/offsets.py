@@ -5,38 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from aioproducer import errors
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.protocol.consumer import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-from aioproducer._core.protocol.transactions import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
-from aioproducer.errors import (
-    BrokerError,
-    ConcurrentTransactions,
-    CoordinatorNotAvailable,
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    ProducerFenced,
-    TransactionAbortable,
-    UnstableOffsetCommit,
-)
+from aioproducer._core.protocol import consumer, transactions
 from aioproducer.testing.coordinator import Identity
 from aioproducer.testing.faults import Refused, Target
-from aioproducer.testing.groups import CommittedOffset, Consumer
 from aioproducer.testing.handlers.transact import check_coordinator
-from aioproducer.testing.state import Call
+from aioproducer.testing.state import Call, CommittedOffset, Consumer
 
 ADDS_GROUP_SINCE = 5
 """KIP-890: the request adds the group to the transaction."""
@@ -45,14 +20,16 @@ ABORTABLE_SINCE = 4
 MANY_GROUPS_SINCE = 8
 """KIP-709."""
 
-TOLD_AS: dict[int, type[BrokerError]] = {
-    ConcurrentTransactions.code: CoordinatorNotAvailable,
-    ProducerFenced.code: InvalidProducerEpoch,
+TOLD_AS: dict[int, type[errors.BrokerError]] = {
+    errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable,
+    errors.ProducerFenced.code: errors.InvalidProducerEpoch,
 }
 """Error of the group's coordinator for an error code of the transaction coordinator."""
 
 
-async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+async def txn_offset_commit(
+    call: Call, request: transactions.TxnOffsetCommitRequest
+) -> transactions.TxnOffsetCommitResponse:
     """Add offsets to commit with a transaction."""
     if call.version >= ADDS_GROUP_SINCE:
         await call.state.timers.settled(request.transactional_id)
@@ -62,12 +39,12 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
     except Refused as refused:
         told = TOLD_AS.get(refused.code)
         refusal = refused.code if told is None else told.code
-    return TxnOffsetCommitResponse(
+    return transactions.TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(
+            transactions.TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
+                    transactions.TxnOffsetCommitResponsePartition(
                         partition_index=each.partition_index,
                         error_code=_take(call, request, topic.name, each, refusal),
                     )
@@ -79,7 +56,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
     )
 
 
-def _admit(call: Call, request: TxnOffsetCommitRequest) -> None:
+def _admit(call: Call, request: transactions.TxnOffsetCommitRequest) -> None:
     check_coordinator(call, request.group_id)
     identity = Identity(request.producer_id, request.producer_epoch)
     if call.version >= ADDS_GROUP_SINCE:
@@ -90,8 +67,8 @@ def _admit(call: Call, request: TxnOffsetCommitRequest) -> None:
         try:
             call.state.coordinator.verify(request.transactional_id, identity, request.group_id)
         except Refused as refused:
-            if refused.code == TransactionAbortable.code and call.version < ABORTABLE_SINCE:
-                raise Refused(InvalidTxnState, refused.message) from refused
+            if refused.code == errors.TransactionAbortable.code and call.version < ABORTABLE_SINCE:
+                raise Refused(errors.InvalidTxnState, refused.message) from refused
             raise
     call.state.groups.check(
         request.group_id, Consumer(request.member_id, request.generation_id, request.group_instance_id)
@@ -100,9 +77,9 @@ def _admit(call: Call, request: TxnOffsetCommitRequest) -> None:
 
 def _take(
     call: Call,
-    request: TxnOffsetCommitRequest,
+    request: transactions.TxnOffsetCommitRequest,
     topic: str,
-    asked: TxnOffsetCommitRequestPartition,
+    asked: transactions.TxnOffsetCommitRequestPartition,
     refusal: int,
 ) -> int:
     try:
@@ -120,10 +97,10 @@ def _take(
     return 0
 
 
-async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> consumer.OffsetFetchResponse:
     """Return the offsets of one or several groups."""
     if call.version >= MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(
+        return consumer.OffsetFetchResponse(
             groups=[
                 _of_group(
                     call,
@@ -143,10 +120,10 @@ async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchRe
     )
     group = _of_group(call, request, request.group_id, asked)
     topics = [
-        OffsetFetchResponseTopic(
+        consumer.OffsetFetchResponseTopic(
             name=topic.name,
             partitions=[
-                OffsetFetchResponsePartition(
+                consumer.OffsetFetchResponsePartition(
                     partition_index=each.partition_index,
                     committed_offset=each.committed_offset,
                     committed_leader_epoch=each.committed_leader_epoch,
@@ -158,45 +135,46 @@ async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchRe
         )
         for topic in group.topics
     ]
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    return consumer.OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
 def _of_group(
     call: Call,
-    request: OffsetFetchRequest,
+    request: consumer.OffsetFetchRequest,
     group_id: str,
     asked: list[tuple[str, Sequence[int]]] | None,
-) -> OffsetFetchResponseGroup:
+) -> consumer.OffsetFetchResponseGroup:
     try:
         with call.strike.around():
             check_coordinator(call, group_id)
     except Refused as refused:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=refused.code)
+        return consumer.OffsetFetchResponseGroup(group_id=group_id, error_code=refused.code)
     if asked is None:
         targets = call.state.groups.targets(group_id)
     else:
         targets = [Target(topic, index) for topic, indexes in asked for index in indexes]
-    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = defaultdict(list)
+    by_topic: dict[str, list[consumer.OffsetFetchResponsePartitions]] = defaultdict(list)
     for target in targets:
         by_topic[target.topic or ""].append(_offset(call, request, group_id, target))
     topics = [
-        OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in by_topic.items()
+        consumer.OffsetFetchResponseTopics(name=name, partitions=partitions)
+        for name, partitions in by_topic.items()
     ]
-    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+    return consumer.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
 def _offset(
-    call: Call, request: OffsetFetchRequest, group_id: str, target: Target
-) -> OffsetFetchResponsePartitions:
+    call: Call, request: consumer.OffsetFetchRequest, group_id: str, target: Target
+) -> consumer.OffsetFetchResponsePartitions:
     index = target.partition or 0
     if request.require_stable and call.state.groups.is_pending(group_id, target):
-        return OffsetFetchResponsePartitions(
-            partition_index=index, committed_offset=-1, error_code=UnstableOffsetCommit.code
+        return consumer.OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, error_code=errors.UnstableOffsetCommit.code
         )
     known = call.state.groups.committed(group_id, target)
     if known is None:
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
-    return OffsetFetchResponsePartitions(
+        return consumer.OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+    return consumer.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=known.offset,
         committed_leader_epoch=known.leader_epoch,

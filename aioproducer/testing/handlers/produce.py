@@ -5,34 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from aioproducer import errors
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.protocol.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
-from aioproducer.errors import (
-    BrokerError,
-    ConcurrentTransactions,
-    InvalidProducerEpoch,
-    InvalidRecord,
-    InvalidRequiredAcks,
-    InvalidTxnState,
-    NotEnoughReplicas,
-    NotLeaderOrFollower,
-    ProducerFenced,
-    TransactionAbortable,
-    TransactionalIdAuthorizationFailed,
-    UnknownTopicId,
-    UnsupportedCompressionType,
-    broker_error,
-)
+from aioproducer._core.protocol import produce as protocol
 from aioproducer.testing.coordinator import Identity
 from aioproducer.testing.faults import HangUp, Refused, Target
 from aioproducer.testing.log import Appended, PartitionLog, is_zstd, transactional_stamp
@@ -48,13 +23,13 @@ LEADER_HINTS_SINCE = 10
 """KIP-951."""
 
 
-async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None:
+async def produce(call: Call, request: protocol.ProduceRequest) -> protocol.ProduceResponse | None:
     """Append the batches; with acks=0 an error closes the connection."""
     if request.transactional_id is not None and call.version >= ADDS_PARTITIONS_SINCE:
         await call.state.timers.settled(request.transactional_id)
-    response = ProduceResponse(
+    response = protocol.ProduceResponse(
         responses=[
-            TopicProduceResponse(
+            protocol.TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
@@ -72,14 +47,14 @@ async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None
         return None
     hinted = {answer.current_leader.leader_id for answer in answers}
     response.node_endpoints = [
-        NodeEndpoint(node_id=node.node_id, host=node.address.host, port=node.address.port)
+        protocol.NodeEndpoint(node_id=node.node_id, host=node.address.host, port=node.address.port)
         for node in call.state.alive_nodes()
         if node.node_id in hinted
     ]
     return response
 
 
-def produce_targets(request: ProduceRequest, state: ClusterState) -> Iterator[Target]:
+def produce_targets(request: protocol.ProduceRequest, state: ClusterState) -> Iterator[Target]:
     """Yield the partitions of the batches; a topic with an unknown id has none."""
     for topic in request.topic_data:
         name = _name(topic, state)
@@ -88,21 +63,21 @@ def produce_targets(request: ProduceRequest, state: ClusterState) -> Iterator[Ta
                 yield Target(name, data.index)
 
 
-def _name(topic: TopicProduceData, state: ClusterState) -> str | None:
+def _name(topic: protocol.TopicProduceData, state: ClusterState) -> str | None:
     return topic.name or state.names.get(topic.topic_id)
 
 
 def _answer_for(
-    call: Call, request: ProduceRequest, topic: str | None, data: PartitionProduceData
-) -> PartitionProduceResponse:
+    call: Call, request: protocol.ProduceRequest, topic: str | None, data: protocol.PartitionProduceData
+) -> protocol.PartitionProduceResponse:
     if topic is None:
-        return _refusal(call, "", data.index, Refused(UnknownTopicId))
+        return _refusal(call, "", data.index, Refused(errors.UnknownTopicId))
     try:
         with call.strike.around(topic, data.index):
             appended = _append(call, request, topic, data)
     except Refused as refused:
         return _refusal(call, topic, data.index, refused)
-    return PartitionProduceResponse(
+    return protocol.PartitionProduceResponse(
         index=data.index,
         error_code=0,
         base_offset=appended.base_offset,
@@ -111,14 +86,16 @@ def _answer_for(
     )
 
 
-def _append(call: Call, request: ProduceRequest, topic: str, data: PartitionProduceData) -> Appended:
+def _append(
+    call: Call, request: protocol.ProduceRequest, topic: str, data: protocol.PartitionProduceData
+) -> Appended:
     if request.acks not in {-1, 0, 1}:
-        raise Refused(InvalidRequiredAcks, f"acks cannot be {request.acks}")
+        raise Refused(errors.InvalidRequiredAcks, f"acks cannot be {request.acks}")
     partition = call.state.led_partition(call.node_id, topic, data.index)
     if data.records is None:
-        raise Refused(InvalidRecord, "there must be exactly one record batch for each partition")
+        raise Refused(errors.InvalidRecord, "there must be exactly one record batch for each partition")
     if call.version < ZSTD_SINCE and is_zstd(data.records):
-        raise Refused(UnsupportedCompressionType, f"zstd needs Produce version {ZSTD_SINCE}")
+        raise Refused(errors.UnsupportedCompressionType, f"zstd needs Produce version {ZSTD_SINCE}")
     stamp = transactional_stamp(data.records)
     if stamp is not None:
         _admit(call, request, partition.log, Target(topic, data.index), stamp)
@@ -130,10 +107,12 @@ def _append(call: Call, request: ProduceRequest, topic: str, data: PartitionProd
     )
 
 
-def _admit(call: Call, request: ProduceRequest, log: PartitionLog, target: Target, stamp: Stamp) -> None:
+def _admit(
+    call: Call, request: protocol.ProduceRequest, log: PartitionLog, target: Target, stamp: Stamp
+) -> None:
     """Refuse the first batch of a transaction in a partition that is not part of it (KIP-890)."""
     if request.transactional_id is None:
-        raise Refused(TransactionalIdAuthorizationFailed, "a batch of a transaction needs its id")
+        raise Refused(errors.TransactionalIdAuthorizationFailed, "a batch of a transaction needs its id")
     if log.has_open_transaction(stamp.producer_id, stamp.epoch):
         return
     adds = call.version >= ADDS_PARTITIONS_SINCE
@@ -148,32 +127,32 @@ def _admit(call: Call, request: ProduceRequest, log: PartitionLog, target: Targe
         raise Refused(_told(refused.code, call.version), refused.message) from refused
 
 
-def _told(code: int, version: int) -> type[BrokerError]:
+def _told(code: int, version: int) -> type[errors.BrokerError]:
     """Return the error of the partition for an error code of the transaction coordinator."""
-    if code == ProducerFenced.code:
-        return InvalidProducerEpoch
-    if code == ConcurrentTransactions.code and version < ADDS_PARTITIONS_SINCE:
-        return NotEnoughReplicas
-    if code == TransactionAbortable.code and version < ABORTABLE_SINCE:
-        return InvalidTxnState
-    return broker_error(code)
+    if code == errors.ProducerFenced.code:
+        return errors.InvalidProducerEpoch
+    if code == errors.ConcurrentTransactions.code and version < ADDS_PARTITIONS_SINCE:
+        return errors.NotEnoughReplicas
+    if code == errors.TransactionAbortable.code and version < ABORTABLE_SINCE:
+        return errors.InvalidTxnState
+    return errors.broker_error(code)
 
 
-def _refusal(call: Call, topic: str, index: int, refused: Refused) -> PartitionProduceResponse:
-    response = PartitionProduceResponse(
+def _refusal(call: Call, topic: str, index: int, refused: Refused) -> protocol.PartitionProduceResponse:
+    response = protocol.PartitionProduceResponse(
         index=index,
         error_code=refused.code,
         base_offset=-1,
         record_errors=[
-            BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=message)
+            protocol.BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=message)
             for position, message in refused.record_errors.items()
         ],
         error_message=refused.message,
     )
-    if call.version >= LEADER_HINTS_SINCE and refused.code == NotLeaderOrFollower.code:
+    if call.version >= LEADER_HINTS_SINCE and refused.code == errors.NotLeaderOrFollower.code:
         with suppress(Refused):  # a rule may use this error for a missing partition
             partition = call.state.partition(topic, index)
-            response.current_leader = LeaderIdAndEpoch(
+            response.current_leader = protocol.LeaderIdAndEpoch(
                 leader_id=partition.leader, leader_epoch=partition.leader_epoch
             )
     return response

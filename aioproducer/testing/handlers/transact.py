@@ -7,33 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
+from aioproducer import errors
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.protocol import admin, transactions as protocol
-from aioproducer._core.protocol.admin import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
 from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer._core.protocol.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from aioproducer.errors import (
-    InvalidProducerEpoch,
-    InvalidRegularExpression,
-    NotCoordinator,
-    ProducerFenced,
-    broker_error,
-)
 from aioproducer.testing.coordinator import Identity, Transaction, TransactionState
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import Call, ClusterState
@@ -44,7 +21,7 @@ FENCED_SINCE_ON_INIT = 4
 BUMPS_EPOCH_SINCE = 5
 """The version of EndTxn (KIP-890)."""
 
-OPERATION_NOT_ATTEMPTED = broker_error(55).code
+OPERATION_NOT_ATTEMPTED = errors.broker_error(55).code
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -67,27 +44,29 @@ def _init(call: Call, request: InitProducerIdRequest) -> Identity:
     return call.state.coordinator.init(request.transactional_id, request.transaction_timeout_ms, own)
 
 
-async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def add_partitions_to_txn(
+    call: Call, request: protocol.AddPartitionsToTxnRequest
+) -> protocol.AddPartitionsToTxnResponse:
     """Add all partitions of the request, or none."""
     targets = list(add_partitions_to_txn_targets(request, call.state))
     codes = _add_partitions(call, request, targets)
-    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = defaultdict(list)
+    by_topic: dict[str, list[protocol.AddPartitionsToTxnPartitionResult]] = defaultdict(list)
     for topic, index in targets:
         by_topic[topic or ""].append(
-            AddPartitionsToTxnPartitionResult(
+            protocol.AddPartitionsToTxnPartitionResult(
                 partition_index=index or 0, partition_error_code=codes.get(Target(topic, index), 0)
             )
         )
-    return AddPartitionsToTxnResponse(
+    return protocol.AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
+            protocol.AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
             for name, results in by_topic.items()
         ]
     )
 
 
 def add_partitions_to_txn_targets(
-    request: AddPartitionsToTxnRequest, _state: ClusterState
+    request: protocol.AddPartitionsToTxnRequest, _state: ClusterState
 ) -> Iterator[Target]:
     """Yield the partitions to add."""
     for topic in request.v3_and_below_topics:
@@ -96,7 +75,7 @@ def add_partitions_to_txn_targets(
 
 
 def _add_partitions(
-    call: Call, request: AddPartitionsToTxnRequest, targets: list[Target]
+    call: Call, request: protocol.AddPartitionsToTxnRequest, targets: list[Target]
 ) -> dict[Target, int]:
     """Return the error codes of refused partitions."""
     codes: dict[Target, int] = {}
@@ -130,7 +109,9 @@ def _add_partitions(
     return codes
 
 
-async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+async def add_offsets_to_txn(
+    call: Call, request: protocol.AddOffsetsToTxnRequest
+) -> protocol.AddOffsetsToTxnResponse:
     """Add the offsets of a group to the transaction."""
     try:
         with call.strike.around():
@@ -142,11 +123,11 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
                 now_ms=wall_ms(),
             )
     except Refused as refused:
-        return AddOffsetsToTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
-    return AddOffsetsToTxnResponse()
+        return protocol.AddOffsetsToTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
+    return protocol.AddOffsetsToTxnResponse()
 
 
-async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
+async def end_txn(call: Call, request: protocol.EndTxnRequest) -> protocol.EndTxnResponse:
     """End the transaction; the response precedes the markers, as in Kafka."""
     try:
         with call.strike.around():
@@ -158,20 +139,20 @@ async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
                 bumps_epoch=call.version >= BUMPS_EPOCH_SINCE,
             )
     except Refused as refused:
-        return EndTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
-    return EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch)
+        return protocol.EndTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
+    return protocol.EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch)
 
 
 def check_coordinator(call: Call, key: str) -> None:
     """Refuse a key that another node coordinates."""
     node = call.state.coordinator_node(key)
     if node is None or node.node_id != call.node_id:
-        raise Refused(NotCoordinator, f"node {call.node_id} does not coordinate {key!r}")
+        raise Refused(errors.NotCoordinator, f"node {call.node_id} does not coordinate {key!r}")
 
 
 def _told(refused: Refused, call: Call, *, since: int) -> int:
-    if refused.code == ProducerFenced.code and call.version < since:
-        return InvalidProducerEpoch.code
+    if refused.code == errors.ProducerFenced.code and call.version < since:
+        return errors.InvalidProducerEpoch.code
     return refused.code
 
 
@@ -251,14 +232,16 @@ def _matches(transactional_id: str, pattern: str | None) -> bool:
     try:
         return re.fullmatch(pattern, transactional_id) is not None
     except re.error as error:
-        raise Refused(InvalidRegularExpression, f"{pattern!r}: {error}") from error
+        raise Refused(errors.InvalidRegularExpression, f"{pattern!r}: {error}") from error
 
 
-async def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def describe_producers(
+    call: Call, request: admin.DescribeProducersRequest
+) -> admin.DescribeProducersResponse:
     """Describe the producers of partitions that this node leads."""
-    return DescribeProducersResponse(
+    return admin.DescribeProducersResponse(
         topics=[
-            TopicResponse(
+            admin.TopicResponse(
                 name=topic.name,
                 partitions=[_producers(call, topic.name, index) for index in topic.partition_indexes],
             )
@@ -267,19 +250,19 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
     )
 
 
-def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
+def _producers(call: Call, topic: str, index: int) -> admin.PartitionResponse:
     try:
         with call.strike.around(topic, index):
             log = call.state.led_partition(call.node_id, topic, index).log
     except Refused as refused:
-        return PartitionResponse(
+        return admin.PartitionResponse(
             partition_index=index, error_code=refused.code, error_message=refused.message
         )
     producers = []
     for producer_id, (epoch, last_sequence) in log.producers.known().items():
         first_offset = log.transactions.first_offset(producer_id)
         producers.append(
-            ProducerState(
+            admin.ProducerState(
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 last_sequence=last_sequence,
@@ -287,4 +270,4 @@ def _producers(call: Call, topic: str, index: int) -> PartitionResponse:
                 current_txn_start_offset=-1 if first_offset is None else first_offset,
             )
         )
-    return PartitionResponse(partition_index=index, active_producers=producers)
+    return admin.PartitionResponse(partition_index=index, active_producers=producers)

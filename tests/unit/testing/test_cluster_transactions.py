@@ -7,7 +7,7 @@ import pytest
 from aioproducer._core.protocol.consumer import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from aioproducer.testing.faults import Target
-from aioproducer.testing.groups import CommittedOffset
+from aioproducer.testing.state import CommittedOffset
 from tests.unit.testing.client import Client, fetch_request
 from tests.unit.testing.transactions import ID, TxnClient
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from aioproducer.testing import ThreadedCluster
-from aioproducer.testing.groups import CommittedOffset
+from aioproducer.testing.state import CommittedOffset
 
 pytestmark = [
     pytest.mark.kafka_cluster(brokers=2, topics={"orders": 2}),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.net.address import Address
-from aioproducer.testing.faults import Target
-from aioproducer.testing.state import ClusterState, Node
+from aioproducer.errors import BrokerError, FencedInstanceId, IllegalGeneration, UnknownMemberId
+from aioproducer.testing.faults import Refused, Target
+from aioproducer.testing.state import ClusterState, CommittedOffset, Consumer, Groups, Node
 
 
 @pytest.fixture
@@ -42,3 +43,104 @@ def test_only_produce_requests_are_recorded(state: ClusterState) -> None:
         state.note(request, node_id, [target])
     assert state.produce_requests == {target: [1, 2]}
     assert state.requests == {("produce", 1): 1, ("fetch", 1): 1, ("produce", 2): 1}
+
+
+TARGET = Target("orders", 1)
+
+
+def pending(*producer_ids: int) -> Groups:
+    groups = Groups()
+    for producer_id in producer_ids:
+        groups.add("g", producer_id, TARGET, CommittedOffset(producer_id))
+    return groups
+
+
+def test_offset_is_pending_until_its_transaction_ends() -> None:
+    groups = pending(5)
+    assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (None, True)
+    assert not groups.is_pending("g", Target("orders", 0))
+    groups.end("g", 5, committed=True)
+    assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (CommittedOffset(5), False)
+    assert groups.targets("g") == [TARGET]
+
+
+def test_aborted_one_is_forgotten_and_another_producers_is_not() -> None:
+    groups = pending(5, 6)
+    groups.end("g", 5, committed=False)
+    assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (None, True)
+    groups.end("g", 6, committed=True)
+    groups.end("g", 5, committed=True)
+    assert groups.committed("g", TARGET) == CommittedOffset(6)
+
+
+def test_unknown_group_has_no_offsets() -> None:
+    groups = Groups()
+    groups.end("g", 5, committed=True)
+    assert (groups.committed("g", TARGET), groups.targets("g")) == (None, [])
+    assert not groups.is_pending("g", TARGET)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "error"),
+    [
+        (Consumer(), None),
+        (Consumer("m"), None),
+        (Consumer("m", 3), IllegalGeneration),
+        (Consumer("", 0), IllegalGeneration),
+    ],
+)
+def test_unknown_group_has_no_generation(consumer: Consumer, error: type[BrokerError] | None) -> None:
+    assert code(Groups(), consumer) == (error and error.code)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "error"),
+    [
+        (Consumer(), None),
+        (Consumer("m"), None),
+        (Consumer("m", 3), UnknownMemberId),
+        (Consumer("", 3), UnknownMemberId),
+    ],
+)
+def test_group_without_members_takes_offsets_of_no_generation(
+    consumer: Consumer, error: type[BrokerError] | None
+) -> None:
+    assert code(pending(5), consumer) == (error and error.code)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "error"),
+    [
+        (Consumer(), None),
+        (Consumer("m", 3), None),
+        (Consumer("m", 2), IllegalGeneration),
+        (Consumer("m"), IllegalGeneration),
+        (Consumer("n", 3), UnknownMemberId),
+        (Consumer("m", 3, "i"), UnknownMemberId),
+        (Consumer("s", 3, "instance"), None),
+        (Consumer("m", 3, "instance"), FencedInstanceId),
+    ],
+)
+def test_group_with_members_takes_theirs_in_their_generation(
+    consumer: Consumer, error: type[BrokerError] | None
+) -> None:
+    groups = Groups()
+    groups.join("g", "m", 3)
+    groups.join("g", "s", 3, "instance")
+    assert code(groups, consumer) == (error and error.code)
+
+
+def test_new_generation_removes_members() -> None:
+    groups = Groups()
+    groups.join("g", "m", 3)
+    groups.join("g", "n", 4)
+    assert code(groups, Consumer("m", 3)) == UnknownMemberId.code
+    assert code(groups, Consumer("n", 4)) is None
+
+
+def code(groups: Groups, consumer: Consumer) -> int | None:
+    try:
+        groups.check("g", consumer)
+    except Refused as refused:
+        return refused.code
+    return None

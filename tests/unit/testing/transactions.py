@@ -14,7 +14,7 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioproducer.testing.groups import Consumer
+from aioproducer.testing.state import Consumer
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, produce_request
 

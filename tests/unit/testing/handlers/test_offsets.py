@@ -22,7 +22,7 @@ from aioproducer.errors import (
     UnstableOffsetCommit,
 )
 from aioproducer.testing import Cluster
-from aioproducer.testing.groups import CommittedOffset, Consumer
+from aioproducer.testing.state import CommittedOffset, Consumer
 from tests.unit.testing.client import Client
 from tests.unit.testing.transactions import ID, TxnClient
 
