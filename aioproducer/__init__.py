@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer._lifecycle import State as State
     from aioproducer._transactional import Transaction as Transaction
     from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
-    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
+    from aioproducer.errors import *  # noqa: F403 - every error
     from aioproducer.interceptors import Interceptor as Interceptor
     from aioproducer.producer import Producer as Producer
     from aioproducer.results import SendManyResult as SendManyResult
@@ -70,139 +70,21 @@ _HOMES = {
 }
 """Modules of the exported names, except errors."""
 
-__all__ = [
-    "AuthenticationFailed",
-    "BrokerError",
-    "BrokerNotAvailable",
-    "BufferFull",
-    "BufferTimeout",
-    "ClusterAuthorizationFailed",
-    "ClusterDescription",
-    "CommitFailed",
-    "ConcurrentTransactions",
-    "ConfigError",
-    "ConnectionFailed",
-    "CoordinatorLoadInProgress",
-    "CoordinatorNotAvailable",
-    "CorruptMessage",
-    "DelegationTokenAuthDisabled",
-    "DelegationTokenAuthorizationFailed",
-    "DelegationTokenExpired",
-    "DelegationTokenNotFound",
-    "DelegationTokenOwnerMismatch",
-    "DelegationTokenRequestNotAllowed",
-    "DeliveryTimeout",
-    "DuplicateSequenceNumber",
-    "ElectionNotNeeded",
-    "EligibleLeadersNotAvailable",
-    "FencedInstanceId",
-    "FencedLeaderEpoch",
-    "GroupAuthorizationFailed",
-    "GroupMetadata",
-    "IllegalGeneration",
-    "IllegalSaslState",
-    "InconsistentTopicId",
-    "Interceptor",
-    "InvalidConfig",
-    "InvalidPartitions",
-    "InvalidProducerEpoch",
-    "InvalidProducerIdMapping",
-    "InvalidRecord",
-    "InvalidRegularExpression",
-    "InvalidReplicationFactor",
-    "InvalidRequest",
-    "InvalidRequiredAcks",
-    "InvalidTimestamp",
-    "InvalidTopicException",
-    "InvalidTransactionTimeout",
-    "InvalidTxnState",
-    "KafkaStorageError",
-    "LeaderNotAvailable",
-    "ListenerNotFound",
-    "MessageTooLarge",
-    "MetadataTimeout",
-    "MetadataUnavailable",
-    "Murmur2Partitioner",
-    "Murmur3Partitioner",
-    "NetworkException",
-    "NotController",
-    "NotCoordinator",
-    "NotEnoughReplicas",
-    "NotEnoughReplicasAfterAppend",
-    "NotLeaderOrFollower",
-    "OffsetMetadataTooLarge",
-    "OffsetNotAvailable",
-    "OutOfOrderSequenceNumber",
-    "Partitioner",
-    "PolicyViolation",
-    "PreferredLeaderNotAvailable",
-    "PreparedTransaction",
-    "Producer",
-    "ProducerClosed",
-    "ProducerConfig",
-    "ProducerError",
-    "ProducerFenced",
-    "ProducerOptions",
-    "ProducerRecord",
-    "ProtocolError",
-    "RebootstrapRequired",
-    "RecordListTooLarge",
-    "RecordMetadata",
-    "RecordPurged",
-    "RecordTooLarge",
-    "ReplicaNotAvailable",
-    "RequestTimedOut",
-    "RoundRobinPartitioner",
-    "SaslAuthenticationFailed",
-    "SendManyError",
-    "SendManyResult",
-    "SerializationError",
-    "SerializerTimeout",
-    "SerializerUnavailable",
-    "State",
-    "ThrottlingQuotaExceeded",
-    "TopicAlreadyExists",
-    "TopicAuthorizationFailed",
-    "TopicPartition",
-    "Transaction",
-    "TransactionAbortable",
-    "TransactionAborted",
-    "TransactionAdmin",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionLost",
-    "TransactionOutcomeUnknown",
-    "TransactionStateError",
-    "TransactionTimeout",
-    "TransactionalIdAuthorizationFailed",
-    "TransactionalIdNotFound",
-    "UnknownLeaderEpoch",
-    "UnknownMemberId",
-    "UnknownProducerId",
-    "UnknownServerError",
-    "UnknownTopicId",
-    "UnknownTopicOrPartition",
-    "UnstableOffsetCommit",
-    "UnsupportedCompressionType",
-    "UnsupportedForMessageFormat",
-    "UnsupportedSaslMechanism",
-    "UnsupportedVersion",
-    "WrongLoop",
-    "__version__",
-    "accelerated",
-    "broker_error",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """Import the exported *name*."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "aioproducer.errors")), name)
+    """Import the exported *name*; `__all__` is the list of exported names, with every error."""
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        errors = import_module("aioproducer.errors")
+        exported = [*_HOMES, *errors.__all__]
+        if name not in {*exported, "__all__"}:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = exported if name == "__all__" else getattr(errors, name)
     globals()[name] = value  # later accesses find the name here
     return value
 
 
 def __dir__() -> list[str]:
     """Return the exported names and the other names of the module."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

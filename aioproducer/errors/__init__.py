@@ -4,68 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.errors import broker_errors
-from aioproducer.errors.base import (
-    AuthenticationFailed,
-    BufferFull,
-    BufferTimeout,
-    CommitFailed,
-    ConfigError,
-    ConnectionFailed,
-    DeliveryTimeout,
-    MetadataTimeout,
-    MetadataUnavailable,
-    ProducerClosed,
-    ProducerError,
-    ProtocolError,
-    RecordPurged,
-    RecordTooLarge,
-    SerializationError,
-    SerializerTimeout,
-    SerializerUnavailable,
-    TimeoutReason as TimeoutReason,  # an enum, so not in __all__
-    TransactionAborted,
-    TransactionLost,
-    TransactionOutcomeUnknown,
-    TransactionStateError,
-    TransactionTimeout,
-    WrongLoop,
-)
-from aioproducer.errors.broker_errors import *  # noqa: F403 - a class per error code, listed in __all__
-from aioproducer.errors.broker_errors import BrokerError, broker_error
+from aioproducer.errors.base import *  # noqa: F403 - every class is an error, or an enum of an error
+from aioproducer.errors.base import ProducerError
+from aioproducer.errors.broker_errors import *  # noqa: F403 - a class per error code
+from aioproducer.errors.broker_errors import broker_error as broker_error
 
 if TYPE_CHECKING:
     from aioproducer.errors.send_many import SendManyError as SendManyError
-
-__all__ = [
-    "AuthenticationFailed",
-    "BrokerError",
-    "BufferFull",
-    "BufferTimeout",
-    "CommitFailed",
-    "ConfigError",
-    "ConnectionFailed",
-    "DeliveryTimeout",
-    "MetadataTimeout",
-    "MetadataUnavailable",
-    "ProducerClosed",
-    "ProducerError",
-    "ProtocolError",
-    "RecordPurged",
-    "RecordTooLarge",
-    "SendManyError",
-    "SerializationError",
-    "SerializerTimeout",
-    "SerializerUnavailable",
-    "TransactionAborted",
-    "TransactionLost",
-    "TransactionOutcomeUnknown",
-    "TransactionStateError",
-    "TransactionTimeout",
-    "WrongLoop",
-    "broker_error",
-]
-__all__ += broker_errors.__all__
+else:  # type checkers follow the imports above
+    __all__ = ["SendManyError", "broker_error"]
+    __all__ += [
+        name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, ProducerError)
+    ]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-DOCS_URL: Final = ""
+_DOCS_URL: Final = ""
 """Base URL of the documentation, with a slash at the end. Empty: `docs_url` is relative."""
-PAGE: Final = "reliability.html"
-PACKAGE: Final = __name__.rpartition(".")[0] + "."
-UNNAMED: Final = "ErrorCode"
+_PAGE: Final = "reliability.html"
+_PACKAGE: Final = __name__.rpartition(".")[0] + "."
+_UNNAMED: Final = "ErrorCode"
 """Prefix of the class names of unknown error codes."""
 
 
@@ -44,9 +44,9 @@ class ProducerError(Exception):
         documented = (
             each.__name__
             for each in type(self).__mro__
-            if each.__module__.startswith(PACKAGE) and not each.__name__.startswith(UNNAMED)
+            if each.__module__.startswith(_PACKAGE) and not each.__name__.startswith(_UNNAMED)
         )
-        return f"{DOCS_URL}{PAGE}#{next(documented)}"
+        return f"{_DOCS_URL}{_PAGE}#{next(documented)}"
 
 
 class ConfigError(ProducerError, ValueError):
