@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as fn
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from pyspark.sql.window import Window
 
-from aioproducer.audit.auditing import (
+from aioproducer.audit import (
     FIRST_LOST,
     LANE_HEADER,
     MAX_DIGITS,

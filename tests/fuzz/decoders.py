@@ -22,7 +22,7 @@ from aioproducer._core.security.oauthbearer import _status
 from aioproducer._core.security.tls_errors import read_certificate
 from aioproducer._core.security.token_endpoint import expiry
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
-from aioproducer.audit.auditing import sequence_of
+from aioproducer.audit import sequence_of
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError, ProtocolError
 from tests.unit._core.security.certificates import NOW, Authority

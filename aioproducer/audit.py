@@ -1,4 +1,15 @@
-"""Stamps on the records of a run, one pass over the records that a topic has, and its findings."""
+"""Audit of a run of records: counts lost, duplicated and out-of-order records in the topic.
+
+    await producer.send("orders", value, headers=stamp("nightly-7", number))  # number: 0, 1, 2, …
+
+    audit = Audit("nightly-7", expect=1_000)
+    for record in records:  # by partition and offset
+        if belongs_to("nightly-7", record.headers):
+            audit.add(partition, record.offset, sequence_of(record.headers))
+    print(audit.report())
+
+`aioproducer audit` on the command line reads a topic that way; `aioproducer.spark.audit` does it on Spark.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +17,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Final
+
+__all__ = [
+    "LANE_HEADER",
+    "RUN_HEADER",
+    "SEQUENCE_HEADER",
+    "Audit",
+    "AuditReport",
+    "PartitionAudit",
+    "belongs_to",
+    "lane_of",
+    "sequence_of",
+    "stamp",
+]
 
 FIRST_LOST: Final = 20
 """Maximum number of lost sequences in a report."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.audit.auditing import (
+from aioproducer.audit import (
     LANE_HEADER,
     PIECE_BITS,
     RUN_HEADER,
