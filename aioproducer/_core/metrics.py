@@ -52,12 +52,14 @@ class Counters:
     """
 
     __slots__ = ("_before", "_now", "window_ends_at")
-    MAXIMA: ClassVar[tuple[str, ...]] = ()
+    MAXIMA: ClassVar[tuple[str, ...]]
+    """Names that end with `_max`."""
     NOTHING: ClassVar[Numbers]
     """Zeros, shared by all instances, of which thousands may exist."""
 
     def __init_subclass__(cls) -> None:
         cls.NOTHING = dict.fromkeys(cls.__slots__, 0)
+        cls.MAXIMA = tuple(name for name in cls.__slots__ if name.endswith("_max"))
 
     def __init__(self, now: float) -> None:
         """Start counting at *now* (loop clock)."""
@@ -119,26 +121,6 @@ class Counters:
 class TopicCounters(Counters):
     """The records of one topic."""
 
-    __slots__ = (
-        "batches",
-        "bytes",
-        "bytes_max",
-        "delivered_batches",
-        "delivered_bytes",
-        "delivered_records",
-        "delivered_s",
-        "delivered_s_max",
-        "delivered_uncompressed",
-        "failed_records",
-        "queued_s",
-        "queued_s_max",
-        "records",
-        "requests",
-        "retried_records",
-        "splits",
-        "uncompressed",
-    )
-    MAXIMA: ClassVar[tuple[str, ...]] = ("bytes_max", "delivered_s_max", "queued_s_max")
     batches: int
     bytes: int
     bytes_max: int
@@ -157,6 +139,7 @@ class TopicCounters(Counters):
     retried_records: int
     splits: int
     uncompressed: int
+    __slots__ = tuple(__annotations__)
 
     def _set_zero(self) -> None:
         # No loop, because thousands of topics may start at the same time.
@@ -197,21 +180,6 @@ _new_topic_counters: Final = untracking(TopicCounters)
 class NodeCounters(Counters):
     """Traffic of one broker, or of the bootstrap addresses (node id below 0)."""
 
-    __slots__ = (
-        "answers",
-        "bytes_in",
-        "bytes_out",
-        "closed",
-        "latency_s",
-        "latency_s_max",
-        "opened",
-        "requests",
-        "responses",
-        "surplus_answers",
-        "throttle_ms",
-        "throttle_ms_max",
-    )
-    MAXIMA: ClassVar[tuple[str, ...]] = ("latency_s_max", "throttle_ms_max")
     answers: int
     """Responses to produce requests; *responses* counts responses to all requests."""
     bytes_in: int
@@ -226,6 +194,7 @@ class NodeCounters(Counters):
     """Responses with surplus bytes; counted per node, so that a new connection does not log them again."""
     throttle_ms: int
     throttle_ms_max: int
+    __slots__ = tuple(__annotations__)
 
     def answered(self, latency_s: float, throttle_ms: int, now: float) -> None:
         """Count a response to a produce request after *latency_s*, with the broker's *throttle_ms* (KIP-219)."""
@@ -243,16 +212,6 @@ class NodeCounters(Counters):
 class CallCounters(Counters):
     """Calls that failed before their records were in a batch, and the time spent in other calls."""
 
-    __slots__ = (
-        "abort_s",
-        "begin_s",
-        "commit_s",
-        "exhausted",
-        "flush_s",
-        "init_s",
-        "refused_records",
-        "send_offsets_s",
-    )
     abort_s: float
     begin_s: float
     commit_s: float
@@ -262,6 +221,7 @@ class CallCounters(Counters):
     init_s: float
     refused_records: int
     send_offsets_s: float
+    __slots__ = tuple(__annotations__)
 
 
 class Traffic(NamedTuple):
