@@ -66,7 +66,7 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
         "aioproducer.config.security",
         "aioproducer.errors.send_many",
         "aioproducer._core.net.authentication",
-        "aioproducer._core.protocol.sasl",
+        "aioproducer._core.protocol.client",
         "aioproducer.results",
         "aioproducer._core.security.security_settings",
         "hmac",

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import Pool
-from aioproducer._core.protocol.telemetry import (
+from aioproducer._core.protocol.client import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,

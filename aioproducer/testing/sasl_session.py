@@ -14,8 +14,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from aioproducer._core.protocol.client import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
-from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from aioproducer.testing.faults import HangUp, Refused
 from aioproducer.testing.sasl_logins import (

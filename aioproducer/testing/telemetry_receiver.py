@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsResponse, PushTelemetryRequest
+from aioproducer._core.protocol.client import GetTelemetrySubscriptionsResponse, PushTelemetryRequest
 from aioproducer._core.records.compression import Codec, decompress
 from aioproducer.errors import (
     InvalidRecord,

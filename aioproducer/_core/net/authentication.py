@@ -15,7 +15,7 @@ from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.dial import again, described, is_failure
-from aioproducer._core.protocol.sasl import (
+from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from aioproducer._core.protocol.fields import field, struct
 from aioproducer._core.protocol.produce import LeaderIdAndEpoch
-from aioproducer._core.protocol.schema import Message, Request, check_range, checked_by, message
+from aioproducer._core.protocol.schema import Message, Request, check_range, message
 from aioproducer._core.protocol.types import (
     BOOL,
     INT8,
@@ -166,15 +166,14 @@ class ListOffsetsResponse(Message):
     throttle_time_ms: int = field(INT32, since=2, ignorable=True, default=0)
     topics: list[ListOffsetsTopicResponse] = field(array_of(ListOffsetsTopicResponse))
 
-
-@checked_by(ListOffsetsResponse)
-def _check_list_offsets(answer: ListOffsetsResponse) -> None:
-    for topic in answer.topics:
-        for each in topic.partitions:
-            check_range("partition_index", each.partition_index, 0)
-            check_range("timestamp", each.timestamp, -1)
-            check_range("offset", each.offset, -1)
-            check_range("leader_epoch", each.leader_epoch, -1)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        for topic in self.topics:
+            for each in topic.partitions:
+                check_range("partition_index", each.partition_index, 0)
+                check_range("timestamp", each.timestamp, -1)
+                check_range("offset", each.offset, -1)
+                check_range("leader_epoch", each.leader_epoch, -1)
 
 
 @struct

@@ -19,7 +19,6 @@ from aioproducer._core.protocol.schema import (
     Request,
     check_address,
     check_range,
-    checked_by,
     message,
 )
 from aioproducer._core.protocol.types import (
@@ -152,21 +151,20 @@ class MetadataResponse(Message):
     cluster_authorized_operations: int = field(INT32, since=8, until=10, default=OPERATIONS_NOT_REQUESTED)
     error_code: int = field(INT16, since=13, ignorable=True, default=0)
 
-
-@checked_by(MetadataResponse)
-def _check_metadata(answer: MetadataResponse) -> None:
-    addresses: dict[int, tuple[str, int]] = {}
-    for broker in answer.brokers:
-        check_address(broker.node_id, broker.port)
-        address = broker.host, broker.port
-        if addresses.setdefault(broker.node_id, address) != address:
-            raise ProtocolError(f"node_id={broker.node_id} has two addresses")
-    for topic in answer.topics:
-        for each in topic.partitions:  # no call per partition: there may be many
-            if each.partition_index < 0 or each.leader_id < -1 or each.leader_epoch < -1:
-                check_range("partition_index", each.partition_index, 0)
-                check_range("leader_id", each.leader_id, -1)
-                check_range("leader_epoch", each.leader_epoch, -1)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        addresses: dict[int, tuple[str, int]] = {}
+        for broker in self.brokers:
+            check_address(broker.node_id, broker.port)
+            address = broker.host, broker.port
+            if addresses.setdefault(broker.node_id, address) != address:
+                raise ProtocolError(f"node_id={broker.node_id} has two addresses")
+        for topic in self.topics:
+            for each in topic.partitions:  # no call per partition: there may be many
+                if each.partition_index < 0 or each.leader_id < -1 or each.leader_epoch < -1:
+                    check_range("partition_index", each.partition_index, 0)
+                    check_range("leader_id", each.leader_id, -1)
+                    check_range("leader_epoch", each.leader_epoch, -1)
 
 
 @struct

@@ -17,15 +17,13 @@ from struct import Struct, error as StructError  # noqa: N812 - a class with a l
 from typing import Final, NamedTuple
 
 from aioproducer._core.acceleration import fastest
-from aioproducer._core.protocol.fields import field, struct
+from aioproducer._core.protocol.fields import compile_constructor, field, struct
 from aioproducer._core.protocol.schema import (
     Message,
     Request,
     check_address,
     check_range,
-    checked_by,
     message,
-    written_by,
 )
 from aioproducer._core.protocol.types import (
     BOOL,
@@ -62,14 +60,13 @@ class InitProducerIdResponse(Message):
     ongoing_txn_producer_id: int = field(INT64, since=6, default=-1)
     ongoing_txn_producer_epoch: int = field(INT16, since=6, default=-1)
 
-
-@checked_by(InitProducerIdResponse)
-def _check_init_producer_id(answer: InitProducerIdResponse) -> None:
-    lowest = -1 if answer.error_code else 0
-    check_range("producer_id", answer.producer_id, lowest)
-    check_range("producer_epoch", answer.producer_epoch, lowest)
-    check_range("ongoing_txn_producer_id", answer.ongoing_txn_producer_id, -1)
-    check_range("ongoing_txn_producer_epoch", answer.ongoing_txn_producer_epoch, -1)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        lowest = -1 if self.error_code else 0
+        check_range("producer_id", self.producer_id, lowest)
+        check_range("producer_epoch", self.producer_epoch, lowest)
+        check_range("ongoing_txn_producer_id", self.ongoing_txn_producer_id, -1)
+        check_range("ongoing_txn_producer_epoch", self.ongoing_txn_producer_epoch, -1)
 
 
 @message(api_key=22, versions=(0, 6), flexible_from=2)
@@ -155,22 +152,21 @@ class ProduceResponse(Message):
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     node_endpoints: list[NodeEndpoint] = field(array_of(NodeEndpoint), since=10, tag=0, factory=list)
 
-
-@checked_by(ProduceResponse)
-def _check_produce(answer: ProduceResponse) -> None:
-    check_range("throttle_time_ms", answer.throttle_time_ms, 0)
-    for topic in answer.responses:
-        for each in topic.partition_responses:
-            check_range("index", each.index, 0)
-            check_range("base_offset", each.base_offset, -1, HIGHEST_BASE_OFFSET)
-            check_range("log_append_time_ms", each.log_append_time_ms, -1)
-            check_range("log_start_offset", each.log_start_offset, -1)
-            check_range("leader_id", each.current_leader.leader_id, -1)
-            check_range("leader_epoch", each.current_leader.leader_epoch, -1)
-            for record in each.record_errors:
-                check_range("batch_index", record.batch_index, 0)
-    for node in answer.node_endpoints:
-        check_address(node.node_id, node.port)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        check_range("throttle_time_ms", self.throttle_time_ms, 0)
+        for topic in self.responses:
+            for each in topic.partition_responses:
+                check_range("index", each.index, 0)
+                check_range("base_offset", each.base_offset, -1, HIGHEST_BASE_OFFSET)
+                check_range("log_append_time_ms", each.log_append_time_ms, -1)
+                check_range("log_start_offset", each.log_start_offset, -1)
+                check_range("leader_id", each.current_leader.leader_id, -1)
+                check_range("leader_epoch", each.current_leader.leader_epoch, -1)
+                for record in each.record_errors:
+                    check_range("batch_index", record.batch_index, 0)
+        for node in self.node_endpoints:
+            check_address(node.node_id, node.port)
 
 
 @struct
@@ -219,6 +215,26 @@ class ProduceRequest(Request[ProduceResponse]):
         batches = (each.records for topic in self.topic_data for each in topic.partition_data)
         return sum(_INDEX.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches if batch)
 
+    @staticmethod
+    def faster_writer(compiled: Writer, version: int, /) -> Writer:
+        """Return a writer of flexible versions that writes the usual request without *compiled*."""
+        if version < FLEXIBLE:
+            return compiled
+        write_usual = produce_writer(version <= BY_NAME)
+
+        def write(buf: bytearray, request: ProduceRequest) -> None:
+            start = len(buf)
+            try:
+                write_usual(buf, request)
+            except DOES_NOT_FIT:
+                del buf[start:]
+                compiled(buf, request)  # raises an error that names the field
+
+        return write
+
+
+compile_constructor(ProduceRequest)
+
 
 # Requests and responses without the compiled codecs.
 
@@ -236,21 +252,6 @@ _PARTITION: Final = Struct(">ihqqqBBB")
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
 _NOTHING_ELSE: Final = [1, 0, 0]
 """Last three bytes of `_PARTITION` without record errors, message and tags."""
-
-
-@written_by(ProduceRequest, since=FLEXIBLE)
-def _request_writer(compiled: Writer, version: int) -> Writer:
-    write_usual = produce_writer(version <= BY_NAME)
-
-    def write(buf: bytearray, request: ProduceRequest) -> None:
-        start = len(buf)
-        try:
-            write_usual(buf, request)
-        except DOES_NOT_FIT:
-            del buf[start:]
-            compiled(buf, request)  # raises an error that names the field
-
-    return write
 
 
 def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twin in C

@@ -24,14 +24,12 @@ from typing import (
     Final,
     Generic,
     NamedTuple,
-    TypeAlias,
     TypeVar,
     dataclass_transform,
     get_args,
 )
 
-from aioproducer._core.protocol.codec import struct_reader, struct_writer
-from aioproducer._core.protocol.fields import compile_constructor, field, struct
+from aioproducer._core.protocol.fields import field, struct, struct_reader, struct_writer
 from aioproducer._core.wire import (
     BytesLike,
     Reader,
@@ -64,6 +62,17 @@ class Message:
     themselves (KIP-219)."""
     LARGE: ClassVar[bool]
     """True for responses whose size grows with the cluster, up to many megabytes."""
+
+    def check(self) -> None:
+        """Raise ProtocolError for an invalid value.
+
+        Clients check a response before they use any of it. Servers and tests may still encode such a value.
+        """
+
+    @staticmethod
+    def faster_writer(compiled: Writer, _version: int, /) -> Writer:
+        """Return the writer of a version. A message of the hot path may have a faster one, with *compiled* as fallback."""
+        return compiled
 
 
 M = TypeVar("M", bound=Message)
@@ -134,41 +143,6 @@ def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -
     return value, len(data) - end
 
 
-MakeWriter: TypeAlias = Callable[[Writer, int], Writer]
-_hand_written: dict[type[Message], tuple[int, MakeWriter | None]] = {}
-
-
-def written_by(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
-    """Register a faster writer of *cls* from version *since* on, for messages of the hot path.
-
-    The decorated function receives the compiled writer, as fallback, and the version; it returns the writer.
-    """
-
-    def register(make: MakeWriter) -> MakeWriter:
-        _hand_written[cls] = since, make
-        compile_constructor(cls)
-        return make
-
-    return register
-
-
-Check: TypeAlias = Callable[[Any], None]
-_checks: dict[type[Message], Check] = {}
-
-
-def checked_by(cls: type[M]) -> Callable[[Callable[[M], None]], Callable[[M], None]]:
-    """Check each response *cls* with the decorated function, which raises ProtocolError for an invalid value.
-
-    Clients check a response before they use any of it. Servers and tests may still encode such a value.
-    """
-
-    def register(check: Callable[[M], None]) -> Callable[[M], None]:
-        _checks[cls] = check
-        return check
-
-    return register
-
-
 def check_range(name: str, value: int, lowest: int, highest: int = 2**63 - 1) -> None:
     """Raise ProtocolError unless the *value* of the field *name* is within *lowest* to *highest*."""
     if not lowest <= value <= highest:
@@ -189,9 +163,8 @@ _readers: dict[tuple[type[Message], int], Reader] = {}
 def _writer(cls: type[Message], version: int) -> Writer:
     writer = _writers.get((cls, version))
     if writer is None:
-        writer = struct_writer(cls, version, flexible=_is_flexible(cls, version))
-        since, make = _hand_written.get(cls, (NEVER, None))
-        writer = _writers[cls, version] = writer if make is None or version < since else make(writer, version)
+        compiled = struct_writer(cls, version, flexible=_is_flexible(cls, version))
+        writer = _writers[cls, version] = cls.faster_writer(compiled, version)
     return writer
 
 
@@ -275,16 +248,14 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
     Surplus bytes are harmless, because the length of the frame is known. Some brokers send them, and the Java client ignores
     them.
 
-    Raises: ProtocolError if the message is incomplete, or has an invalid value (`checked_by`).
+    Raises: ProtocolError if the message is incomplete, or has an invalid value (`Message.check`).
     """
     body = response_body(response_cls, version, payload)
     answer, surplus = decode_start(response_cls, version, payload, body)
-    check = _checks.get(response_cls)
-    if check is not None:
-        try:
-            check(answer)
-        except ProtocolError as error:
-            raise ProtocolError(f"{response_cls.__name__} v{version}: {error}") from error
+    try:
+        answer.check()
+    except ProtocolError as error:
+        raise ProtocolError(f"{response_cls.__name__} v{version}: {error}") from error
     return answer, surplus
 
 

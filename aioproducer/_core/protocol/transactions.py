@@ -22,7 +22,6 @@ from aioproducer._core.protocol.schema import (
     Request,
     check_address,
     check_range,
-    checked_by,
     message,
 )
 from aioproducer._core.protocol.types import (
@@ -66,12 +65,11 @@ class FindCoordinatorResponse(Message):
     port: int = field(INT32, until=3, default=0)
     coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
 
-
-@checked_by(FindCoordinatorResponse)
-def _check_find_coordinator(answer: FindCoordinatorResponse) -> None:
-    found: list[Coordinator | FindCoordinatorResponse] = [answer, *answer.coordinators]
-    for each in found:
-        check_address(each.node_id, each.port, -1 if each.error_code else 0)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        found: list[Coordinator | FindCoordinatorResponse] = [self, *self.coordinators]
+        for each in found:
+            check_address(each.node_id, each.port, -1 if each.error_code else 0)
 
 
 @message(api_key=10, versions=(0, 6), flexible_from=3)
@@ -215,11 +213,10 @@ class EndTxnResponse(Message):
     producer_id: int = field(INT64, since=5, ignorable=True, default=-1)
     producer_epoch: int = field(INT16, since=5, ignorable=True, default=-1)
 
-
-@checked_by(EndTxnResponse)
-def _check_end_txn(answer: EndTxnResponse) -> None:
-    check_range("producer_id", answer.producer_id, -1)
-    check_range("producer_epoch", answer.producer_epoch, -1)
+    def check(self) -> None:
+        """Raise ProtocolError for a number out of range."""
+        check_range("producer_id", self.producer_id, -1)
+        check_range("producer_epoch", self.producer_epoch, -1)
 
 
 @message(api_key=26, versions=(0, 5), flexible_from=3)

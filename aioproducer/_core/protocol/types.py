@@ -11,8 +11,7 @@ from struct import Struct, error as StructError  # noqa: N812 - a class with a l
 from typing import Any, Final, TypeVar, cast, overload
 
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
-from aioproducer._core.protocol.codec import struct_reader, struct_writer
-from aioproducer._core.protocol.fields import WireType
+from aioproducer._core.protocol.fields import WireType, struct_reader, struct_writer
 from aioproducer._core.wire import (
     BytesLike,
     Reader,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from aioproducer import errors
-from aioproducer._core.protocol import metadata, sasl, telemetry, transactions
+from aioproducer._core.protocol import client, metadata, transactions
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer.testing.faults import HangUp, Refused
@@ -21,7 +21,7 @@ OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
 """Lowest and highest version of each API that brokers offer and accept, by API key."""
 
 TELEMETRY: Final = frozenset(
-    {telemetry.GetTelemetrySubscriptionsRequest.API_KEY, telemetry.PushTelemetryRequest.API_KEY}
+    {client.GetTelemetrySubscriptionsRequest.API_KEY, client.PushTelemetryRequest.API_KEY}
 )
 """API keys of telemetry, offered only with a subscription."""
 
@@ -149,7 +149,7 @@ def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinato
     )
 
 
-async def sasl_handshake(call: Call, request: sasl.SaslHandshakeRequest) -> sasl.SaslHandshakeResponse:
+async def sasl_handshake(call: Call, request: client.SaslHandshakeRequest) -> client.SaslHandshakeResponse:
     """Begin an authentication with the mechanism of the client."""
     if call.version == 0:
         raise HangUp("the login of version 0, in messages without headers, is not served")
@@ -161,44 +161,42 @@ async def sasl_handshake(call: Call, request: sasl.SaslHandshakeRequest) -> sasl
         code = refused.code
         call.session.refuse()
     told = call.session.mechanisms if code in {0, errors.UnsupportedSaslMechanism.code} else []
-    return sasl.SaslHandshakeResponse(error_code=code, mechanisms=told)
+    return client.SaslHandshakeResponse(error_code=code, mechanisms=told)
 
 
 async def sasl_authenticate(
-    call: Call, request: sasl.SaslAuthenticateRequest
-) -> sasl.SaslAuthenticateResponse:
+    call: Call, request: client.SaslAuthenticateRequest
+) -> client.SaslAuthenticateResponse:
     """Pass one message to the mechanism."""
     try:
         with call.strike.around():
             answer, lifetime_ms = call.session.authenticate(request.auth_bytes)
     except Refused as refused:
         call.session.refuse()
-        return sasl.SaslAuthenticateResponse(
+        return client.SaslAuthenticateResponse(
             error_code=refused.code, error_message=refused.message, auth_bytes=b""
         )
-    return sasl.SaslAuthenticateResponse(
+    return client.SaslAuthenticateResponse(
         error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
     )
 
 
 async def get_telemetry_subscriptions(
-    call: Call, request: telemetry.GetTelemetrySubscriptionsRequest
-) -> telemetry.GetTelemetrySubscriptionsResponse:
+    call: Call, request: client.GetTelemetrySubscriptionsRequest
+) -> client.GetTelemetrySubscriptionsResponse:
     """Return the subscription."""
     try:
         with call.strike.around():
             return call.state.telemetry.describe(request.client_instance_id)
     except Refused as refused:
-        return telemetry.GetTelemetrySubscriptionsResponse(error_code=refused.code)
+        return client.GetTelemetrySubscriptionsResponse(error_code=refused.code)
 
 
-async def push_telemetry(
-    call: Call, request: telemetry.PushTelemetryRequest
-) -> telemetry.PushTelemetryResponse:
+async def push_telemetry(call: Call, request: client.PushTelemetryRequest) -> client.PushTelemetryResponse:
     """Accept pushed metrics."""
     try:
         with call.strike.around():
             call.state.telemetry.take(request)
     except Refused as refused:
-        return telemetry.PushTelemetryResponse(error_code=refused.code)
-    return telemetry.PushTelemetryResponse()
+        return client.PushTelemetryResponse(error_code=refused.code)
+    return client.PushTelemetryResponse()

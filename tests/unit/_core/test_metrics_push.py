@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aioproducer._core.metrics_push import GET_TELEMETRY_SUBSCRIPTIONS, MetricsPush
+from aioproducer._core.protocol.client import GetTelemetrySubscriptionsRequest
 from aioproducer._core.protocol.schema import ApiVersionTable
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest
 from tests.fakes import FakePool
 
 TELEMETRY = {GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), 72: (0, 0)}

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from aioproducer._core import telemetry_session
-from aioproducer._core.protocol.schema import ApiVersionTable
-from aioproducer._core.protocol.telemetry import (
+from aioproducer._core.protocol.client import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
+from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.records.compression import Codec, Compress, compressor
 from aioproducer._core.telemetry_session import TelemetryContext, TelemetrySession
 from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError

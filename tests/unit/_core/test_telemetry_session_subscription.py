@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsResponse
+from aioproducer._core.protocol.client import GetTelemetrySubscriptionsResponse
 from aioproducer._core.telemetry_session import Subscription
 
 INSTANCE = bytes(range(16))

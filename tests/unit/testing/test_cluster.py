@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.protocol.client import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, MetadataRequest
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.telemetry_session import Kind, Point, encode
 from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.protocol.metadata import ApiVersionsRequest
-from aioproducer._core.protocol.produce import InitProducerIdRequest
-from aioproducer._core.protocol.sasl import (
+from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from aioproducer._core.protocol.metadata import ApiVersionsRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.schema import Request
 from aioproducer._core.security.credentials import Credentials, Login
 from aioproducer._core.security.mechanism import Broker

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from aioproducer._core.protocol.telemetry import PushTelemetryRequest
+from aioproducer._core.protocol.client import PushTelemetryRequest
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.telemetry_session import Kind, Point, encode
 from aioproducer.errors import ProtocolError

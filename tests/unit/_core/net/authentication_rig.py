@@ -10,7 +10,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.net.address import Address
 from aioproducer._core.net.authentication import AuthenticationBackoff, Authenticator
-from aioproducer._core.protocol.sasl import (
+from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeResponse,

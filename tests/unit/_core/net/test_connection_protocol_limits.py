@@ -7,6 +7,7 @@ import pytest
 from aioproducer._core.net.connection_protocol import LOGIN_RESPONSE_BYTES, RESPONSE_BYTES, ConnectionProtocol
 from aioproducer._core.net.in_flight import LENGTH
 from aioproducer._core.protocol.admin import ListTransactionsRequest
+from aioproducer._core.protocol.client import MOST_MECHANISMS, SaslHandshakeResponse
 from aioproducer._core.protocol.metadata import (
     MAX_API_VERSIONS,
     ApiVersion,
@@ -19,7 +20,6 @@ from aioproducer._core.protocol.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from aioproducer._core.protocol.sasl import MOST_MECHANISMS, SaslHandshakeResponse
 from aioproducer._core.protocol.schema import Request, decode, encode
 from aioproducer._core.wire import MOST_TAGS, append_unsigned_varint, read_tags
 from aioproducer.errors import ProtocolError

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer._core.protocol.client import SaslHandshakeRequest, SaslHandshakeResponse
 from aioproducer._core.protocol.metadata import ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest
-from aioproducer._core.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from aioproducer.errors import (
     ConnectionFailed,
     UnsupportedVersion,

@@ -13,9 +13,9 @@ from aioproducer._core.net.connection import Connection, _Protocol
 from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import Dial, MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
+from aioproducer._core.protocol.client import SaslAuthenticateResponse, SaslHandshakeResponse
 from aioproducer._core.protocol.metadata import ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest
-from aioproducer._core.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.security_settings import SecuritySettings, TlsSettings

@@ -2,9 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.protocol.fields import COMPILED_AFTER, field, field_specs, struct
-from aioproducer._core.protocol.types import INT16, INT32, NULLABLE_STRING, RECORDS, STRING, array_of
+from aioproducer._core.protocol.fields import (
+    COMPILED_AFTER,
+    field,
+    field_specs,
+    struct,
+    struct_reader,
+    struct_writer,
+)
+from aioproducer._core.protocol.types import (
+    INT8,
+    INT16,
+    INT32,
+    NULLABLE_STRING,
+    RECORDS,
+    STRING,
+    array_of,
+    struct_of,
+)
 from aioproducer._core.wire import BytesLike
+from aioproducer.errors import ProtocolError
 
 
 @struct
@@ -84,3 +101,106 @@ def test_a_struct_refuses_unknown_fields(instances: int) -> None:
     with pytest.raises(TypeError, match="positional"):
         Fresh(1, 2)  # type: ignore[call-arg]
     assert Fresh(number=3).number == 3
+
+
+@struct
+class Point:
+    x: int = field(INT8, default=-1)
+    y: int = field(INT8, since=2, default=-1)
+
+
+@struct
+class Shape:
+    """Has a run broken by a string, a field that came, one that went, and tagged ones out of order."""
+
+    first: int = field(INT16)
+    gone: int = field(INT16, until=1, default=5)
+    ignorable: int = field(INT16, since=9, ignorable=True, default=9)
+    second: int = field(INT32)
+    name: str = field(STRING)
+    high: str = field(STRING, since=2, tag=300, default="")
+    low: Point = field(struct_of(Point), since=2, tag=1, factory=Point)
+    last: int = field(INT8, since=2, default=7)
+    points: list[Point] = field(array_of(Point), since=3, factory=list)
+
+
+def write(value: object, version: int, *, flexible: bool) -> bytes:
+    buf = bytearray()
+    struct_writer(type(value), version, flexible=flexible)(buf, value)
+    return bytes(buf)
+
+
+def read(data: bytes, version: int, *, flexible: bool) -> tuple[Shape, int]:
+    shape, end = struct_reader(Shape, version, flexible=flexible)(data, 0)
+    assert isinstance(shape, Shape)
+    return shape, end
+
+
+def test_a_classic_struct_is_its_fields_one_after_the_other() -> None:
+    shape = Shape(first=1, gone=2, second=3, name="ab")
+    wire = bytes.fromhex("0001 0002 00000003 0002") + b"ab"
+    assert write(shape, 1, flexible=False) == wire
+    assert read(wire + b"!", 1, flexible=False) == (shape, len(wire))
+
+
+def test_what_a_version_lacks_is_not_written_and_read_as_its_default() -> None:
+    shape = Shape(first=1, second=3, name="", ignorable=10, last=8)
+    wire = bytes.fromhex("0001 00000003 01 08 00")
+    assert write(shape, 2, flexible=True) == wire
+    assert read(wire, 2, flexible=True) == (Shape(first=1, second=3, name="", last=8), len(wire))
+
+
+def test_a_value_that_a_version_cannot_carry_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 2 has no gone, which is 6") as caught:
+        write(Shape(first=1, gone=6, second=3, name=""), 2, flexible=True)
+    assert caught.value.__notes__ == ["while writing a Shape v2"]
+
+
+def test_a_flexible_struct_ends_with_its_tagged_fields_by_tag_without_defaults() -> None:
+    shape = Shape(first=1, second=3, name="ab", high="h", low=Point(x=4, y=5))
+    start = bytes.fromhex("0001 00000003 03") + b"ab" + bytes.fromhex("07")
+    tags = bytes.fromhex("02  01 03 04 05 00  ac02 02 02") + b"h"
+    assert write(shape, 2, flexible=True) == start + tags
+    assert read(start + tags, 2, flexible=True) == (shape, len(start + tags))
+    assert write(Shape(first=1, second=3, name="ab"), 2, flexible=True) == start + b"\0"
+
+
+def test_structs_in_arrays_follow_the_version_and_form_of_the_message() -> None:
+    shape = Shape(first=0, second=0, name="", last=0, points=[Point(x=1, y=2), Point(x=3, y=4)])
+    wire = bytes.fromhex("0000 00000000 01 00 03 010200 030400 00")
+    assert write(shape, 3, flexible=True) == wire
+    assert read(wire, 3, flexible=True) == (shape, len(wire))
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    start = bytes.fromhex("0001 00000003 01 07")
+    tags = bytes.fromhex("03  00 02 ffff  01 03 04 05 00  ffffffff0f 00")
+    shape, end = read(start + tags, 2, flexible=True)
+    assert (shape.low, end) == (Point(x=4, y=5), len(start + tags))
+
+
+@pytest.mark.parametrize("size", ["02", "04"])
+def test_a_tagged_field_takes_just_the_bytes_announced(size: str) -> None:
+    data = bytes.fromhex("0001 00000003 01 07  01 01" + size + "04 05 00 00")
+    with pytest.raises(ProtocolError, match="tagged field low takes 3 bytes where"):
+        read(data, 2, flexible=True)
+
+
+def test_every_prefix_of_a_struct_is_a_protocol_error() -> None:
+    shape = Shape(first=1, second=3, name="ab", high="h", low=Point(x=4, y=5), points=[Point(x=1)])
+    wire = write(shape, 3, flexible=True)
+    for end in range(len(wire)):
+        with pytest.raises(ProtocolError):
+            read(wire[:end], 3, flexible=True)
+
+
+def test_a_wrong_value_is_reported_with_its_field_and_the_structs_around_it() -> None:
+    shape = Shape(first=1, second=3, name="ab", points=[Point(x=0, y=128)])
+    with pytest.raises(ValueError, match=r"^x, y = 0, 128: .*format requires") as caught:
+        write(shape, 3, flexible=True)
+    assert caught.value.__notes__ == ["while writing a Point v3", "while writing a Shape v3"]
+
+
+def test_a_wrong_value_on_its_own_is_reported_likewise() -> None:
+    with pytest.raises(ValueError, match=r"^last = None: required argument is not an integer"):
+        write(Shape(first=1, second=3, name="ab", last=None), 2, flexible=True)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.protocol.codec import struct_writer
+from aioproducer._core.protocol.fields import struct_writer
 from aioproducer._core.protocol.produce import (
     BY_NAME,
     BaseOffsets,

@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 
 from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.client import (
+    GetTelemetrySubscriptionsRequest,
+    PushTelemetryRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.produce import ProduceRequest
-from aioproducer._core.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer._core.protocol.schema import Request
-from aioproducer._core.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer._core.protocol.transactions import TRANSACTION_KEY, FindCoordinatorRequest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
