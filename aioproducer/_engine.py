@@ -36,7 +36,7 @@ from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 
 if TYPE_CHECKING:
     from aioproducer._core.intake.many import ManyIntake
-    from aioproducer._core.transactions.transaction_layer import TransactionLayer
+    from aioproducer._core.transactions.producer_transactions import Transactions
     from aioproducer._core.transactions.transaction_records import TransactionRecords
     from aioproducer._core.transactions.transaction_requests import ResumedTransaction
 
@@ -45,12 +45,12 @@ log: Final = Log(__name__)
 WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 
-def transaction_layer(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionLayer | None:
-    """Return the transactional layer for *config*; None without a transactional id."""
+def transactions_of(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> Transactions | None:
+    """Return the transactions of a producer with *config*; None without a transactional id."""
     if config.transactional_id is None:
         return None
     # Imported here, because producers without transactions start sooner.
-    from aioproducer._core.transactions.transaction_layer import TransactionLayer  # noqa: PLC0415
+    from aioproducer._core.transactions.producer_transactions import Transactions  # noqa: PLC0415
     from aioproducer._core.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
 
     settings = TransactionSettings(
@@ -59,7 +59,7 @@ def transaction_layer(config: ProducerConfig, *, on_moved: Callable[[bool], None
         two_phase_commit=config.transaction_two_phase_commit_enable,
         max_block_s=config.max_block_s,
     )
-    return TransactionLayer(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
+    return Transactions(settings, on_moved=on_moved)
 
 
 class Engine:
@@ -124,13 +124,15 @@ class Engine:
             transactional_id=config.transactional_id,
             enabled=config.enable_metrics_push,
         )
-        layer = self._transaction_layer = transaction_layer(config, on_moved=on_transaction)
+        transactions = transactions_of(config, on_moved=on_transaction)
+        self.transactions: Final = transactions
+        sending = config.sender_settings()
         batching = config.batching_settings()
         if passes_refusals:
             batching = batching._replace(max_in_flight=1)
         self.accumulator: Final = Accumulator(
             batching,
-            IdentityKeeper() if layer is None else layer.manager,
+            IdentityKeeper() if transactions is None else transactions.manager,
             loop=self._loop,
             wake=wakeup.ring,
             wake_at=wakeup.ring_at,
@@ -140,8 +142,8 @@ class Engine:
         )
         records = (
             None
-            if layer is None
-            else layer.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
+            if transactions is None
+            else transactions.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
         )
         completion = BatchCompletion(
             self.accumulator,
@@ -153,7 +155,7 @@ class Engine:
         self._completion = completion
         self._wakeup = wakeup
         self._sender = Sender(
-            config.sender_settings(),
+            sending,
             accumulator=self.accumulator,
             completion=completion,
             pool=self.pool,
@@ -163,11 +165,11 @@ class Engine:
             metrics=self.metrics,
             transaction=records,
         )
-        self.transactions: Final = (
-            None
-            if layer is None
-            else layer.open(completion, self.pool, self.updater, on_admitted=self._admitted)
-        )
+        if transactions is not None:
+            from aioproducer._core.transactions.coordinator import Coordinators  # noqa: PLC0415
+
+            coordinators = Coordinators(self.pool, self.updater, sending.retry_backoff, self.limits)
+            transactions.open(completion, coordinators, on_admitted=self._admitted)
         self._partitioner = config.effective_partitioner()
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
@@ -412,16 +414,16 @@ class Engine:
         self._wakeup.ring()
 
     def _connected(self, node_id: int) -> None:
-        if self._transaction_layer is not None:
-            self._transaction_layer.connected(node_id)
+        if self.transactions is not None:
+            self.transactions.coordinators.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
         self.metrics_push.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         self.updater.disconnected(node_id, error)
-        if self._transaction_layer is not None:
-            self._transaction_layer.disconnected()
+        if self.transactions is not None:
+            self.transactions.coordinators.connections_changed()
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

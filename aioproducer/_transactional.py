@@ -93,7 +93,7 @@ class Transaction:
             # Also after a failure or close of the producer, which raises here; else the block would end without an error.
             if transactions.is_undecided or transactions.has_failed:
                 await self._commit(transactions)
-        elif transactions.can_be_aborted and not self._is_handed_out:
+        elif transactions.manager.can_be_aborted and not self._is_handed_out:
             await self._abort(transactions, error)
 
     async def _commit(self, transactions: Transactions) -> None:
@@ -238,7 +238,12 @@ class Transactional(Lifecycle):
     def _transactions(self, *, ending: bool = False) -> Transactions:
         """Return the transactions. With *ending*, also for a failed producer if no call has returned the last outcome."""
         transactions = None if self._engine is None else self._engine.transactions
-        if ending and self._state is State.FAILED and transactions is not None and transactions.has_news:
+        if (
+            ending
+            and self._state is State.FAILED
+            and transactions is not None
+            and transactions.is_outcome_pending
+        ):
             return transactions
         engine: Engine = self._started()
         engine.intake.check_loop()

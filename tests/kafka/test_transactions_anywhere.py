@@ -66,7 +66,7 @@ async def abort_if_open(producer: Producer) -> None:
     assert producer._engine is not None
     transactions = producer._engine.transactions
     assert transactions is not None
-    if transactions.can_be_aborted:
+    if transactions.manager.can_be_aborted:
         await producer.abort_transaction()
 
 

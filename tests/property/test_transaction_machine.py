@@ -71,7 +71,7 @@ class TransactionMachine(RuleBasedStateMachine):
     async def _start(self, version: int) -> None:
         self.rig = TransactionsRig(version=version, partitions=PARTITIONS, max_block_s=LIMIT_S)
         self.rig.coordinators = ModelCoordinators(self.rig, self.packets, version)
-        self.rig.transactions._coordinators = self.rig.coordinators.real
+        self.rig.transactions.coordinators = self.rig.coordinators.real
         self.rig.transactions._requests._coordinators = self.rig.coordinators.real
         starting = self.rig.loop.create_task(self.rig.transactions.initialize())
         await settle()

@@ -8,7 +8,7 @@ from typing import Any
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.idempotence import ProducerIdentity
-from aioproducer._core.transactions.coordinator import Step, _final, _gravest_refusal
+from aioproducer._core.transactions.coordinator import CoordinatorRequest, _final, _worst_refusal
 from aioproducer._core.transactions.transaction_manager import Api, Reaction
 from tests.unit._core.transactions.transactions_rig import FakeCoordinators, TransactionsRig
 
@@ -57,7 +57,7 @@ class ModelCoordinators(FakeCoordinators):
     async def request(self, api: Api, key: Any, request: Any, refusals: Any, **more: Any) -> Any:
         version, check = more["version"], more.pop("check", None)
         nothing = lambda: None  # noqa: E731
-        wanted = Step(
+        wanted = CoordinatorRequest(
             api, request, refusals,
             on_written=more.get("on_written", nothing), on_uncertain=more.get("on_uncertain", nothing),
         )  # fmt: skip
@@ -65,9 +65,7 @@ class ModelCoordinators(FakeCoordinators):
             step = check or wanted
             while True:
                 answer = await self._ask(step, version)
-                refused = (
-                    None if answer is None else _gravest_refusal(step.api, step.refusals(answer), version)
-                )
+                refused = None if answer is None else _worst_refusal(step.api, step.refusals(answer), version)
                 if answer is not None and refused is None:
                     if step is wanted:
                         return answer
@@ -77,7 +75,7 @@ class ModelCoordinators(FakeCoordinators):
                     raise _final(refused[1], step.api, key, "the model", refused[0])  # type: ignore[arg-type]
                 step = check or wanted
 
-    async def _ask(self, step: Step, version: int) -> Any:
+    async def _ask(self, step: CoordinatorRequest, version: int) -> Any:
         answered = asyncio.get_running_loop().create_future()
         self.packets.append(Packet(step.api, step.request, version, self.rig.transactions.number, answered))
         step.on_written()

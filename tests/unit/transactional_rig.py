@@ -56,4 +56,4 @@ def fence(producer: Producer) -> None:
     """Let somebody else have the id."""
     assert producer._engine is not None
     assert producer._engine.transactions is not None
-    producer._engine.transactions._records.failed(ProducerFenced("gone"))
+    producer._engine.transactions.records.failed(ProducerFenced("gone"))

@@ -92,37 +92,37 @@ class Administration:
         self._limits = limits or LogLimits()
         self._limit_s = limit_s
         self._timeout_ms = timeout_ms
-        self._asking: dict[Coordinators, asyncio.Timeout] = {}
+        self._open_calls: dict[Coordinators, asyncio.Timeout] = {}
         self._is_closed = False
         self._finding = asyncio.Semaphore(PIPELINED)
         self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PIPELINED))
 
     def connections_changed(self) -> None:
         """Wake calls that wait for a connection: a node was connected or lost, or an attempt failed."""
-        for each in tuple(self._asking):
+        for each in tuple(self._open_calls):
             each.connections_changed()
 
     def close(self) -> None:
         """Fail the calls in progress."""
         self._is_closed = True
-        for scope in self._asking.values():
+        for scope in self._open_calls.values():
             if not scope.expired():  # an expired call is cancelled already, and its task runs next
                 scope.reschedule(asyncio.get_running_loop().time())
 
     async def end(self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None) -> None:
         """End *prepared* in its own transaction version; a coordinator would misinterpret a retry in another version."""
         what = f"{'commit' if commit else 'abort'} the transaction of {prepared.transactional_id!r}"
-        asked = False
+        is_written = False
 
         def written() -> None:
-            nonlocal asked
-            asked = True
+            nonlocal is_written
+            is_written = True
 
         try:
             async with self._in_time(what, timeout_s) as coordinators:
                 await self._end(coordinators, prepared, commit=commit, on_written=written)
         except TransactionTimeout as late:
-            if not asked:
+            if not is_written:
                 raise
             unknown = TransactionOutcomeUnknown(f"{late}; it may be done, and to ask again tells")
             raise unknown from late.__cause__
@@ -222,7 +222,7 @@ class Administration:
             if not await self._was_empty(coordinators, prepared):
                 raise _refused(prepared, refused, commit=commit) from refused
         except (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced) as refused:
-            raise _untold(prepared, refused) from refused
+            raise _unknown_outcome(prepared, refused) from refused
 
     async def _was_empty(self, coordinators: Coordinators, prepared: PreparedTransaction) -> bool:
         """Return True if nothing was written in *prepared*. Its commit and its abort then count as successful."""
@@ -261,11 +261,11 @@ class Administration:
     async def _list(
         self, coordinators: Coordinators, request: ListTransactionsRequest
     ) -> set[TransactionListing]:
-        anybody = await coordinators.anybody(set())
-        cluster = await request_metadata(anybody, MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        broker = await coordinators.any_broker(set())
+        cluster = await request_metadata(broker, MetadataRequest(topics=[], allow_auto_topic_creation=False))
         nodes = [Node(each.node_id, Address(each.host, each.port)) for each in cluster.brokers]
-        told = await _each(lambda node: self._list_at(coordinators, node, request), nodes)
-        return set().union(*told.values())
+        listings = await _each(lambda node: self._list_at(coordinators, node, request), nodes)
+        return set().union(*listings.values())
 
     async def _list_at(
         self, coordinators: Coordinators, node: Node, request: ListTransactionsRequest
@@ -322,7 +322,7 @@ class Administration:
         """Yield the `Coordinators` of one call; raise TransactionTimeout at the time limit."""
         limit_s = self._limit_s if timeout_s is None else timeout_s
         coordinators = Coordinators(self._pool, self._updater, self._backoff, self._limits)
-        scope = self._asking[coordinators] = asyncio.timeout(limit_s)
+        scope = self._open_calls[coordinators] = asyncio.timeout(limit_s)
         try:
             async with scope:
                 yield coordinators
@@ -339,14 +339,14 @@ class Administration:
             late.abortable = False
             raise late from last
         finally:
-            del self._asking[coordinators]
+            del self._open_calls[coordinators]
 
 
 def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit: bool) -> ProducerError:
     """Return the error for INVALID_TXN_STATE. It proves the outcome in version 2, and proves nothing in version 1."""
     whose = f"the transaction of {prepared.transactional_id!r}"
     if prepared.transaction_version < ADDED_BY_PRODUCE:
-        return _untold(prepared, refused)
+        return _unknown_outcome(prepared, refused)
     if commit:
         return TransactionLost(
             f"{whose} is not committed, and cannot be any more: its time ran out, or it was aborted; its records are"
@@ -355,7 +355,7 @@ def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit:
     return TransactionStateError(f"{whose} cannot be aborted: it is committed")
 
 
-def _untold(prepared: PreparedTransaction, refused: ProducerError) -> TransactionOutcomeUnknown:
+def _unknown_outcome(prepared: PreparedTransaction, refused: ProducerError) -> TransactionOutcomeUnknown:
     return TransactionOutcomeUnknown(
         f"nobody can tell what has become of the transaction of {prepared.transactional_id!r}: {type(refused).__name__},"
         " the id was used, fenced or forgotten since, before or after it ended"

@@ -58,7 +58,12 @@ MANY_KEYS: Final = 4
 NOT_ATTEMPTED: Final = 55
 """OPERATION_NOT_ATTEMPTED: another item of the request was refused, and the error of that item decides."""
 
-OF_WHO_WAS_REPLACED: Final = (InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced)
+ERRORS_OF_REPLACED_COORDINATORS: Final = (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+)
 """Errors that a replaced coordinator may return from its outdated state."""
 
 Refusals = Sequence[tuple[int, str]]
@@ -69,7 +74,7 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class Step(NamedTuple):
+class CoordinatorRequest(NamedTuple):
     """Request and the interpretation of its response."""
 
     api: Api
@@ -174,7 +179,7 @@ class Coordinators:
         on_written: Callable[[], None] = _nothing,
         on_uncertain: Callable[[], None] = _nothing,
         fails_refused: bool = False,
-        check: Step | None = None,
+        check: CoordinatorRequest | None = None,
     ) -> R:
         """Return the answer to *request* without an error code. Requests are sent in the order of the calls.
 
@@ -189,7 +194,7 @@ class Coordinators:
         Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`. UnsupportedVersion
             without both flags, before any write, if the coordinator's version lacks a field of *request*.
         """
-        wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
+        wanted = CoordinatorRequest(api, request, refusals, at_least, at_most, on_written, on_uncertain)
         clusters = self._clusters
         async with self._turn:
             self.last_error = None
@@ -212,7 +217,7 @@ class Coordinators:
                     self._nodes.pop(key, None)
                     error: ProducerError = outcome
                 else:
-                    refused = _gravest_refusal(step.api, step.refusals(outcome), version)
+                    refused = _worst_refusal(step.api, step.refusals(outcome), version)
                     if refused is None and step is check:
                         checks, checked_at = checks + 1, now
                         continue
@@ -223,7 +228,7 @@ class Coordinators:
                     reaction, error = refused
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
                         refused_by.add(connection.node_id)
-                        if isinstance(error, OF_WHO_WAS_REPLACED) and await self._another(
+                        if isinstance(error, ERRORS_OF_REPLACED_COORDINATORS) and await self._has_successor(
                             key, refused_by, version
                         ):
                             continue
@@ -233,7 +238,7 @@ class Coordinators:
                 await self._pause(step.api, key, error, attempt)
                 attempt += 1
 
-    async def _another(self, key: Key, refused_by: set[int], version: int) -> bool:
+    async def _has_successor(self, key: Key, refused_by: set[int], version: int) -> bool:
         """Return True if another broker names a coordinator that has not refused yet.
 
         A broker that was frozen acts as the coordinator for a while afterwards. Its state is outdated, so it may report
@@ -254,7 +259,7 @@ class Coordinators:
         attempt = 0
         silent: set[int] = set(besides)
         while True:
-            connection = await self.anybody(silent)
+            connection = await self.any_broker(silent)
             try:
                 found = await self._find_over(connection, key)
             except TimeoutError:
@@ -285,7 +290,7 @@ class Coordinators:
             await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
             attempt += 1
 
-    async def _ask(self, key: Key, connection: Connection, step: Step) -> Any | ProducerError:
+    async def _ask(self, key: Key, connection: Connection, step: CoordinatorRequest) -> Any | ProducerError:
         """Return the answer, or the error of the attempt: a lost connection, or a new coordinator."""
         try:
             chosen = connection.versions.pick(type(step.request), at_most=step.at_most)
@@ -309,10 +314,10 @@ class Coordinators:
                 await asyncio.wait([answered], timeout=PATIENCE_S)
                 if answered.done():
                     break
-                moved = await self._moved(key, connection.node_id, answered)
-                if moved is not None:
+                replaced = await self._replaced(key, connection.node_id, answered)
+                if replaced is not None:
                     step.on_uncertain()
-                    return moved
+                    return replaced
         except asyncio.CancelledError:
             step.on_uncertain()
             raise
@@ -323,7 +328,7 @@ class Coordinators:
             step.on_uncertain()
         return outcome
 
-    async def _moved(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:
+    async def _replaced(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:
         """Return an error if another broker has replaced the silent coordinator *node_id*, else None."""
         asking = self._loop.create_task(self.find(key), name=f"aioproducer: find the coordinator of {key}")
         try:
@@ -369,20 +374,16 @@ class Coordinators:
 
     async def dial(self, node: Node) -> ProducerError | None:
         """Connect to *node*; return the error of a failed attempt, else None."""
-        if self._pool.next_attempt_at(node.node_id) is not None:
-            self._pool.connect_soon(node.node_id, node.address)  # without effect during a backoff
-            if self._pool.next_attempt_at(node.node_id) is not None:
-                return self._pool.last_error(node.node_id) or ConnectionFailed(
-                    f"{node.address}: not connected"
-                )
-        else:
-            self._pool.connect_soon(node.node_id, node.address)
-        await self._news(PATIENCE_S)
-        if self._pool.get(node.node_id) is None and self._pool.next_attempt_at(node.node_id) is not None:
-            return self._pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
-        return None
+        pool = self._pool
+        waits = pool.next_attempt_at(node.node_id) is not None
+        pool.connect_soon(node.node_id, node.address)  # without effect during a backoff
+        if not waits or pool.next_attempt_at(node.node_id) is None:
+            await self._connections_change(PATIENCE_S)
+            if pool.get(node.node_id) is not None or pool.next_attempt_at(node.node_id) is None:
+                return None
+        return pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
 
-    async def anybody(self, silent: set[int]) -> Connection:
+    async def any_broker(self, silent: set[int]) -> Connection:
         """Return a connection to any broker, first to brokers outside *silent*. Waits without a time limit."""
         while True:
             brokers = self._updater.snapshot.brokers
@@ -401,7 +402,7 @@ class Coordinators:
                 self._pool.connect_soon(node_id, brokers[node_id].address)
                 self.last_error = self._pool.last_error(node_id) or self.last_error
                 self._check_logins(others)
-            await self._news(patience_s)
+            await self._connections_change(patience_s)
 
     def _check_logins(self, nodes: Iterable[int]) -> None:
         """Raise AuthenticationFailed if all dialled *nodes* have refused logins for `REFUSAL_PATIENCE_S`."""
@@ -453,7 +454,7 @@ class Coordinators:
             )
         await asyncio.sleep(pause_s)
 
-    async def _news(self, patience_s: float) -> None:
+    async def _connections_change(self, patience_s: float) -> None:
         """Wait until a connection is opened or lost, for at most *patience_s* seconds."""
         listener: Future[None] = self._loop.create_future()
         self._listeners.add(listener)
@@ -463,28 +464,28 @@ class Coordinators:
             self._listeners.discard(listener)
 
 
-def _gravest_refusal(
+def _worst_refusal(
     api: Api, refusals: Iterable[tuple[int, str]], version: int
 ) -> tuple[Reaction, BrokerError] | None:
-    """Return the gravest error in an answer, with its reaction; None for an answer without errors."""
-    gravest: tuple[Reaction, BrokerError] | None = None
+    """Return the worst error in an answer, with its reaction; None for an answer without errors."""
+    worst: tuple[Reaction, BrokerError] | None = None
     refused = [each for each in refusals if each[0]]
     for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:
         kind = broker_error(code)
         error = kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
         reaction = react(api, error, version=version)
-        if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
-            gravest = reaction, error
-    return gravest
+        if worst is None or _SEVERITY[reaction] > _SEVERITY[worst[0]]:
+            worst = reaction, error
+    return worst
 
 
-_GRAVITY: Final = {reaction: gravity for gravity, reaction in enumerate(Reaction)}
+_SEVERITY: Final = {reaction: severity for severity, reaction in enumerate(Reaction)}
 
 
 def _final(error: BrokerError, api: Api, key: Key, connection: Connection, reaction: Reaction) -> BrokerError:
-    told = type(error)(f"{api.name} for {key} at {connection}: {error}")
-    told.abortable, told.fatal = reaction is Reaction.ABORTABLE, reaction is Reaction.FATAL
-    return told
+    final = type(error)(f"{api.name} for {key} at {connection}: {error}")
+    final.abortable, final.fatal = reaction is Reaction.ABORTABLE, reaction is Reaction.FATAL
+    return final
 
 
 def _resolve(answered: Future[Any], outcome: Any) -> None:

@@ -12,6 +12,9 @@ from math import inf
 from time import time_ns
 from typing import Any, Final
 
+from aioproducer._core.batching.accumulator import Accumulator
+from aioproducer._core.batching.completion import BatchCompletion
+from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.coordinator import Coordinators
 from aioproducer._core.transactions.transaction_ending import (
@@ -52,28 +55,26 @@ from aioproducer.types import TopicPartition
 
 log: Final = Log(__name__)
 
-LEFT_TO_OTHERS: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
+ENDED_ELSEWHERE: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
 """States in which a close aborts nothing."""
 
 
 class Transactions:
-    """Implementation of the producer's transactional calls."""
+    """Implementation of the producer's transactional calls.
 
-    def __init__(
-        self,
-        settings: TransactionSettings,
-        manager: TransactionManager,
-        coordinators: Coordinators,
-        *,
-        records: TransactionRecords,
-        on_admitted: Callable[[], None],
-    ) -> None:
+    The parts depend on each other and on other layers, so they are created in three steps: `manager` at once (for the
+    accumulator), `records` in `watch` (for the completion and the sender), `coordinators` in `open`.
+    """
+
+    records: TransactionRecords
+    coordinators: Coordinators
+
+    def __init__(self, settings: TransactionSettings, *, on_moved: Callable[[bool], None]) -> None:
+        """*on_moved* receives True if the open transaction accepts records."""
         self.settings: Final = settings
-        self.manager: Final = manager
-        self._coordinators = coordinators
-        self._requests = TransactionRequests(settings, manager, coordinators)
-        self._records = records
-        self._on_admitted = on_admitted
+        self.manager: Final = TransactionManager(
+            settings.transactional_id, on_wanted=self._partitions_wanted, on_moved=on_moved
+        )
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._adding: asyncio.Task[None] | None = None
@@ -88,19 +89,32 @@ class Transactions:
         self._began_at_ms = 0
         self._is_stopping = False
 
-    def partitions_wanted(self) -> None:
+    def watch(
+        self, accumulator: Accumulator, updater: MetadataUpdater, *, on_fatal: Callable[[ProducerError], None]
+    ) -> TransactionRecords:
+        """Follow the records in *accumulator*; *on_fatal* receives a fatal error of the cluster."""
+        self.records = TransactionRecords(
+            self.manager, accumulator=accumulator, updater=updater, on_fatal=on_fatal
+        )
+        return self.records
+
+    def open(
+        self, completion: BatchCompletion, coordinators: Coordinators, *, on_admitted: Callable[[], None]
+    ) -> None:
+        """Set the other parts; *on_admitted* is called once waiting batches may be sent."""
+        self.records.end_through(completion)
+        self.coordinators = coordinators
+        self._requests = TransactionRequests(self.settings, self.manager, coordinators)
+        self._on_admitted = on_admitted
+
+    def _partitions_wanted(self) -> None:
         """Add the partitions that batches wait for."""
         if self._adding is None or self._adding.done():
             self._adding = self._spawn(self._add_partitions(), "add partitions")
             self._adding.add_done_callback(self._added)
 
     @property
-    def can_be_aborted(self) -> bool:
-        """True if a transaction is open and its end was not requested."""
-        return self.manager.state in {State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE}
-
-    @property
-    def has_news(self) -> bool:
+    def is_outcome_pending(self) -> bool:
         """True while no call has returned the outcome of the last end."""
         return self._ending is not None
 
@@ -125,17 +139,15 @@ class Transactions:
                 self.manager.initialized(resumed.identity, resumed.version)
                 return
             self.manager.assign(*resumed.identity)
-        task, limit_s = (
-            self._spawn(self._initialize(fails_refused=True), "initialize"),
-            max(0.0, min(self.settings.max_block_s, timeout_s)),
-        )
+        task = self._spawn(self._initialize(fails_refused=True), "initialize")
+        limit_s = max(0.0, min(self.settings.max_block_s, timeout_s))
         try:
             await asyncio.wait([task], timeout=limit_s)
         finally:
             if not task.done():
                 task.cancel()
         if not task.done():
-            raise late("initialize", limit_s, self._coordinators.last_error)
+            raise late("initialize", limit_s, self.coordinators.last_error)
         raise_outcome(task)
 
     def initialize_later(self) -> None:
@@ -151,9 +163,8 @@ class Transactions:
         if self._renewing is not None:
             await self._renewed(self._renewing, limit_s)
         if self.manager.state is State.READY:  # else another call began a transaction, or this call may not
-            self._ending = (
-                None  # before the transition, so that an interrupted begin keeps no earlier outcome
-            )
+            # Before the transition, so that an interrupted begin keeps no earlier outcome.
+            self._ending = None
             self.number += 1
             self.is_undecided = True
             self._began_at_ms = time_ns() // 1_000_000
@@ -170,7 +181,7 @@ class Transactions:
         if not offsets:
             return
         task = self._spawn(self._send_offsets(offsets, group), "send offsets")
-        self._records.take_offsets(task)
+        self.records.take_offsets(task)
         limit_s = self._limit(timeout_s)
         try:
             await asyncio.wait([task], timeout=limit_s)
@@ -179,8 +190,8 @@ class Transactions:
             raise
         if not task.done():
             # Without an await in between, because a cancelled caller must not commit without its offsets.
-            error = late("send offsets", limit_s, self._coordinators.last_error)
-            self._records.failed(error)
+            error = late("send offsets", limit_s, self.coordinators.last_error)
+            self.records.failed(error)
             task.cancel()
             raise error
         if task.cancelled() and not self._is_stopping:
@@ -192,10 +203,10 @@ class Transactions:
         error = None if task.cancelled() or task.exception() is not None else task.result()
         if (
             isinstance(error, UnsupportedVersion) and not error.fatal
-        ):  # `_send_offsets` has handled the other errors
+        ):  # `_send_offsets` has handled the others
             failure = CommitFailed(f"the offsets were not sent: {error}")
             failure.__cause__ = error
-            self._records.failed(failure)
+            self.records.failed(failure)
 
     async def commit(self, timeout_s: float | None) -> None:
         """Commit once all accepted records are acknowledged."""
@@ -208,17 +219,17 @@ class Transactions:
             self.is_undecided = False
             ending = self._ending = Ending(commits=True, was_prepared=was_prepared)
             ending.task = self._spawn(self._commit(ending), "commit")
-        await self._records.settle_of(ending.task, limit_s)
+        await self.records.settle_of(ending.task, limit_s)
         state = self._state()
         waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
         if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
             # Without an await in between, because a cancelled caller must not leave a commit without a task.
             error = (
-                late("commit", limit_s, self._coordinators.last_error)
+                late("commit", limit_s, self.coordinators.last_error)
                 if state is State.COMMITTING
                 else self._commit_failed()
             )
-            self._records.failed(error)
+            self.records.failed(error)
             ending.give_up(self._commit_failed())
             self._ending = None
             raise again(error)
@@ -255,8 +266,8 @@ class Transactions:
         task.cancel()
         if self._state() is not State.PREPARING:  # another call ends the transaction
             raise self.manager.refusal("prepare")
-        error = late("prepare", limit_s, self._coordinators.last_error)
-        self._records.failed(error)
+        error = late("prepare", limit_s, self.coordinators.last_error)
+        self.records.failed(error)
         raise error
 
     def prepared(self) -> PreparedTransaction:
@@ -278,7 +289,7 @@ class Transactions:
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending.task], timeout=timeout_s)
-            if self.manager.is_open and self.manager.state not in LEFT_TO_OTHERS:
+            if self.manager.is_open and self.manager.state not in ENDED_ELSEWHERE:
                 await self.abort(max(0.0, until - self._loop.time()), closing=True)
         except ProducerError as error:
             log.warning(
@@ -288,14 +299,14 @@ class Transactions:
 
     def leave_cluster(self, error: ProducerError) -> None:
         """Fail the open transaction, which the new cluster lacks, and get a producer id for the next transaction."""
-        self._coordinators.leave_cluster(error)
-        failed = self._coordinators.left_cluster()
+        self.coordinators.leave_cluster(error)
+        failed = self.coordinators.left_cluster()
         assert failed is not None, "a cluster was left"
         state, ending = self.manager.state, self._ending
         if state is State.PREPARED:
             failed.abortable, failed.fatal = False, True
         if state in OPEN and not (state is State.COMMITTING and ending is not None and ending.is_out):
-            self._records.failed(failed)  # a commit in flight has an unknown outcome
+            self.records.failed(failed)  # a commit in flight has an unknown outcome
         self.manager.leave_cluster()
         if state is State.READY:
             self.manager.initialize()
@@ -314,7 +325,7 @@ class Transactions:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-        self._records.close()
+        self.records.close()
 
     def check_sending(self, what: str) -> None:
         """Raise the error for *what*, unless a transaction accepts records."""
@@ -331,11 +342,11 @@ class Transactions:
         """Wait for the producer id that *task* gets."""
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
-            raise late("begin a transaction", limit_s, self._coordinators.last_error)
+            raise late("begin a transaction", limit_s, self.coordinators.last_error)
         self._renewing = None
         if not task.cancelled() and task.exception() is None and (refused := task.result()) is not None:
             refused.fatal = True
-            self._records.failed(refused)
+            self.records.failed(refused)
         raise_outcome(task)
 
     async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
@@ -356,7 +367,7 @@ class Transactions:
             try:
                 await self._requests.add_partitions(wanted)
             except ProducerError as error:
-                self._records.failed(error)
+                self.records.failed(error)
                 return
             self.manager.added(wanted)
             self._on_admitted()
@@ -372,7 +383,7 @@ class Transactions:
             await self._requests.commit_offsets(offsets, group)
         except UnsupportedVersion as error:
             if error.fatal:
-                self._records.failed(error)
+                self.records.failed(error)
                 return error
             lacking = UnsupportedVersion(
                 f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and takes no metadata of"
@@ -381,16 +392,16 @@ class Transactions:
             lacking.__cause__ = error
             return lacking  # nothing was written, so the transaction continues
         except ProducerError as refusal:
-            told = refusal
+            failure = refusal
             if group_refused(refusal):
-                told = CommitFailed(f"the group {group.group_id!r} has gone on without us: {refusal}")
-                told.__cause__ = refusal
-            self._records.failed(told)
-            return told
+                failure = CommitFailed(f"group {group.group_id!r} has removed this consumer: {refusal}")
+                failure.__cause__ = refusal
+            self.records.failed(failure)
+            return failure
         return None
 
     async def _prepare(self) -> ProducerError | None:
-        await self._records.settled()
+        await self.records.settled()
         if self._state() is State.PREPARING:
             self.manager.settled()
         if self._state() is State.PREPARED:
@@ -398,16 +409,16 @@ class Transactions:
         return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
 
     async def _commit(self, ending: Ending) -> ProducerError | None:
-        await self._records.settled()
+        await self.records.settled()
         if self.manager.state is not State.COMMITTING:
             return self._commit_failed()
         return await self._end(ending)
 
     async def _abort(self, ending: Ending, commit: Ending | None) -> ProducerError | None:
-        for task in (self._adding, *self._records.offsets):
+        for task in (self._adding, *self.records.offsets):
             if task is not None:
                 task.cancel()
-        await self._records.dropped()
+        await self.records.dropped()
         if commit is not None:  # its task ends with the failure, before the next transaction
             await asyncio.wait([commit.task])
         if self._state() is not State.ABORTING:
@@ -424,19 +435,19 @@ class Transactions:
                     commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
                 )
             except ProducerError as refused:
-                error = ending.told_by(refused)
-                self._records.failed(error)
+                error = ending.error_for(refused)
+                self.records.failed(error)
                 if manager.state is State.ABORTABLE:
                     return self._commit_failed()
                 if manager.state is not State.ABORTING:
                     return error
-                manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
-            self._records.ended(self._loop.time() - began)
+                manager.request_epoch_bump()  # the coordinator has nothing to abort: another epoch settles it
+            self.records.ended(self._loop.time() - began)
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
             if failed is not None:  # this transaction has ended nevertheless
                 failed.fatal = True
-                self._records.failed(failed)
+                self.records.failed(failed)
                 return None if ending.commits else failed
         return None
 
@@ -468,8 +479,8 @@ class Transactions:
 
     def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         if not ending.task.done() and ending.given_up is None:
-            told = unknown if ending.is_out or ending.was_prepared else late
-            raise told(what, limit_s, self._coordinators.last_error)
+            error = unknown if ending.is_out or ending.was_prepared else late
+            raise error(what, limit_s, self.coordinators.last_error)
         if self._ending is ending:
             self._ending = None
         ending.raise_outcome()
@@ -485,4 +496,4 @@ class Transactions:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:  # a bug: calls would wait forever
             log.error("task.crashed task=%s", task.get_name(), exc_info=task.exception())
-            self._records.failed(crashed(task))
+            self.records.failed(crashed(task))

@@ -46,10 +46,10 @@ class Ending:
         self.given_up = failed
         self.task.cancel()
 
-    def told_by(self, refused: ProducerError) -> ProducerError:
-        """Return the error for *refused*, the last answer; an unknown outcome if an earlier answer to a commit was lost.
+    def error_for(self, refused: ProducerError) -> ProducerError:
+        """Return the error for *refused*, the last response; an unknown outcome if an earlier response was lost.
 
-        After a change of the cluster no answer will arrive.
+        After a change of the cluster no response will arrive.
         """
         ends = refused.fatal or isinstance(refused, RebootstrapRequired)
         return lost("commit", refused) if ends and self.commits and self.is_uncertain else refused

@@ -254,21 +254,6 @@ class TransactionManager(IdentityKeeper):
     The JVM client's TransactionManager without its requests (`TransactionRequests`) and their order (`Transactions`).
     """
 
-    __slots__ = (
-        "_added",
-        "_on_moved",
-        "_on_wanted",
-        "_wanted",
-        "attempted",
-        "cause",
-        "groups",
-        "held",
-        "needs_bump",
-        "state",
-        "transactional_id",
-        "version",
-    )
-
     def __init__(
         self, transactional_id: str, *, on_wanted: Callable[[], None], on_moved: Callable[[bool], None]
     ) -> None:
@@ -313,7 +298,7 @@ class TransactionManager(IdentityKeeper):
             self._on_wanted()
 
     def request_epoch_bump(self) -> None:
-        """Request another epoch for the next transaction; all partitions share one epoch."""
+        """Request another epoch for the next transaction, for example because a late request may still arrive."""
         self.needs_bump = True
 
     def keeps(self, identity: ProducerIdentity | None) -> bool:
@@ -322,13 +307,9 @@ class TransactionManager(IdentityKeeper):
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def asked(self) -> None:
-        """Note a request that may open the transaction at the coordinator, even if the request is refused."""
+    def request_written(self) -> None:
+        """Note a written request that may open the transaction at the coordinator, even if the request is refused."""
         self.attempted = True
-
-    def uncertain(self) -> None:
-        """Note a request without a response, which may still arrive at the broker."""
-        self.needs_bump = True
 
     def wanted(self) -> list[TopicPartition]:
         """Return the partitions that AddPartitionsToTxn has to add."""
@@ -355,13 +336,11 @@ class TransactionManager(IdentityKeeper):
 
     def begin(self) -> None:
         """Open a transaction. Raises: TransactionStateError."""
-        self._demand(TransactionEvent.BEGIN, "begin a transaction")
-        self._happened(TransactionEvent.BEGIN)
+        self._called(TransactionEvent.BEGIN, "begin a transaction")
 
     def prepare(self) -> None:
         """Accept no more, to end the transaction elsewhere. Raises: TransactionStateError, or the error of the transaction."""
-        self._demand(TransactionEvent.PREPARE, "prepare")
-        self._happened(TransactionEvent.PREPARE)
+        self._called(TransactionEvent.PREPARE, "prepare")
 
     def settled(self) -> None:
         """Note that all accepted records are acknowledged."""
@@ -369,26 +348,20 @@ class TransactionManager(IdentityKeeper):
 
     def commit(self) -> None:
         """Accept no more, and commit. Raises: TransactionStateError, or the error of the transaction."""
-        self._demand(TransactionEvent.COMMIT, "commit")
-        self._happened(TransactionEvent.COMMIT)
+        self._called(TransactionEvent.COMMIT, "commit")
 
     def abort(self) -> None:
         """Accept no more, and abort. Raises: TransactionStateError, or the fatal error."""
-        self._demand(TransactionEvent.ABORT, "abort")
-        self._happened(TransactionEvent.ABORT)
+        self._called(TransactionEvent.ABORT, "abort")
 
     def failed(self, error: ProducerError) -> None:
         """Note that a record or offsets of the transaction failed with *error*."""
-        if isinstance(
-            error, UnknownProducerId
-        ):  # sequences restart at 0, which needs another epoch (KIP-360)
-            self.needs_bump = True
+        if isinstance(error, UnknownProducerId):
+            self.needs_bump = True  # sequences restart at 0, which needs another epoch (KIP-360)
         if is_fatal(type(error)) or error.fatal:
             self.failed_fatally(error)
-        elif (
-            self.state,
-            TransactionEvent.FAIL,
-        ) in TRANSITIONS:  # else no transaction is open, or its end is decided
+        elif (self.state, TransactionEvent.FAIL) in TRANSITIONS:
+            # Without a transition no transaction is open, or its end is decided.
             if self.state not in {TransactionState.ABORTABLE, TransactionState.ABORTING}:
                 self.cause = error
             self._happened(TransactionEvent.FAIL)
@@ -429,6 +402,11 @@ class TransactionManager(IdentityKeeper):
         """True from the begin of a transaction to its end."""
         return self.state in OPEN
 
+    @property
+    def can_be_aborted(self) -> bool:
+        """True if a transaction is open and its end was not requested."""
+        return self.is_open and (self.state, TransactionEvent.ABORT) in TRANSITIONS
+
     def must_be_ended(self, *, commit: bool) -> bool:
         """Return True if EndTxn is needed: the coordinator may have the transaction, or another epoch is needed.
 
@@ -456,9 +434,11 @@ class TransactionManager(IdentityKeeper):
         error.__cause__ = cause
         return error
 
-    def _demand(self, event: TransactionEvent, what: str) -> None:
+    def _called(self, event: TransactionEvent, what: str) -> None:
+        """Make the transition for a call of the user, or raise the error for *what*."""
         if (self.state, event) not in TRANSITIONS:
             raise self.refusal(what)
+        self._happened(event)
 
     def _happened(self, event: TransactionEvent) -> None:
         """Make the transition for *event*, or raise AssertionError: a missing transition is a bug of aioproducer."""

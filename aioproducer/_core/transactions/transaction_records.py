@@ -202,11 +202,10 @@ class TransactionRecords:
     def write(self, batches: Sequence[Batch]) -> int | None:
         """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
         manager = self._manager
-        if not (
-            manager.is_open or manager.state is State.FATAL
-        ):  # after a fatal error the broker refuses the request
+        if not manager.is_open and manager.state is not State.FATAL:
+            # After a fatal error the broker refuses the request.
             raise AssertionError(f"{batches} would be written outside a transaction")
-        manager.asked()
+        manager.request_written()
         self._markers.wrote(asyncio.get_running_loop().time())
         return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
 
@@ -217,10 +216,9 @@ class TransactionRecords:
     def failing(self, failure: Failure) -> Failure:
         """Note that records fail with *failure*; return the failure with `fatal` or `abortable` set."""
         if self._has_closed:
-            self._manager.failed(
-                failure.error()
-            )  # else a commit in progress would commit the remaining records
-            return failure  # the producer is closed
+            # Otherwise a commit in progress would commit the remaining records.
+            self._manager.failed(failure.error())
+            return failure
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
             return failure._replace(fatal=True)
@@ -244,10 +242,8 @@ class TransactionRecords:
 
     def ended(self, took_s: float) -> None:
         """Start the pause before the next transaction's records: EndTxn was answered after *took_s*."""
-        if (
-            self._manager.version < ADDED_BY_PRODUCE
-        ):  # AddPartitionsToTxn is retried until the markers are written
-            return
+        if self._manager.version < ADDED_BY_PRODUCE:
+            return  # AddPartitionsToTxn is retried until the markers are written
         loop = asyncio.get_running_loop()
         self._markers.ended(loop.time(), took_s)
         if self._markers.seconds:

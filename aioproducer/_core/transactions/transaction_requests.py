@@ -18,7 +18,13 @@ from aioproducer._core.protocol.transactions import (
     TransactionState as Described,
     TxnOffsetCommitRequest,
 )
-from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Refusals, Step
+from aioproducer._core.transactions.coordinator import (
+    CoordinatorRequest,
+    Coordinators,
+    Key,
+    KeyType,
+    Refusals,
+)
 from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api, TransactionManager
 from aioproducer._core.transactions.transaction_types import GroupMetadata, OffsetAndMetadata, topics_of
 from aioproducer.errors import (
@@ -115,17 +121,19 @@ class TransactionRequests:
                 at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
                 fails_refused=fails_refused,
                 on_written=written,
-                check=None if own.producer_id < 0 else Step(Api.DESCRIBE, self._describe, not_ours),
+                check=None
+                if own.producer_id < 0
+                else CoordinatorRequest(Api.DESCRIBE, self._describe, not_ours),
             )
         except UnsupportedVersion as error:
             if not two_phase_commit:
                 raise
-            told = UnsupportedVersion(
+            unsupported = UnsupportedVersion(
                 f"transaction_two_phase_commit_enable: the brokers do not allow it ({error}); they take"
                 " transaction.two.phase.commit.enable=true, and in Kafka 4.3 unstable.api.versions.enable=true"
             )
-            told.abortable, told.fatal = error.abortable, error.fatal
-            raise told from error
+            unsupported.abortable, unsupported.fatal = error.abortable, error.fatal
+            raise unsupported from error
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def _about(self, code: int) -> str:
@@ -159,8 +167,8 @@ class TransactionRequests:
                 for each in topic.results_by_partition
             ],
             version=self._manager.version,
-            on_written=self._manager.asked,
-            on_uncertain=self._manager.uncertain,
+            on_written=self._manager.request_written,
+            on_uncertain=self._manager.request_epoch_bump,
             fails_refused=True,
         )
 
@@ -178,8 +186,8 @@ class TransactionRequests:
             ),
             lambda answer: [(answer.error_code, f"group {group_id!r}")],
             version=self._manager.version,
-            on_written=self._manager.asked,
-            on_uncertain=self._manager.uncertain,
+            on_written=self._manager.request_written,
+            on_uncertain=self._manager.request_epoch_bump,
             fails_refused=True,
         )
 
@@ -208,8 +216,8 @@ class TransactionRequests:
             ],
             version=self._manager.version,
             at_most=self._at_most,
-            on_written=self._manager.asked,
-            on_uncertain=self._manager.uncertain,
+            on_written=self._manager.request_written,
+            on_uncertain=self._manager.request_epoch_bump,
             fails_refused=True,
         )
 
@@ -232,7 +240,7 @@ class TransactionRequests:
         identity = self._identity
 
         def uncertain() -> None:
-            self._manager.uncertain()
+            self._manager.request_epoch_bump()
             on_unanswered()
 
         answer = await self._coordinators.request(

@@ -17,7 +17,7 @@ from aioproducer._core.protocol.transactions import (
     FindCoordinatorResponse,
     TransactionState,
 )
-from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Step
+from aioproducer._core.transactions.coordinator import CoordinatorRequest, Coordinators, Key, KeyType
 from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import ConnectionFailed, ProducerError
 from tests.fakes import FakeConnection, FakePool, FakeUpdater
@@ -26,7 +26,7 @@ from tests.unit.floor_rig import settle
 TRANSACTION = Key(KeyType.TRANSACTION, "tx")
 GROUP = Key(KeyType.GROUP, "g")
 END = EndTxnRequest(transactional_id="tx", producer_id=7, producer_epoch=0, committed=True)
-CHECK = Step(
+CHECK = CoordinatorRequest(
     Api.DESCRIBE,
     DescribeTransactionsRequest(transactional_ids=["tx"]),
     lambda answer: [(each.error_code, "another epoch") for each in answer.transaction_states],

@@ -75,7 +75,7 @@ class TestBegin:
     @in_virtual_time
     async def test_it_asks_nobody(self) -> None:
         async with rig() as made:
-            assert made.transactions.can_be_aborted
+            assert made.transactions.manager.can_be_aborted
             assert not made.transactions.has_failed
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
             assert made.transactions.number == 1
@@ -107,7 +107,7 @@ class TestBegin:
     @in_virtual_time
     async def test_it_does_not_wait_longer_than_anything_else(self) -> None:
         async with rig(max_block_s=5.0) as made:
-            made.manager.asked()
+            made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
             await settle()
             aborting.cancel()
@@ -153,8 +153,8 @@ class TestBump:
     @in_virtual_time
     async def test_what_may_be_late_is_kept_from_the_next_transaction(self, commit: bool) -> None:
         async with rig(version=1) as made:
-            made.manager.asked()
-            made.manager.uncertain()
+            made.manager.request_written()
+            made.manager.request_epoch_bump()
             ending = asyncio.create_task(
                 made.transactions.commit(None) if commit else made.transactions.abort(None)
             )
@@ -188,12 +188,12 @@ class TestBump:
     @in_virtual_time
     async def test_the_cluster_has_another_version_now(self) -> None:
         async with rig(version=1) as made:
-            made.manager.asked()
+            made.manager.request_written()
             made.coordinators.transaction_version = 2
             await made.answered(made.transactions.commit(None))
             assert (made.manager.version, made.manager.current) == (2, ProducerIdentity(7, 1))
             await made.transactions.begin()
-            made.manager.asked()
+            made.manager.request_written()
             made.coordinators.transaction_version = 1
             await made.answered(made.transactions.commit(None))
             assert (made.manager.version, made.manager.current) == (1, ProducerIdentity(7, 2))
@@ -201,8 +201,8 @@ class TestBump:
     @in_virtual_time
     async def test_refused_it_is_the_end_of_the_producer_but_not_of_what_was_committed(self) -> None:
         async with rig(version=1) as made:
-            made.manager.asked()
-            made.manager.uncertain()
+            made.manager.request_written()
+            made.manager.request_epoch_bump()
             committing = asyncio.create_task(made.transactions.commit(None))
             await made.answers()
             await made.answers(refused(7))

@@ -73,7 +73,7 @@ class TestCommit:
     @in_virtual_time
     async def test_refused_by_the_coordinator(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await made.answers(refused(48))
             with pytest.raises(CommitFailed, match="refused with 48"):
@@ -85,7 +85,7 @@ class TestCommit:
     @in_virtual_time
     async def test_refused_for_good(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await made.answers(refused(90, fatal=True))
             with pytest.raises(ProducerFenced) as raised:
@@ -115,7 +115,7 @@ class TestCommit:
     @in_virtual_time
     async def test_its_answer_is_lost_and_a_successor_keeps_us_from_asking_again(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             made.coordinators.asked[0].on_uncertain()
@@ -129,7 +129,7 @@ class TestCommit:
     @in_virtual_time
     async def test_without_a_lost_answer_a_successor_tells_that_it_is_not_committed(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await made.answers(refused(90, fatal=True))
             with pytest.raises(ProducerFenced):
@@ -171,7 +171,7 @@ class TestAbort:
     @in_virtual_time
     async def test_a_second_one_waits_for_the_first(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             both = [asyncio.create_task(made.transactions.abort(None)) for _ in range(2)]
             await made.answers()
             await asyncio.gather(*both)
@@ -180,7 +180,7 @@ class TestAbort:
     @in_virtual_time
     async def test_it_never_follows_a_commit_that_is_under_way(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             with pytest.raises(TransactionStateError, match="cannot abort: commit was called"):
@@ -207,7 +207,7 @@ class TestAbort:
     async def test_refused_since_nothing_is_open(self, code: int) -> None:
         """The request to add a partition was lost, say: with another epoch it goes on, and that one may come late."""
         async with rig(version=1) as made:
-            made.manager.asked()
+            made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
             await made.answers(refused(code))
             assert (await made.answers()).api is Api.INIT_PRODUCER_ID
@@ -218,7 +218,7 @@ class TestAbort:
     async def test_abort_is_repeated_while_its_own_markers_are_written(self) -> None:
         """Version 2 answers 90 to the next epoch until then; EndTxn compares it, InitProducerId would not."""
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
             await made.answers(refused(90, fatal=True))
             assert (await made.answers()).api is Api.DESCRIBE
@@ -230,7 +230,7 @@ class TestAbort:
     @in_virtual_time
     async def test_fenced_abort_asks_for_no_epoch(self, code: int) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
             await made.answers(refused(90, fatal=True))
             await made.answers(refused(code, fatal=True))
@@ -243,7 +243,7 @@ class TestAbort:
     @in_virtual_time
     async def test_abort_is_repeated_once(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
             for answer in (refused(90, fatal=True), None, refused(90, fatal=True)):
                 await made.answers(answer)
@@ -255,7 +255,7 @@ class TestAbort:
     @in_virtual_time
     async def test_fenced_end_asks_nothing_more(self, version: int, commit: bool) -> None:
         async with rig(version=version) as made:
-            made.manager.asked()
+            made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
             ending = asyncio.create_task(end(None))
             await made.answers(refused(90, fatal=True))

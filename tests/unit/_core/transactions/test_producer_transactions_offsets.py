@@ -73,12 +73,12 @@ class TestOffsets:
             task = sending(made)
             await made.answers(refused(code))
             with pytest.raises(
-                CommitFailed, match=f"the group 'g' has gone on without us: refused with {code}"
+                CommitFailed, match=f"group 'g' has removed this consumer: refused with {code}"
             ) as raised:
                 await task
             assert getattr(raised.value.__cause__, "code", None) == code
             assert raised.value.abortable
-            with pytest.raises(CommitFailed, match="has gone on without us"):
+            with pytest.raises(CommitFailed, match="has removed this consumer"):
                 await made.transactions.commit(None)
 
     @in_virtual_time
@@ -120,7 +120,7 @@ class TestOffsets:
             sent.cancel()
             committing = asyncio.create_task(made.transactions.commit(None))
             await made.answers(refused(25))
-            with pytest.raises(CommitFailed, match="has gone on without us"):
+            with pytest.raises(CommitFailed, match="has removed this consumer"):
                 await committing
 
     @in_virtual_time

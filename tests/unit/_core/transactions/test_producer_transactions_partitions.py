@@ -63,7 +63,7 @@ class TestPartitions:
     @in_virtual_time
     async def test_a_bug_in_a_commit_ends_the_producer(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             made.coordinators.asked[0].answered.set_exception(ZeroDivisionError("oops"))

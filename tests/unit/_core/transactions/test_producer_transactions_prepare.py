@@ -38,7 +38,7 @@ class TestPrepare:
                 "tx", 7, 0, max(version, 1), prepared.began_at_ms, -1 if two_phase_commit else 5_000
             )
             assert prepared.began_at_ms > 1_700_000_000_000
-            assert made.transactions.can_be_aborted
+            assert made.transactions.manager.can_be_aborted
             await made.transactions.prepare(None)
             await made.answered(made.transactions.commit(None))
             assert made.manager.state is State.READY
@@ -47,7 +47,7 @@ class TestPrepare:
     @in_virtual_time
     async def test_it_may_be_ended_here_too(self, commit: bool) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             await made.transactions.prepare(None)
             await made.answered(made.transactions.commit(None) if commit else made.transactions.abort(None))
             assert made.coordinators.seen[-1] is (Api.COMMIT if commit else Api.ABORT)
@@ -140,7 +140,7 @@ class TestClose:
     @in_virtual_time
     async def test_what_is_open_is_aborted(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             closing = asyncio.create_task(made.transactions.close(5))
             assert (await made.answers()).api is Api.ABORT
             await closing
@@ -158,7 +158,7 @@ class TestClose:
     @in_virtual_time
     async def test_without_an_answer_it_ends_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             began_at = made.loop.time()
             await made.transactions.close(5)
             assert made.loop.time() - began_at == 5
@@ -183,7 +183,7 @@ class TestClose:
     @in_virtual_time
     async def test_a_commit_that_is_under_way_is_waited_for(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             closing = asyncio.create_task(made.transactions.close(5))
@@ -194,7 +194,7 @@ class TestClose:
     @in_virtual_time
     async def test_a_commit_without_an_answer_is_not_turned_round(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             await made.transactions.close(5)

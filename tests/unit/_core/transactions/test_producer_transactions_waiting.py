@@ -33,7 +33,7 @@ class TestOutcomeUnknown:
     @in_virtual_time
     async def test_without_an_answer_in_time_and_the_same_call_waits_on(self, commit: bool) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
             made.coordinators.last_error = refused(7)
             with pytest.raises(
@@ -51,7 +51,7 @@ class TestOutcomeUnknown:
     @in_virtual_time
     async def test_a_commit_may_fail_after_that(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             with pytest.raises(TransactionOutcomeUnknown):
                 await made.transactions.commit(5)
             await made.answers(refused(48))
@@ -63,7 +63,7 @@ class TestOutcomeUnknown:
     @in_virtual_time
     async def test_nothing_turns_it_round(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             with pytest.raises(TransactionOutcomeUnknown):
                 await made.transactions.commit(5)
             with pytest.raises(TransactionStateError, match="commit was called; call it again"):
@@ -75,7 +75,7 @@ class TestOutcomeUnknown:
     @in_virtual_time
     async def test_cancelled_it_goes_on_and_the_next_begin_waits_for_it(self, commit: bool) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
             await gives_up(asyncio.create_task(end(None)))
             beginning = asyncio.create_task(made.transactions.begin())
@@ -107,7 +107,7 @@ class TestCommitInTime:
     @in_virtual_time
     async def test_a_coordinator_that_cannot_be_asked_in_time_has_not_committed_it(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             made.coordinators.reachable = False
             with pytest.raises(TransactionTimeout):
                 await made.transactions.commit(5)
@@ -179,12 +179,12 @@ class TestAtTheSameTime:
     async def test_the_commit_of_a_transaction_that_another_begin_has_waited_for_too(self) -> None:
         """Of two who wait to begin, one does; what that one goes on with is nothing of the other's."""
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             await gives_up(asyncio.create_task(made.transactions.abort(None)))
 
             async def begin_and_commit() -> None:
                 await made.transactions.begin()
-                made.manager.asked()
+                made.manager.request_written()
                 with pytest.raises(TransactionOutcomeUnknown):
                     await made.transactions.commit(5)
 
@@ -213,7 +213,7 @@ class TestAtTheSameTime:
     @in_virtual_time
     async def test_what_is_cancelled_while_nobody_waits_is_no_warning(self) -> None:
         async with rig() as made:
-            made.manager.asked()
+            made.manager.request_written()
             await gives_up(asyncio.create_task(made.transactions.commit(None)))
             await made.answers(refused(48))
             assert made.transactions.has_failed

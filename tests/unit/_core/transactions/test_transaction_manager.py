@@ -188,12 +188,12 @@ class TestWhatTheCoordinatorMayKnow:
 
     def test_a_request_that_goes_out(self) -> None:
         it = manager(State.IN_TRANSACTION)
-        it.asked()
+        it.request_written()
         assert (it.attempted, it.needs_bump) == (True, False)
 
     def test_a_request_whose_fate_is_unknown(self) -> None:
         it = manager(State.IN_TRANSACTION)
-        it.uncertain()
+        it.request_epoch_bump()
         assert (it.attempted, it.needs_bump) == (False, True)
 
     def test_a_sequence_that_is_left_behind(self) -> None:
@@ -203,7 +203,7 @@ class TestWhatTheCoordinatorMayKnow:
 
     def test_an_end_forgets_all_of_it(self) -> None:
         it = manager(State.IN_TRANSACTION)
-        it.asked()
+        it.request_written()
         it.groups.add("g")
         it.added([HERE])
         it.failed(FAILED)
@@ -248,7 +248,7 @@ class TestBump:
     ) -> None:
         it = manager(state, version=before)
         if uncertain:
-            it.uncertain()
+            it.request_epoch_bump()
         assert it.ended(answered, after) is bump
         assert it.state is (State.INITIALIZING if bump else State.READY)
         assert (it.current, it.version) == (answered or FIRST, after)
@@ -263,14 +263,14 @@ class TestBump:
 
     def test_the_new_epoch_settles_it(self) -> None:
         it = manager(State.COMMITTING)
-        it.uncertain()
+        it.request_epoch_bump()
         it.ended(None, 1)
         it.initialized(NEXT, 2)
         assert (it.state, it.current, it.version, it.needs_bump) == (State.READY, NEXT, 2, False)
 
     def test_no_epoch_is_ever_taken_here(self) -> None:
         it = manager(State.COMMITTING)
-        it.uncertain()
+        it.request_epoch_bump()
         it.ended(None, 1)
         assert it.current == FIRST
 
@@ -374,5 +374,5 @@ class TestFailures:
         assert not it.must_be_ended(commit=commit)
         it.request_epoch_bump()
         assert it.must_be_ended(commit=commit) is (version == 2 and not commit)
-        it.asked()
+        it.request_written()
         assert it.must_be_ended(commit=commit)

@@ -18,10 +18,9 @@ from aioproducer._core.protocol.transactions import (
     EndTxnResponse,
     TxnOffsetCommitResponse,
 )
-from aioproducer._core.transactions.coordinator import Coordinators, Key, Step
+from aioproducer._core.transactions.coordinator import CoordinatorRequest, Coordinators, Key
 from aioproducer._core.transactions.producer_transactions import Transactions
-from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
-from aioproducer._core.transactions.transaction_records import TransactionRecords
+from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer._core.transactions.transaction_requests import TransactionSettings
 from aioproducer.errors import ProducerError, ProducerFenced, TransactionStateError, broker_error
 from tests.unit.floor_rig import FloorRig, settle
@@ -57,7 +56,7 @@ class Asked:
     at_most: int | None
     answered: asyncio.Future[Any]
     on_uncertain: Callable[[], None]
-    check: Step | None
+    check: CoordinatorRequest | None
     """What is asked before; the fake takes it for answered well."""
 
 
@@ -97,7 +96,7 @@ class FakeCoordinators:
         on_written: Callable[[], None] = lambda: None,
         on_uncertain: Callable[[], None] = lambda: None,
         fails_refused: bool = False,
-        check: Step | None = None,
+        check: CoordinatorRequest | None = None,
     ) -> Any:
         async with self._turn:
             answered = asyncio.get_running_loop().create_future()
@@ -175,30 +174,22 @@ class TransactionsRig(FloorRig):
     def __init__(self, *, version: int = 2, partitions: int = 2, **changes: Any) -> None:
         self.moves: list[bool] = []
         self.is_due = False
-        self.manager = TransactionManager(ID, on_wanted=self._wanted, on_moved=self.moves.append)
+        self.transactions = Transactions(settings(**changes), on_moved=self.moves.append)
+        self.manager = self.transactions.manager
         super().__init__(identified=False, identities=self.manager, partitions=partitions)
         self.fatal: list[ProducerError] = []
-        self.records = TransactionRecords(
-            self.manager,
-            accumulator=self.accumulator,
-            updater=self.updater.real,
-            on_fatal=self.fatal.append,
+        self.records = self.transactions.watch(
+            self.accumulator, self.updater.real, on_fatal=self.fatal.append
         )
         self.completion = BatchCompletion(
             self.accumulator, observer=self.witness, on_failure=self.records.failing
         )
-        self.records.end_through(self.completion)
         self.coordinators = FakeCoordinators(version)
-        self.transactions = Transactions(
-            settings(**changes),
-            self.manager,
+        self.transactions.open(
+            self.completion,
             self.coordinators.real,
-            records=self.records,
             on_admitted=lambda: self.accumulator.schedule.identity_changed(self.loop.time()),
         )
-
-    def _wanted(self) -> None:
-        self.transactions.partitions_wanted()
 
     def _wake(self) -> None:
         super()._wake()
