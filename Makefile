@@ -94,12 +94,19 @@ services: $(VENV)/.dev  ## the web services of examples/, over HTTP, SIGTERM inc
 	$(SAY) "services"
 	@$(PYTEST) tests/services -q
 
-docs: $(VENV)/.dev  ## the site, into .cache/site; every example and link, and what the pages say of the code
+# The script for the diagrams, in the version and with the hash of the lock file. Without npm or a network the site has tables.
+MERMAID := .cache/npm/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
+$(MERMAID): docs/site/package-lock.json
+	@mkdir -p .cache/npm && cp docs/site/package.json docs/site/package-lock.json .cache/npm/
+	@npm ci --prefix .cache/npm --ignore-scripts --no-audit --no-fund --fetch-retries=0 --silent > .cache/npm.txt 2>&1 && touch $@ || \
+		{ rm -rf .cache/npm; echo "npm cannot install mermaid: the site has tables in place of diagrams"; }
+
+docs: $(VENV)/.dev $(MERMAID)  ## the site, into .cache/site; every example and link, and what the pages say of the code
 	$(SAY) "docs and examples"
 	@$(MKDOCS) build --quiet --strict && echo "it begins with .cache/site/index.html"
 	@$(PYTEST) tests/test_docs.py tests/test_docs_examples.py tests/test_docs_security.py tests/test_examples.py tests/test_from_aiokafka.py tests/test_site.py tests/test_stability.py -q
 
-docs-serve: $(VENV)/.dev  ## the site on http://localhost:8001, made anew when a page or a docstring changes
+docs-serve: $(VENV)/.dev $(MERMAID)  ## the site on http://localhost:8001, made anew when a page or a docstring changes
 	@$(MKDOCS) serve --dev-addr localhost:8001
 
 packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else is; licences

@@ -112,7 +112,7 @@ def file(site: Files, source: str) -> File:
 
 
 def of(file: File) -> Any:
-    """Return as much of a page as the hooks look at."""
+    """Return the attributes of a page that the hooks use."""
     return SimpleNamespace(file=file, meta={})
 
 
@@ -151,19 +151,68 @@ def test_links_within_the_pages_stay_as_they_are(site: Files) -> None:
     )
 
 
-def test_the_states_of_a_batch_are_a_table_with_all_of_the_diagram(site: Files) -> None:
-    markdown = hooks.on_page_markdown((ROOT / "docs/design.md").read_text(), page=of(file(site, "design.md")))
-    assert "mermaid" not in markdown
-    assert "| `EXPIRED_IN_FLIGHT` | `DELIVERED`, `FAILED` |" in markdown
+def rendered(site: Files, source: str) -> str:
+    page = file(site, source)
+    return hooks.on_page_markdown(page.content_string, page=of(page))
 
 
-def test_a_send_is_a_table_with_all_of_the_diagram(site: Files) -> None:
-    page = (ROOT / "docs/design.md").read_text()
-    markdown = hooks.on_page_markdown(page, page=of(file(site, "design.md")))
-    diagram = page.split("sequenceDiagram")[1].split("```")[0]
-    table = markdown.split("| where | what happens |")[1].split("<!--")[0]
+@pytest.fixture(params=[True, False], ids=["with the script", "without the script"])
+def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
+    """Provide or withhold the script that draws diagrams."""
+    path = tmp_path / "mermaid.js"
+    if request.param:
+        path.write_text("")
+    monkeypatch.setattr(hooks, "MERMAID", path)
+    return path.is_file()
+
+
+def test_states_of_a_batch_have_a_table(site: Files, script: bool) -> None:
+    assert "| `EXPIRED_IN_FLIGHT` | `ACKNOWLEDGE` → `DELIVERED`, `FAIL` → `FAILED` |" in rendered(
+        site, "design.md"
+    )
+
+
+def test_a_send_has_a_table_of_all_its_steps(site: Files, script: bool) -> None:
+    diagram = file(site, "design.md").content_string.split("sequenceDiagram")[1].split("```")[0]
+    table = rendered(site, "design.md").split("| module | step |")[1].split("<!--")[0]
     assert table.count("\n| `") == len(re.findall(r">>|Note over", diagram))
     assert "| `producer.py` → `_core/intake/` | _core/intake/fast_append.py: append |" in table
+
+
+def test_diagrams_are_drawn_only_if_the_site_has_the_script(
+    script: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(str(ROOT / "mkdocs.yml"), plugins=[])
+    loaded = config["hooks"]["docs/site/hooks.py"]  # mkdocs imports the hooks once more
+    monkeypatch.setattr(loaded, "MERMAID", hooks.MERMAID)
+    files = config.plugins.on_files(get_files(config), config=config)
+    page = file(files, "design.md")
+    diagrams = page.content_string.count("```mermaid")
+    markdown = rendered(files, "design.md")
+    assert diagrams > 1
+    assert markdown.count('class="mermaid"') == (diagrams if script else 0)
+    assert (files.get_file_from_path(hooks.SCRIPT) is not None) == script
+    output = hooks.on_post_page(f"<head></head>{markdown}", page=of(page))
+    assert output.count(f'<script defer src="{hooks.SCRIPT}"></script></head>') == script
+
+
+def test_a_diagram_without_a_table_stays_readable(site: Files, script: bool) -> None:
+    markdown = hooks.on_page_markdown(
+        "```mermaid\ngraph LR\n  a --> b\n```\n", page=of(file(site, "design.md"))
+    )
+    drawn = f'<pre class="mermaid"><code>{hooks.WRAPPED}graph LR\n  a --&gt; b\n</code></pre>\n'
+    assert markdown == (drawn if script else "```text\ngraph LR\n  a --> b\n```\n")
+
+
+def test_the_lock_file_pins_the_script_without_a_registry() -> None:
+    lock = json.loads((ROOT / "docs/site/package-lock.json").read_text())
+    wanted = json.loads((ROOT / "docs/site/package.json").read_text())["dependencies"]
+    assert lock["packages"][""]["dependencies"] == wanted
+    for name, version in wanted.items():
+        locked = lock["packages"][f"node_modules/{name}"]
+        assert locked["version"] == version
+        assert locked["integrity"].startswith("sha512-")
+    assert "resolved" not in json.dumps(lock)
 
 
 def test_cells_have_the_names_of_their_columns() -> None:
@@ -216,21 +265,40 @@ def test_each_option_and_each_error_has_one_anchor_and_its_row_has_it(
     assert names - in_rows <= {"ConfigError"}
 
 
-def test_the_url_of_an_error_leads_to_its_anchor() -> None:
-    class Users(errors.DeliveryTimeout):
-        """One of a user's."""
+class UserError(errors.DeliveryTimeout):
+    """An error class of a user."""
 
-    kinds: dict[type[errors.ProducerError], str] = {
-        errors.DeliveryTimeout: "DeliveryTimeout",
-        errors.NotLeaderOrFollower: "NotLeaderOrFollower",
-        errors.CommitFailed: "CommitFailed",
-        errors.ProducerError: "ProducerError",
-        errors.broker_error(12_345): "BrokerError",
-        Users: "DeliveryTimeout",
-    }
-    for kind, anchor in kinds.items():
-        assert kind("x").docs_url == f"reliability.html#{anchor}"
-    assert (ROOT / "docs/reliability.md").is_file()
+
+ANCHORS: dict[type[errors.ProducerError], str] = {
+    **{getattr(errors, name): name for name in errors.__all__ if name != "broker_error"},
+    errors.broker_error(12_345): "BrokerError",
+    UserError: "DeliveryTimeout",
+}
+"""The class of each error, and its anchor."""
+
+
+def raised(kind: type[errors.ProducerError]) -> errors.ProducerError:
+    """Return an error of *kind*, without the arguments of its constructor."""
+    return kind.__new__(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "anchor"), ANCHORS.items(), ids=lambda each: getattr(each, "__name__", each)
+)
+def test_docs_url_is_a_row_of_an_existing_page(kind: type[errors.ProducerError], anchor: str) -> None:
+    path, _, fragment = raised(kind).docs_url.partition("#")
+    assert fragment == anchor
+    page = (ROOT / path).read_text()
+    assert f'<a id="{anchor}"></a>' in hooks.with_anchors(path.removeprefix(hooks.DOCS), page)
+
+
+def test_docs_url_is_a_page_of_the_site_when_it_has_an_address(
+    monkeypatch: pytest.MonkeyPatch, site: Files
+) -> None:
+    monkeypatch.setattr("aioproducer.errors.base._DOCS_URL", "https://example.org/")
+    url = errors.DeliveryTimeout("x").docs_url
+    assert url == "https://example.org/reliability.html#DeliveryTimeout"
+    assert file(site, "reliability.md").url == "reliability.html"
 
 
 def test_the_site_has_an_icon_of_its_own_and_the_changelog(site: Files) -> None:

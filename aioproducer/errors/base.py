@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 _DOCS_URL: Final = ""
-"""Base URL of the documentation, with a slash at the end. Empty: `docs_url` is relative."""
-_PAGE: Final = "reliability.html"
+"""Base URL of the site, with a slash at the end. Empty: the site has no address yet."""
 _PACKAGE: Final = __name__.rpartition(".")[0] + "."
 _UNNAMED: Final = "ErrorCode"
 """Prefix of the class names of unknown error codes."""
@@ -40,13 +39,14 @@ class ProducerError(Exception):
 
     @property
     def docs_url(self) -> str:
-        """Link to the documentation of the error: its causes and remedies."""
+        """Location of the error's documentation: a URL, or a path in the repository until the site has an address."""
         documented = (
             each.__name__
             for each in type(self).__mro__
             if each.__module__.startswith(_PACKAGE) and not each.__name__.startswith(_UNNAMED)
         )
-        return f"{_DOCS_URL}{_PAGE}#{next(documented)}"
+        page = f"{_DOCS_URL}reliability.html" if _DOCS_URL else "docs/reliability.md"
+        return f"{page}#{next(documented)}"
 
 
 class ConfigError(ProducerError, ValueError):

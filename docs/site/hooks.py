@@ -1,11 +1,12 @@
-"""What the site needs beyond its pages: the files of the repository that they link to, and nothing from elsewhere.
+"""Additions to the pages of the site: linked files of the repository, diagrams, and cards for narrow screens.
 
-On a code host a page links to `../examples/bulk.py`. Here such a file becomes a page of the site, in `repository/`, and
-pictures are copied there. So one link serves both.
+On a code host a page links to `../examples/bulk.py`. On the site this file becomes a page in `repository/`, and pictures
+are copied there, so one link serves the code host and the site. No page loads a resource from another host.
 """
 
 from __future__ import annotations
 
+import html
 import posixpath
 import re
 from pathlib import Path
@@ -28,8 +29,16 @@ COPIES: Final = "repository/"
 PICTURES: Final = {".svg", ".png"}
 LANGUAGES: Final = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml"}
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
-SEND: Final = re.compile(r"```mermaid\nsequenceDiagram\n(.*?)```", re.DOTALL)
-STATES: Final = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
+DIAGRAM: Final = re.compile(r"```mermaid\n(.*?)```\n", re.DOTALL)
+SEND: Final = re.compile(r"sequenceDiagram\n(.*)", re.DOTALL)
+STATES: Final = re.compile(r"stateDiagram-v2\n(.*)", re.DOTALL)
+MERMAID: Final = ROOT / ".cache/npm/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js"
+"""The script that draws diagrams. `make docs` installs the version of `package-lock.json`, if npm is available."""
+WRAPPED: Final = (
+    '%%{init: {"sequence": {"wrap": true, "width": 240, "actorMargin": 20, "mirrorActors": false}}}%%\n'
+)
+"""Labels wrap, or a diagram of long labels would shrink until they are unreadable."""
+SCRIPT: Final = "site/mermaid.tiny.js"
 ANCHORS: Final = {
     "reference/configuration.md": tuple(KINDS),
     "reliability.md": tuple(name for name in errors.__all__ if name != "broker_error"),
@@ -43,13 +52,13 @@ LOADED: Final = re.compile(
 
 
 def linked(page: str, text: str) -> set[str]:
-    """Return what *page* links to outside of docs/; both are paths in the repository."""
+    """Return the files outside of docs/ to which *page* links; both are paths in the repository."""
     targets = {posixpath.normpath(posixpath.join(posixpath.dirname(page), to)) for to in LINK.findall(text)}
     return {each for each in targets if not each.startswith(DOCS) and (ROOT / each).is_file()}
 
 
 def place(path: str) -> str:
-    """Return where the file of the repository at *path* is in the site's sources."""
+    """Return the path in the site's sources of the file of the repository at *path*."""
     if path.startswith(DOCS):
         return path.removeprefix(DOCS)
     return COPIES + (path if Path(path).suffix in PICTURES | {".md"} else f"{path}.md")
@@ -64,7 +73,7 @@ def origin(source: str) -> str:
 
 
 def copied(path: str, config: MkDocsConfig) -> File:
-    """Return the file of the repository at *path* as one of the site: as it is, or as a page that shows it."""
+    """Return a file of the site for the file of the repository at *path*: a copy of a picture, or a page with the text."""
     suffix = Path(path).suffix
     if suffix in PICTURES:
         return File.generated(config, place(path), abs_src_path=str(ROOT / path))
@@ -75,7 +84,9 @@ def copied(path: str, config: MkDocsConfig) -> File:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what the pages link to, and what that links to."""
+    """Add the linked files of the repository, the files that these link to, and the script for diagrams."""
+    if MERMAID.is_file():
+        files.append(File.generated(config, SCRIPT, abs_src_path=str(MERMAID)))
     pages = [(DOCS + file.src_uri, file.content_string) for file in files.documentation_pages()]
     done: set[str] = set()
     while pages:
@@ -88,19 +99,33 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Turn links that leave docs/ to the copies, and diagrams, which need a script, into tables."""
+    """Point links that leave docs/ to the copies, and add a table to each diagram."""
     source = page.file.src_uri
     if source.startswith(COPIES):
-        page.meta["search"] = {"exclude": True}  # programs would be in front of what explains them
+        page.meta["search"] = {"exclude": True}  # programs would precede the pages that explain them
     if not origin(source).endswith(".md"):
-        return markdown  # a[0](b) of a program is no link
+        return markdown  # a[0](b) in a program is not a link
 
     def to_copy(link: re.Match[str]) -> str:
         base = posixpath.dirname(origin(source))
         target = posixpath.normpath(posixpath.join(base, link[1]))
         return posixpath.relpath(place(target), posixpath.dirname(source) or ".")
 
-    return SEND.sub(as_steps, STATES.sub(as_table, LINK.sub(to_copy, with_anchors(source, markdown))))
+    return DIAGRAM.sub(with_table, LINK.sub(to_copy, with_anchors(source, markdown)))
+
+
+def with_table(diagram: re.Match[str]) -> str:
+    """Return the diagram for wide screens and its table for narrow ones; without the script, the table or the source.
+
+    `class="mermaid"` without the script would make the theme load the script from another host.
+    """
+    table = STATES.sub(as_table, SEND.sub(as_steps, diagram[1]))
+    has_table = table != diagram[1]
+    if not MERMAID.is_file():
+        return table if has_table else f"```text\n{diagram[1]}```\n"
+    source = html.escape(WRAPPED + diagram[1], quote=False)
+    drawn = f'<pre class="mermaid"><code>{source}</code></pre>\n'
+    return f'{drawn}\n<div class="diagram-table" markdown>\n\n{table}\n</div>\n' if has_table else drawn
 
 
 def with_anchors(source: str, markdown: str) -> str:
@@ -114,28 +139,28 @@ def with_anchors(source: str, markdown: str) -> str:
 
 
 def as_table(diagram: re.Match[str]) -> str:
-    """Return a table of the same transitions."""
+    """Return a table of the transitions of the diagram."""
     following: dict[str, list[str]] = {}
-    for state, to in re.findall(r"(\w+) --> (\w+)", diagram[1]):
-        following.setdefault(state, []).append(f"`{to}`")
+    for state, to, event in re.findall(r"(\w+) --> (\w+): (\w+)", diagram[1]):
+        following.setdefault(state, []).append(f"`{event}` → `{to}`")
     rows = [f"| `{state}` | {', '.join(to)} |" for state, to in following.items()]
-    return "\n".join(["| a batch that is | may become |", "|---|---|", *rows, ""])
+    return "\n".join(["| state | event → next state |", "|---|---|", *rows, ""])
 
 
 def as_steps(diagram: re.Match[str]) -> str:
-    """Return a table of the same messages and notes, in their order."""
+    """Return a table of the messages and notes of the diagram, in their order."""
     names = dict(re.findall(r"participant (\w+) as (\S+)", diagram[1]))
     steps = re.findall(r"(?:Note over (\w+)|(\w+)-?->>(\w+)): (.*)", diagram[1])
     rows = [
         f"| `{names[where]}` | {text} |" if where else f"| `{names[of]}` → `{names[to]}` | {text} |"
         for where, of, to, text in steps
     ]
-    return "\n".join(["| where | what happens |", "|---|---|", *rows, ""])
+    return "\n".join(["| module | step |", "|---|---|", *rows, ""])
 
 
-def on_page_content(html: str, **_: object) -> str:
+def on_page_content(content: str, **_: object) -> str:
     """Give each cell the name of its column, for the cards of a narrow screen."""
-    return TABLE.sub(with_columns, html)
+    return TABLE.sub(with_columns, content)
 
 
 def with_columns(table: re.Match[str]) -> str:
@@ -153,7 +178,10 @@ def with_columns(table: re.Match[str]) -> str:
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:
-    """Warn, which ends a strict build, of what a page would load from elsewhere."""
+    """Add the script to pages with diagrams. Log a warning, which fails a strict build, for resources of other hosts."""
+    if 'class="mermaid"' in output:
+        script = posixpath.relpath(SCRIPT, posixpath.dirname(page.file.dest_uri) or ".")
+        output = output.replace("</head>", f'<script defer src="{script}"></script></head>', 1)
     for found in LOADED.findall(output):
         address = "".join(found)
         if urlsplit(address).netloc:
