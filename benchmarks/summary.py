@@ -82,7 +82,7 @@ def _judge(row: Row, played: Played, target: Target) -> Judged:
     if target.goal is not None and reached(value.median, target.goal):
         return Judged(target, value, Verdict.GOAL)
     share = compressor_share(played, target.ours)
-    remark = "" if share is None else f"the compressor takes {share:.0%} of our CPU"
+    remark = "" if share is None else f"the compressor takes {share:.0%} of aioproducer's CPU"
     if target.must is None:
         return Judged(target, value, Verdict.SHORT, remark)
     verdict = Verdict.MUST if reached(value.median, target.must) else Verdict.MISSED

@@ -37,17 +37,17 @@ WORKS: Final = {
     "bulk-keys": "`send_many`, 10,000 values with 16-byte keys per call",
     "bulk-headers": "`send_many`, 10,000 values with key and two headers per call",
 }
-"""What is told of each table, by row."""
+"""Text of each workload of the headline tables."""
 CLAIMS: Final = (
     ("closed", "aiokafka", "the throughput of aiokafka with 256 concurrent senders"),
-    ("bulk", "confluent-batch", "that of confluent-kafka's `produce_batch` with `send_many`"),
-    ("fire", "confluent-produce", "that of confluent-kafka's `produce` with `enqueue`"),
+    ("bulk", "confluent-batch", "the throughput of confluent-kafka's `produce_batch` with `send_many`"),
+    ("fire", "confluent-produce", "the throughput of confluent-kafka's `produce` with `enqueue`"),
 )
 """Row, other client and text of each ratio in the README's sentence."""
 COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the Java client's perf tool"}
-"""The other clients, by how their names begin."""
+"""Heading of each column, by the prefix of the names of its clients."""
 LEAST: Final = 0.01
-"""What is less is not told in digits."""
+"""Smallest ratio that is printed in digits."""
 LEFT_OUT: Final = frozenset({"kafka-python", "aioproducer-nowait"})
 
 
@@ -61,7 +61,7 @@ class Headline:
 
 
 def headlines(results: Results) -> Iterator[Headline]:
-    """Return a headline for each table that there is something of."""
+    """Return a headline for each table with results."""
     for tuning, played in results.tables.items():
         rows = [
             [told, *(_cell(name, played[name], begins) for begins in COLUMNS)]
@@ -86,7 +86,7 @@ def reached(results: Results) -> str:
 
 
 def behind(results: Results) -> list[str]:
-    """Return every target that is missed, in a line each that names its table."""
+    """Return one line per missed target, with the name of its table."""
     return [
         f"{judged.target.tuning}: {row.name}, {compared(judged.target)}: {value_text(judged)},"
         f" required {wanted(judged.target, judged.target.must)}"
@@ -110,7 +110,7 @@ def markdown(results: Results) -> str:
 
 
 def sentence(results: Results) -> str:
-    """Return one sentence on the ratios at default settings, with the weakest ratio of throughput."""
+    """Return the ratios at default settings as a list, and a sentence with the weakest ratio of throughput."""
     played = results.tables.get(Tuning.DEFAULTS, {})
     ahead = []
     for name, client, text in CLAIMS:
@@ -129,8 +129,9 @@ def sentence(results: Results) -> str:
     ]
     weakest, work, title = min(ratios)
     return (
-        f"With the defaults of each client on one machine, aioproducer has {' and '.join(', '.join(ahead).rsplit(', ', 1))}; its weakest ratio of"
-        f" throughput is {_short(weakest)}×, against {title}: {work}.\n"
+        "With the defaults of each client on one machine, aioproducer has:\n\n"
+        + "".join(f"- {each}\n" for each in ahead)
+        + f"\nThe weakest ratio of throughput is {_short(weakest)}×, against {title}: {work}.\n"
     )
 
 
@@ -153,7 +154,7 @@ def _write(page: Path, text: str) -> None:
 
 
 def _cell(name: str, played: Played, begins: str) -> str:
-    """Return what we are next to the clients whose names begin so, such as `3.40× at 0.31× the CPU`."""
+    """Return the ratios to the clients with the prefix *begins*, such as `3.40× at 0.31× the CPU`."""
     row = ROWS[name]
     told = []
     for client in ordered(row, played):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Results
@@ -29,7 +29,7 @@ from benchmarks.show import (
 from benchmarks.summary import compared, wanted
 from benchmarks.table import ROWS
 
-CAPTIONS: Final = {  # of what is on the pages; the headline is for the README
+CAPTIONS: Final = {  # of the plots of the HTML page; the headline belongs to the README
     "throughput": "Throughput, in each table",
     "latency": "Latency, in each table",
     "cpu": "CPU per record, of the whole client process, in each table",
@@ -52,12 +52,14 @@ NOTES: Final = {
     ),
 }
 """Note under the title of each table."""
+CODE: Final = re.compile(r"`([^`]+)`")
+STRONG: Final = re.compile(r"\*\*([^*]+)\*\*")
 NEWLINES: Final = re.compile(r"\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with a title; cells are plain text."""
+    """A table with a title; cells are Markdown with code and strong text."""
 
     title: str
     headings: tuple[str, ...]
@@ -106,7 +108,7 @@ def markdown(results: Results) -> str:
 
 
 def sections(results: Results) -> Iterator[Section]:
-    """Return the tables of a report: the headlines, the verdicts, what was measured on each ground."""
+    """Return the tables of a report: the headlines, the verdicts, and the figures of each configuration."""
     for headline in headlines(results):
         yield Section(f"Summary. {headline.title}", headline.headings, headline.rows)
     if results.judged:
@@ -147,13 +149,19 @@ def _measured(tuning: Tuning, rows: dict[str, Played]) -> Section:
 
 
 def _written(options: Mapping[str, Any]) -> str:
-    """Return options as one would write them; none are the client's own defaults."""
+    """Return the options as arguments of a call; no options are the client's defaults."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "the client's defaults"
 
 
 def anchor(title: str) -> str:
-    """Return the anchor of a heading, as pages of Markdown have it."""
+    """Return the anchor that Markdown gives to a heading."""
     return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+
+
+def marked(text: str) -> Markup:
+    """Return the HTML of a cell: its `code` and **strong** text are the only Markdown."""
+    html = CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(STRONG.sub(r"<strong>\1</strong>", html))  # escaped first
 
 
 def _render(template: str, results: Results, plots: list[Plot]) -> str:
@@ -165,6 +173,7 @@ def _render(template: str, results: Results, plots: list[Plot]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["marked"] = marked
     return environment.get_template(template).render(
         results=results,
         plots=plots,
@@ -177,7 +186,7 @@ def _render(template: str, results: Results, plots: list[Plot]) -> str:
 
 
 def _inline(plot: Plot) -> str:
-    """Return a drawing as it can stand within a page: without its prolog, and with ids that no other has."""
+    """Return a drawing for a page: without its prolog, and with ids that are unique on the page."""
     drawing = plot.svg[plot.svg.index("<svg") :]
     drawing = re.sub(r'\bid="', f'id="{plot.name}-', drawing)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{plot.name}-", drawing)

@@ -94,7 +94,7 @@ def test_what_the_compressor_takes_is_a_remark_and_no_excuse() -> None:
     assert compressor_share(played, "aioproducer") == 0.9
     [judged] = judge(replace(ROWS["closed"], targets=(RATE,)), played)
     assert judged.verdict == Verdict.MISSED
-    assert judged.remark == "the compressor takes 90% of our CPU"
+    assert judged.remark == "the compressor takes 90% of aioproducer's CPU"
 
 
 def test_a_target_is_judged_in_its_own_table_only() -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benchmarks.figures import Results
-from benchmarks.reporting.pages import write, write_report
+from benchmarks.reporting.pages import marked, write, write_report
 from benchmarks.reporting.plots import all_plots
 from benchmarks.settings import Tuning
 from tests.unit.benchmarks.samples import results, run
@@ -125,3 +125,27 @@ def test_what_is_missed_comes_before_the_index(tmp_path: Path) -> None:
     for page in ("README.md", "index.html"):
         before, _, _ = (tmp_path / page).read_text().partition("Index")
         assert "best: closed, throughput against aiokafka: 2.00× (2.00-2.00), required ≥ 4.5×" in before
+
+
+def test_charts_precede_the_tables(written: Path) -> None:
+    page = (written / "README.md").read_text()
+    assert page.splitlines()[2].startswith("![")
+    text = (written / "index.html").read_text()
+    assert text.rindex("</svg>") < text.index("<table>")
+
+
+def test_cells_of_the_html_page_hold_no_markdown(written: Path) -> None:
+    text = re.sub(r"<svg.*?</svg>", "", (written / "index.html").read_text(), flags=re.DOTALL)
+    assert "<td>256 tasks, each awaiting <code>send</code></td>" in text
+    assert not re.search(r"`|\*\*", text)
+
+
+@pytest.mark.parametrize("page", ["README.md", "index.html"])
+def test_pages_name_no_target_of_the_makefile(written: Path, page: str) -> None:
+    assert not re.search(r"\bmake [a-z]", (written / page).read_text())
+
+
+def test_marked_escapes_html_before_it_adds_tags() -> None:
+    assert (
+        str(marked("`a<b>`: 0.50×, **slower**")) == "<code>a&lt;b&gt;</code>: 0.50×, <strong>slower</strong>"
+    )
