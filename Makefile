@@ -72,7 +72,7 @@ architecture: $(VENV)/.dev  ## the layers of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_cases.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"

@@ -23,6 +23,7 @@ from aioproducer._core.batching.waiters import (
 from aioproducer._core.clock import python_running_loop_without_getpid
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.types import RecordMetadata
+from tests.cases import for_each
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
@@ -165,7 +166,7 @@ def test_whatever_happens_happens_to_both(steps: list[tuple[str, int]]) -> None:
     assert len(c.loop.called) == len(python.loop.called)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ((), {}),
@@ -184,7 +185,7 @@ def test_a_callback_without_its_context_is_refused(arguments: tuple[Any, Any]) -
             make(Acknowledgement)().add_done_callback(*arguments[0], **arguments[1])
 
 
-@pytest.mark.parametrize("wrong", [None, 5, [5], [(5,)], [(5, 5)], [((), ())], "ab"])
+@for_each("wrong", [None, 5, [5], [(5,)], [(5, 5)], [((), ())], "ab"])
 def test_what_is_no_acknowledgement_is_refused(wrong: Any) -> None:
     """A bug of ours would raise, and read no memory."""
     calls: tuple[Callable[[], Any], ...] = (

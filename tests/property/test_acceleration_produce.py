@@ -31,6 +31,7 @@ from aioproducer._core.protocol.produce import (
 from aioproducer._core.protocol.schema import decode_response, encode, encode_response
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 from tests.property.messages import instances
 from tests.property.test_acceleration import Raw, Text
 
@@ -107,8 +108,8 @@ def test_requests_are_written_the_same(request: ProduceRequest, by_name: bool) -
     assert written(accelerator.produce_writer(by_name), request) == expected
 
 
-@pytest.mark.parametrize("version", [3, 8, 9, BY_NAME, BY_NAME + 1])
-@pytest.mark.parametrize("pure", [True, False])
+@for_each("version", [3, 8, 9, BY_NAME, BY_NAME + 1])
+@for_each("pure", [True, False])
 def test_named_tuples_are_written_as_structs(version: int, pure: bool) -> None:
     structs = many_partitions(3)
     structs.topic_data *= 2
@@ -286,8 +287,8 @@ def test_what_is_no_acknowledgement_is_not_read(read: Callable[..., Any]) -> Non
         assert read(BaseOffsets, bytes(changed), {ID: "orders"}) is None, what
 
 
-@pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
-@pytest.mark.parametrize(
+@for_each("read", [python_read_base_offsets, accelerator.read_base_offsets])
+@for_each(
     ("field", "lowest", "highest"),
     [
         ("index", 0, 2**31 - 1),
@@ -317,7 +318,7 @@ def test_acknowledgement_is_refused_when_throttle_is_negative(read: Callable[...
     assert is_refused(BY_NAME + 1, bytes(payload))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "call",
     [
         lambda: accelerator.read_base_offsets(dict, b"", None),

@@ -23,6 +23,7 @@ from aioproducer._core.records.columns import (
 from aioproducer._core.records.record_batch import encode_records
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import as_bytes, as_headers, bytes_in
+from tests.cases import for_each
 
 pytestmark = pytest.mark.skipif(not accelerated, reason="without the accelerator columns are tuples")
 
@@ -143,7 +144,7 @@ def test_a_column_keeps_the_memory_of_its_parts() -> None:
     memory.clear()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ((None, b"", b"", False, 0, 1), "too short"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.cases import for_each
 from tests.property.profiles import chosen, profiles, share
 
 
@@ -37,7 +38,7 @@ def test_a_share_is_at_least_one_example() -> None:
     assert (share(1), share(1e-9)) == (settings().max_examples, 1)
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parent.glob("*.py")), ids=lambda path: path.name)
+@for_each("path", sorted(Path(__file__).parent.glob("*.py")))
 def test_no_test_has_a_number_of_its_own(path: Path) -> None:
     if path.stem not in {"profiles", "test_profiles"}:
         assert re.findall(r"(?:deadline|max_examples)=(?!share\()", path.read_text()) == []

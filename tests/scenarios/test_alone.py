@@ -15,6 +15,7 @@ from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
 
 PLAIN: ProducerOptions = {"enable_idempotence": False, "acks": "all"}
@@ -30,7 +31,7 @@ async def send_one(producer: Producer, value: bytes = b"alone") -> float:
 
 class TestMetadata:
     @BOTH
-    @pytest.mark.parametrize("stale", [0, 1, 2, 3, 5])
+    @for_each("stale", [0, 1, 2, 3, 5])
     @story
     async def test_a_topic_that_some_answers_do_not_know_is_asked_for_until_one_does(
         self, stale: int, options: ProducerOptions
@@ -105,8 +106,8 @@ class TestPauses:
             assert cluster.produce_requests(TOPIC, 0)[-1] == 2
 
     @BOTH
-    @pytest.mark.parametrize("failover", [False, True])
-    @pytest.mark.parametrize("away_s", [0.5, 3.0, 30.0])
+    @for_each("failover", [False, True])
+    @for_each("away_s", [0.5, 3.0, 30.0])
     @story
     async def test_a_broker_that_is_back_is_used_soon_after_the_first_dial_that_succeeds(
         self, options: ProducerOptions, away_s: float, *, failover: bool

@@ -16,6 +16,7 @@ from aioproducer._core.protocol.schema import (
     read_correlation_id,
     response_body,
 )
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
 
 
@@ -71,8 +72,8 @@ PRODUCE = {
 }
 
 
-@pytest.mark.parametrize("rewrite", PRODUCE.values(), ids=list(PRODUCE))
-@pytest.mark.parametrize("count", [1, 3, 200])
+@for_each("rewrite", PRODUCE.values())
+@for_each("count", [1, 3, 200])
 @story
 async def test_batch_is_sent_again_when_its_answer_is_out_of_range(
     count: int, rewrite: Callable[[bytes], bytes]

@@ -18,6 +18,7 @@ from aioproducer import (
     SerializerTimeout,
     SerializerUnavailable,
 )
+from tests.cases import for_each
 from tests.scenarios.awaiting import (
     DECLARED,
     HUNG,
@@ -38,7 +39,7 @@ from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing
 
 class TestOrder:
     @every_shape
-    @pytest.mark.parametrize("count", [1, 3, 50])
+    @for_each("count", [1, 3, 50])
     @story
     async def test_calls_keep_their_order(self, shape: str, count: int) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
@@ -281,8 +282,8 @@ class TestFailures:
                 await producer.send(TOPIC, "v")
             assert values(opened) == []
 
-    @pytest.mark.parametrize("many", [False, True])
-    @pytest.mark.parametrize(
+    @for_each("many", [False, True])
+    @for_each(
         ("error", "kind"),
         [
             (KeyError("field"), SerializationError),
@@ -290,7 +291,7 @@ class TestFailures:
             (TimeoutError("registry"), SerializerUnavailable),
         ],
     )
-    @pytest.mark.parametrize("is_plain", [False, True])
+    @for_each("is_plain", [False, True])
     @story
     async def test_error_fails_the_record_alone(
         self, is_plain: bool, error: Exception, kind: type[SerializationError], many: bool

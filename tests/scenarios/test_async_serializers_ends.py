@@ -14,6 +14,7 @@ from aioproducer import (
     SendManyError,
 )
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.scenarios.awaiting import (
     HUNG,
     begin,
@@ -41,7 +42,7 @@ class TestClose:
             assert logged(opened) == ["a:1", "b:1", "c:1", "d:1"]
 
     @every_shape
-    @pytest.mark.parametrize("timeout_s", [0, 1])
+    @for_each("timeout_s", [0, 1])
     @story
     async def test_forced_close_fails_calls_with_serializers(self, shape: str, timeout_s: float) -> None:
         async with open_cluster() as opened:
@@ -152,7 +153,7 @@ class Witness:
 
 class TestInterceptors:
     @every_shape
-    @pytest.mark.parametrize("many", [False, True])
+    @for_each("many", [False, True])
     @story
     async def test_interceptors_see_each_record_once(self, shape: str, many: bool) -> None:
         witness = Witness()

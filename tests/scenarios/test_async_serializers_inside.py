@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import BufferTimeout, Producer, SerializationError, SerializerTimeout
 from aioproducer.serializers import Serialized
+from tests.cases import for_each
 from tests.scenarios.awaiting import begin, encode, logged
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, settle, story
 
@@ -129,16 +130,16 @@ async def _done(work: Awaitable[Any]) -> None:
     await work
 
 
-@pytest.mark.parametrize("is_plain", [False, True])
-@pytest.mark.parametrize("inside", WAYS, ids=lambda each: each.__name__)
+@for_each("is_plain", [False, True])
+@for_each("inside", WAYS)
 @story
 async def test_records_from_inside_go_ahead_of_a_send(inside: Inside, is_plain: bool) -> None:
     log = await run(inside, lambda producer: producer.send(TOPIC, "outer"), is_plain=is_plain)
     assert log == ["before", "in 0", "in 1", "outer", "behind"]
 
 
-@pytest.mark.parametrize("is_plain", [False, True])
-@pytest.mark.parametrize("inside", WAYS, ids=lambda each: each.__name__)
+@for_each("is_plain", [False, True])
+@for_each("inside", WAYS)
 @story
 async def test_records_from_inside_go_ahead_of_a_bulk(inside: Inside, is_plain: bool) -> None:
     log = await run(

@@ -12,6 +12,7 @@ from aioproducer import Producer, RecordMetadata, SendManyError
 from aioproducer._core.records.columns import BUFFERED
 from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import (
     TOPIC,
     cluster,
@@ -274,8 +275,8 @@ class TestStickiness:
 
 
 class TestCompression:
-    @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-    @pytest.mark.parametrize("size", [10, 2_000])
+    @for_each("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+    @for_each("size", [10, 2_000])
     @story
     async def test_batches_are_compressed_large_ones_in_a_thread_and_stay_in_order(
         self, codec: str, size: int

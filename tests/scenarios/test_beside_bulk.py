@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import Interceptor, Producer, ProducerClosed, ProducerRecord, SendManyError
 from aioproducer.testing.virtual_time import VirtualTimeLoop
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
 SLOW_S = 27e-6
@@ -176,10 +177,8 @@ class TestItsEnd:
             assert (await sending).delivered == 200
             assert values(cluster) == sent
 
-    @pytest.mark.parametrize(
-        "options", [{}, SLOW["all"], {"buffer_memory": 4_000}], ids=["", "slow", "memory"]
-    )
-    @pytest.mark.parametrize("turns", range(1, 8))
+    @for_each("options", [{}, SLOW["all"], {"buffer_memory": 4_000}])
+    @for_each("turns", range(1, 8))
     @story
     async def test_closed_at_once_each_record_is_counted_and_told(
         self, turns: int, options: dict[str, Any]

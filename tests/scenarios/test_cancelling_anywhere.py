@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioproducer import Producer, ProducerClosed, RecordMetadata
+from tests.cases import for_each
 from tests.scenarios.cancelling import MANNERS, Manner
 from tests.scenarios.story import cluster, producing, story, values
 
@@ -65,7 +66,7 @@ CASES = {
 
 
 @in_each_manner
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@for_each("case", CASES.values())
 @story
 async def test_a_call(case: Case, manner: Manner) -> None:
     cancelled_with: set[int] = set()

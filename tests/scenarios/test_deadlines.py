@@ -12,6 +12,7 @@ import pytest
 from aioproducer import DeliveryTimeout, MetadataTimeout, Producer, SendManyError
 from aioproducer.errors import NotEnoughReplicas, RequestTimedOut
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TICK_S, TOPIC, now, producing, story, values
 
 OPTIONS: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "linger_ms": 0}
@@ -194,7 +195,7 @@ async def outage(
     return ages
 
 
-@pytest.mark.parametrize(
+@for_each(
     "send",
     [
         lambda producer, n: producer.send(TOPIC, b"%d" % n),
@@ -205,9 +206,8 @@ async def outage(
         lambda producer, n: producer.send_nowait(TOPIC, b"%d" % n),
         lambda producer, n: producer.send_many(TOPIC, [b"%d" % n]),
     ],
-    ids=["value", "key", "headers", "partition", "timeout_s", "send_nowait", "send_many"],
 )
-@pytest.mark.parametrize("options", [{}, {"acks": 1}, {"linger_ms": 200, "batch_size": 1_000_000}], ids=str)
+@for_each("options", [{}, {"acks": 1}, {"linger_ms": 200, "batch_size": 1_000_000}])
 @story
 async def test_record_has_its_whole_time_in_an_outage(
     send: Callable[[Producer, int], Awaitable[Any]], options: dict[str, Any]

@@ -37,6 +37,7 @@ from aioproducer.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, producing, settle, story, values
 
 RETRIED = [
@@ -63,8 +64,8 @@ async def send_all(producer: Producer, count: int) -> list[asyncio.Future[Record
 
 
 class TestRetried:
-    @pytest.mark.parametrize("times", [1, 3])
-    @pytest.mark.parametrize("error", [*RETRIED, *SELF_HEALED])
+    @for_each("times", [1, 3])
+    @for_each("error", [*RETRIED, *SELF_HEALED])
     @story
     async def test_the_caller_hears_nothing_of_it(self, error: type[BrokerError], times: int) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
@@ -284,7 +285,7 @@ class TestClasses:
         for name in errors.__all__:
             assert getattr(aioproducer, name) is getattr(errors, name)
 
-    @pytest.mark.parametrize("name", [each for each in errors.__all__ if each != "broker_error"])
+    @for_each("name", [each for each in errors.__all__ if each != "broker_error"])
     def test_every_error_tells_the_two_things(self, name: str) -> None:
         kind: Any = getattr(errors, name)
         assert issubclass(kind, ProducerError)

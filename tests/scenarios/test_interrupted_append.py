@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer import Producer, RecordMetadata
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.interrupting import interrupt
 from tests.judge import Called, judge, judge_order
 from tests.scenarios.story import TOPIC, cluster, story
@@ -111,13 +112,12 @@ def large(producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
     return producer.send_nowait(TOPIC, value, key=b"k", headers=[("padding", bytes(4_000))])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [{}, {"linger_ms": 5, "batch_size": 300}, {"linger_ms": 0}, {"compression_type": "gzip", "linger_ms": 5}],
-    ids=["default", "small_batches", "no_linger", "compressed"],
 )
-@pytest.mark.parametrize("before", [0, 2])
-@pytest.mark.parametrize("send", [plain, keyed, mixed, large])
+@for_each("before", [0, 2])
+@for_each("send", [plain, keyed, mixed, large])
 @story
 async def test_records_of_other_calls_are_unaffected(
     send: Send, before: int, options: dict[str, Any]

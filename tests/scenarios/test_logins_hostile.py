@@ -15,6 +15,7 @@ from aioproducer._core.net.dial import MakeProtocol, routes
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import HangUp, Rewrite
+from tests.cases import for_each
 from tests.scenarios.faults import hostile
 from tests.scenarios.login_story import PROTOCOLS, USERS, producer_on, secured
 from tests.scenarios.story import TOPIC, cluster, now, settle, story
@@ -49,9 +50,9 @@ NONSENSE: dict[str, Rewrite] = {
 }
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
-@pytest.mark.parametrize("request_kind", ["sasl_handshake", "sasl_authenticate"])
-@pytest.mark.parametrize("nonsense", NONSENSE)
+@for_each("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@for_each("request_kind", ["sasl_handshake", "sasl_authenticate"])
+@for_each("nonsense", NONSENSE)
 @story
 async def test_nonsense_in_a_login_is_an_error_at_once(
     nonsense: str, request_kind: str, mechanism: str

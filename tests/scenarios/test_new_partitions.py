@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import MetadataTimeout, Producer, ProducerClosed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.faults import hostile
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
@@ -171,8 +172,8 @@ SENT: dict[str, Callable[[Producer], Awaitable[Any]]] = {
 
 
 class TestBrokersThatLag:
-    @pytest.mark.parametrize("send", SENT.values(), ids=list(SENT))
-    @pytest.mark.parametrize("codec", ["none", "gzip"])
+    @for_each("send", SENT.values())
+    @for_each("codec", ["none", "gzip"])
     @story
     async def test_one_lagging_broker_refuses_no_partition(
         self, send: Callable[[Producer], Awaitable[Any]], codec: str

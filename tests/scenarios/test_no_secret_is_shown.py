@@ -20,6 +20,7 @@ from aioproducer.config.security_kinds import CallableKind, Jaas, PathKind, Secr
 from aioproducer.contrib.prometheus import expose
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority
 
 SECRET = "hUnter2-planted"
@@ -105,10 +106,8 @@ def test_a_configuration_hides_it(name: str, tmp_path: Path, shown: Callable[[ob
         shown(done.output)
 
 
-@pytest.mark.parametrize("name", [*SECRETS, *CALLABLES])
-@pytest.mark.parametrize(
-    "wrap", [str.encode, lambda text: [text], lambda text: (text,)], ids=["bytes", "list", "tuple"]
-)
+@for_each("name", [*SECRETS, *CALLABLES])
+@for_each("wrap", [str.encode, lambda text: [text], lambda text: (text,)])
 def test_an_error_does_not_quote_what_is_of_the_wrong_type(
     name: str, wrap: Callable[[str], object], shown: Callable[[object], None]
 ) -> None:
@@ -117,7 +116,7 @@ def test_an_error_does_not_quote_what_is_of_the_wrong_type(
     shown(shown_by(caught.value))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("option", "value"),
     [
         *((name, SECRET) for name in CALLABLES),

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer import BufferFull, MetadataUnavailable, Producer, RecordMetadata
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster as open_cluster, producing, settle, story, values
 
 
@@ -98,8 +99,8 @@ class TestRacing:
 
 
 class TestRetries:
-    @pytest.mark.parametrize("error", [NotLeaderOrFollower, NotEnoughReplicas, RequestTimedOut])
-    @pytest.mark.parametrize("number_struck", [0, 1, 4])
+    @for_each("error", [NotLeaderOrFollower, NotEnoughReplicas, RequestTimedOut])
+    @for_each("number_struck", [0, 1, 4])
     @story
     async def test_five_in_flight_stay_in_order(self, error: type[BrokerError], number_struck: int) -> None:
         async with producing(linger_ms=0) as (producer, cluster):

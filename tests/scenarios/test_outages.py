@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer import DeliveryTimeout, Producer, RecordMetadata
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, now, producing, story
 
 IMPATIENT: Mapping[str, Any] = {
@@ -32,10 +33,8 @@ async def _one_each(producer: Producer) -> None:
     await asyncio.gather(*(producer.send(TOPIC, b"v", partition=each) for each in range(BROKERS)))
 
 
-@pytest.mark.parametrize(
-    ("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)], ids=["short", "default"]
-)
-@pytest.mark.parametrize("away_s", [3.0, 4.3, 5.0, 7.7, 20.4])
+@for_each(("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)])
+@for_each("away_s", [3.0, 4.3, 5.0, 7.7, 20.4])
 @story
 async def test_a_broker_that_is_back_is_found_soon_however_long_it_was_away(
     away_s: float, options: Mapping[str, Any], recovery_s: float

@@ -12,6 +12,7 @@ import pytest
 
 from aioproducer import ConnectionFailed, DeliveryTimeout, Producer
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, producing, story
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -86,7 +87,7 @@ async def port(serve: Serve) -> AsyncIterator[str]:
         gc.collect(1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("serve", "looks_like"),
     [
         (web, "web server"),

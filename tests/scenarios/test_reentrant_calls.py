@@ -13,6 +13,7 @@ import pytest
 from aioproducer import Producer, ProducerError
 from aioproducer.errors import MessageTooLarge, NotLeaderOrFollower, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster as open_cluster, story
 
 PARTITIONS = 12
@@ -210,8 +211,8 @@ async def trouble(producer: Producer, cluster: Cluster, code: UserCode) -> list[
     return outcomes
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("site", SITES)
+@for_each("call", CALLS)
+@for_each("site", SITES)
 @story
 async def test_every_record_has_an_outcome_when_user_code_calls(
     site: str, call: str, caplog: pytest.LogCaptureFixture
@@ -228,6 +229,7 @@ async def test_every_record_has_an_outcome_when_user_code_calls(
         assert code.calls
         assert caplog.text.count("task.crashed") == caplog.text.count(".bug") == 0
         assert caplog.text.count("handler_failed") == caplog.text.count("interceptor.failed") == 0
+        caplog.clear()
         if "close" in call:
             return
         assert (await producer.send(TOPIC, b"next")).offset >= 0

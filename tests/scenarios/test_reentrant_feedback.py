@@ -10,6 +10,7 @@ import pytest
 from aioproducer import Producer, ProducerError
 from aioproducer.errors import NotLeaderOrFollower, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, story
 from tests.scenarios.test_reentrant_calls import SITES, Call, UserCode, calling, eagerly
 
@@ -76,8 +77,8 @@ IN_TRANSACTIONS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("call", IN_TRANSACTIONS)
-@pytest.mark.parametrize("site", SITES)
+@for_each("call", IN_TRANSACTIONS)
+@for_each("site", SITES)
 @story
 async def test_transactions_end_when_user_code_calls(
     site: str, call: str, caplog: pytest.LogCaptureFixture

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
 from aioproducer import Producer, ProducerError
+from tests.cases import for_each
 from tests.scenarios.login_story import secured
 from tests.scenarios.story import TOPIC, story
 
@@ -58,8 +57,8 @@ async def _done(work: Awaitable[Any]) -> None:
         await work
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("site", ["sasl_credentials", "sasl_oauth_token_provider"])
+@for_each("call", CALLS)
+@for_each("site", ["sasl_credentials", "sasl_oauth_token_provider"])
 @story
 async def test_records_have_outcomes_when_a_provider_calls(site: str, call: str) -> None:
     provider = Provider(CALLS[call])

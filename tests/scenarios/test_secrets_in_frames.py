@@ -14,6 +14,7 @@ from aioproducer._core.security.mechanism import Broker
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.frames import frames_with
 from tests.http_serving import serving
 
@@ -62,7 +63,7 @@ LOGINS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("login", LOGINS.values(), ids=list(LOGINS))
+@for_each("login", LOGINS.values())
 async def test_refused_login_has_no_secret_in_frames(login: dict[str, Any]) -> None:
     users = {"alice": "right"}
     mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -145,7 +146,7 @@ def bad_options(tmp_path: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("number", range(10))
+@for_each("number", range(10))
 def test_configuration_error_has_no_secret_in_frames(number: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         bad_options(tmp_path)[number]()

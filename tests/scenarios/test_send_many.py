@@ -22,6 +22,7 @@ from aioproducer import (
     TopicPartition,
 )
 from aioproducer.errors import InvalidRecord, NotEnoughReplicas
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, producing, settle, story, values
 
 
@@ -177,7 +178,7 @@ class TestColumns:
             ]
             assert Counter(arrived) == Counter([*expected, (None, (("alone", b"7"),))])
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("columns", "error", "named"),
         [
             ({"keys": [b"k"]}, ValueError, "keys has 1 items, values has 2"),

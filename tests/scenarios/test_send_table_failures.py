@@ -20,6 +20,7 @@ from aioproducer import (
 )
 from aioproducer.arrow import OffsetRange, SendTableError, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, now, producing, story, values
 from tests.scenarios.tables import batch_of, fails, numbered
 
@@ -69,7 +70,7 @@ class TestFailures:
             assert list(error.failures) == list(range(1, 101))
             assert "; 249 more rows failed; 1 were acknowledged" in str(error)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("columns", "row", "complaint"),
         [
             ({"partition": [0, -1, 0]}, 4, "column 'partition': a partition is 0 to .*, not -1"),
@@ -92,7 +93,6 @@ class TestFailures:
                 "column 'headers': a header has no key",
             ),
         ],
-        ids=lambda each: each if isinstance(each, str) else "",
     )
     @story
     async def test_a_value_that_cannot_be_sent_is_a_failure_of_its_row(

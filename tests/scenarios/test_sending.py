@@ -17,6 +17,7 @@ from aioproducer import (
     SendManyResult,
 )
 from aioproducer._core.records.columns import BUFFERED
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
 Send = Callable[..., Any]
@@ -262,8 +263,8 @@ async def send_nowait(producer: Producer, **arguments: Any) -> None:
 
 
 class TestWrongArguments:
-    @pytest.mark.parametrize("how", [send, enqueue, send_in_time, send_nowait])
-    @pytest.mark.parametrize(("wrong", "error", "named"), WRONG)
+    @for_each("how", [send, enqueue, send_in_time, send_nowait])
+    @for_each(("wrong", "error", "named"), WRONG)
     @story
     async def test_they_are_named_and_nothing_is_appended(
         self, how: Send, wrong: dict[str, Any], error: type[Exception], named: str

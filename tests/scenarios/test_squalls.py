@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 
-import pytest
-
 from aioproducer import Producer, RecordMetadata
 from aioproducer._core.idempotence import SEQUENCE_REFUSALS
 from aioproducer.errors import (
@@ -21,6 +19,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
 
 PARTITIONS = 2
@@ -86,7 +85,7 @@ async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
         rule.remove()
 
 
-@pytest.mark.parametrize("seed", [*range(5), 41, 87, 96])
+@for_each("seed", [*range(5), 41, 87, 96])
 @story
 async def test_after_a_squall_everything_is_delivered_once_and_in_order(seed: int) -> None:
     random.seed(seed)

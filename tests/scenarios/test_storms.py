@@ -11,8 +11,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from aioproducer import (
     DeliveryTimeout,
     Interceptor,
@@ -38,6 +36,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster
 from tests import judge as everywhere
+from tests.cases import for_each
 from tests.judge import Called, log_of
 from tests.scenarios.story import cluster as open_cluster, story, values
 
@@ -255,7 +254,7 @@ def judge(storm: Storm) -> None:
     assert len(closed) <= storm.failed_by_close <= len(closed) + cancelled + len(detached)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@for_each("seed", range(SEEDS))
 @story
 async def test_what_must_hold_whatever_happens(seed: int) -> None:
     async with open_cluster(brokers=3, partitions=3) as cluster:

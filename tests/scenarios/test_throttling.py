@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import Producer, ProducerClosed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.login_story import producer_on, secured
 from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story, values
 
@@ -59,8 +60,8 @@ def no_disconnect(producer: Producer, connections: int = 2) -> None:
     assert figures["record_retry_total"] == 0
 
 
-@pytest.mark.parametrize("records", [1, 12, 200])
-@pytest.mark.parametrize("options", [{}, {"acks": 1}, {"max_in_flight_requests_per_connection": 1}])
+@for_each("records", [1, 12, 200])
+@for_each("options", [{}, {"acks": 1}, {"max_in_flight_requests_per_connection": 1}])
 @story
 async def test_throttle_is_no_silence_for_records(records: int, options: dict[str, Any]) -> None:
     async with producing(
@@ -125,8 +126,8 @@ async def test_producer_id_is_requested_after_a_throttle() -> None:
             no_disconnect(producer)
 
 
-@pytest.mark.parametrize("request_name", ["produce", "init_producer_id", "add_partitions_to_txn", "end_txn"])
-@pytest.mark.parametrize("transaction_version", [1, 2])
+@for_each("request_name", ["produce", "init_producer_id", "add_partitions_to_txn", "end_txn"])
+@for_each("transaction_version", [1, 2])
 @story
 async def test_throttle_is_no_silence_for_transactions(request_name: str, transaction_version: int) -> None:
     topics = {TOPIC: 2}

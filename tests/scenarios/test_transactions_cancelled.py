@@ -16,6 +16,7 @@ import pytest
 
 from aioproducer import CommitFailed, Producer
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.cancelling import MANNERS, Manner
 from tests.scenarios.story import cluster as cluster_of, producing, story
 from tests.scenarios.test_cancelling_anywhere import of_ours
@@ -95,7 +96,7 @@ async def go_on(producer: Producer) -> None:
 
 @in_each_version
 @in_each_manner
-@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+@for_each("call", CALLS.values())
 @story
 async def test_a_transaction(
     call: Callable[[Producer, str], Coroutine[Any, Any, None]], manner: Manner, version: int

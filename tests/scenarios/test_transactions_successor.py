@@ -15,6 +15,7 @@ from aioproducer._core.protocol.transactions import DescribeTransactionsRequest
 from aioproducer._transactional import Transaction
 from aioproducer.errors import CoordinatorLoadInProgress, UnsupportedVersion
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.story import cluster, story
 
 ID = "orders-1"
@@ -75,10 +76,8 @@ async def close(old: Producer, _: Transaction, _servers: str) -> None:
     await old.close(5)
 
 
-@pytest.mark.parametrize("end", [abort, commit, fail_in_the_block, close], ids=lambda end: end.__name__)
-@pytest.mark.parametrize(
-    "act", [nothing, send, send_many, send_offsets, prepare, end_elsewhere], ids=lambda act: act.__name__
-)
+@for_each("end", [abort, commit, fail_in_the_block, close])
+@for_each("act", [nothing, send, send_many, send_offsets, prepare, end_elsewhere])
 @in_each_version
 @story
 async def test_fenced_producer_leaves_its_successor_alone(version: int, act: Act, end: Act) -> None:
@@ -99,7 +98,7 @@ async def test_fenced_producer_leaves_its_successor_alone(version: int, act: Act
         assert committed(opened) == [b"new-1", b"new-2"]
 
 
-@pytest.mark.parametrize("end", [abort, fail_in_the_block, close], ids=lambda end: end.__name__)
+@for_each("end", [abort, fail_in_the_block, close])
 @in_each_version
 @story
 async def test_unwritten_sequence_costs_a_fenced_producer_no_epoch(version: int, end: Act) -> None:

@@ -26,6 +26,7 @@ from aioproducer.errors import (
     UnknownProducerId,
 )
 from aioproducer.testing import Cluster, producer_state
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
 DENIALS = pytest.mark.parametrize(
@@ -105,8 +106,8 @@ class TestLaterBatchFailed:
             await producer.send(TOPIC, b"last", partition=0)
             assert values(cluster) == [b"kept 0", *(b"%d" % number for number in range(count)), b"last"]
 
-    @pytest.mark.parametrize("refusal", [TopicAuthorizationFailed, MessageTooLarge, InvalidRecord])
-    @pytest.mark.parametrize("failed", [1, 2, 3, 4])
+    @for_each("refusal", [TopicAuthorizationFailed, MessageTooLarge, InvalidRecord])
+    @for_each("failed", [1, 2, 3, 4])
     @story
     async def test_batches_behind_it_are_stored(self, failed: int, refusal: type[BrokerError]) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):

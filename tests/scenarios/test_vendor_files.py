@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from aioproducer import Producer, ProducerConfig
+from tests.cases import for_each
 from tests.scenarios.story import TOPIC, cluster, story, values
 from tests.unit.config.vendor_files import (
     FILES,
@@ -78,7 +79,7 @@ def encryption(password: str | None) -> serialization.KeySerializationEncryption
     return serialization.BestAvailableEncryption(password.encode())
 
 
-@pytest.mark.parametrize("file", WITH_PASSWORD, ids=[file.name for file in WITH_PASSWORD])
+@for_each("file", WITH_PASSWORD)
 @story
 async def test_producer_with_a_password_starts(
     file: VendorFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ from aioproducer._core.security import passwords as passwords_module
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow import send_table
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.login_story import USERS
 
 TOPIC = "orders"
@@ -150,8 +151,8 @@ class UvLoop(uvloop.Loop):
         return super().run_in_executor(executor, func, *args)
 
 
-@pytest.mark.parametrize("new_loop", [AsyncioLoop, UvLoop])
-@pytest.mark.parametrize("use", USES)
+@for_each("new_loop", [AsyncioLoop, UvLoop])
+@for_each("use", USES)
 def test_default_executor_is_not_used(use: Use, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(use())

@@ -22,6 +22,7 @@ from aioproducer.audit import (
     sequence_of,
     stamp,
 )
+from tests.cases import for_each
 
 
 def audited(*partitions: list[int | None], expect: int | None = None) -> AuditReport:
@@ -149,7 +150,7 @@ def test_a_run_cannot_have_sent_less_than_nothing() -> None:
         Audit(expect=-1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("logs", "doubled_only"),
     [
         ([[0, 1, 2, 1, 2]], True),  # keys, or a single partition: what is repeated comes behind
@@ -197,7 +198,7 @@ def test_a_record_of_another_run_or_none_is_told_apart(headers: tuple[tuple[str,
     assert not belongs_to("nightly-7", headers)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "sequence"),
     [
         (b"0", 0),

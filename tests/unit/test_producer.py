@@ -25,6 +25,7 @@ from aioproducer import (
 )
 from aioproducer._core.clock import TURN_AFTER_S
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, pass_time, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
@@ -63,7 +64,7 @@ class TestConstruction:
 
 
 class TestOutsideItsLife:
-    @pytest.mark.parametrize("call", CALLS)
+    @for_each("call", CALLS)
     @in_virtual_time
     async def test_before_the_start_and_after_the_end_every_call_is_refused(
         self, call: Callable[[Producer], Awaitable[Any]]
@@ -88,7 +89,7 @@ class TestOutsideItsLife:
             with pytest.raises(ProducerClosed, match="is closed"):
                 _ = producer.send_nowait(TOPIC, b"v")
 
-    @pytest.mark.parametrize("call", [*CALLS, lambda producer: producer.close()])
+    @for_each("call", [*CALLS, lambda producer: producer.close()])
     async def test_another_loop_is_refused(self, call: Callable[[Producer], Awaitable[Any]]) -> None:
         async with started() as (producer, _):
 

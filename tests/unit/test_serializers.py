@@ -15,6 +15,7 @@ from aioproducer.serializers import (
     string_serializer,
     uuid_serializer,
 )
+from tests.cases import for_each
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", b""), ("grün €", "grün €".encode()), (None, None)])
@@ -44,7 +45,7 @@ def test_the_bytes_serializer_takes_nothing_but_bytes(value: object) -> None:
         bytes_serializer(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("serializer", "value", "expected"),
     [  # what Java's serializers write
         (short_serializer, -2, "fffe"),

@@ -17,6 +17,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import ID
 from tests.unit.producer_rig import TOPIC, started as started_without
 from tests.unit.transactional_rig import ends, fence, started
@@ -53,10 +54,9 @@ WRONG: dict[State, dict[str, Call]] = {
 
 
 class TestMisuse:
-    @pytest.mark.parametrize(
+    @for_each(
         ("state", "name"),
         [(state, name) for state, calls in WRONG.items() for name in calls],
-        ids=lambda each: each.name if isinstance(each, State) else each,
     )
     @in_virtual_time
     async def test_a_wrong_call_is_refused_and_nothing_is_appended(
@@ -80,7 +80,7 @@ class TestMisuse:
             manager.state = State.READY
             assert cluster.records(TOPIC, 0) == cluster.records(TOPIC, 1) == []
 
-    @pytest.mark.parametrize("name", SENDS | BEGIN | COMMIT | ABORT)
+    @for_each("name", SENDS | BEGIN | COMMIT | ABORT)
     @in_virtual_time
     async def test_after_a_fatal_error_each_call_raises_it(
         self, monkeypatch: pytest.MonkeyPatch, name: str
@@ -100,7 +100,7 @@ class TestMisuse:
             with pytest.raises(ConfigError, match="the producer has no transactional_id"):
                 await (BEGIN | COMMIT | ABORT)[name](producer)
 
-    @pytest.mark.parametrize("name", SENDS | BEGIN | COMMIT | ABORT)
+    @for_each("name", SENDS | BEGIN | COMMIT | ABORT)
     async def test_before_it_is_started(self, name: str) -> None:
         producer = Producer("localhost:9092", transactional_id=ID)
         with pytest.raises(ProducerClosed, match="the producer is not started"):

@@ -9,6 +9,7 @@ import pytest
 
 from aioproducer import DeliveryTimeout, ProducerError, RecordMetadata
 from aioproducer.errors import MessageTooLarge
+from tests.cases import for_each
 from tests.scenarios.faults.model import Call, Calm, Cancelled, History, Life, Log, Outcome, check
 
 
@@ -211,15 +212,14 @@ class TestOrder:
         calls = [call(0, acknowledged(0)), call(1, acknowledged(1))]
         assert broken(*calls, lives=(life(log(0, 1, 0)),), idempotent=False) == set()
 
-    @pytest.mark.parametrize(
+    @for_each(
         "lives",
         [
             lambda moment: (life(log(9, ended_at=moment), log(1, 0, began_at=moment)),),
             lambda moment: (life(log(1, 0, began_at=moment), again=True, began_at=moment),),
         ],
-        ids=["lost end", "created again"],
     )
-    @pytest.mark.parametrize(
+    @for_each(
         ("moment", "acknowledged_since", "promises"),
         [
             (1.5, 3.0, set()),  # the records were under way
@@ -260,7 +260,7 @@ class TestTime:
         assert broken(call(0, failed(), resolved_at=10.05)) == set()
         assert broken(call(0, failed(), resolved_at=10.15)) == {"resolved by the deadline plus one tick"}
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("called_at", "resolved_at", "outcome", "promises"),
         [
             (1.0, 5.5, acknowledged(0), set()),

@@ -11,6 +11,7 @@ from aioproducer._core.acceleration import accelerated, python_untracking, untra
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.metrics import WINDOW_S, Metrics
+from tests.cases import for_each
 from tests.unit._core.batching.partition_queue_rig import Rig
 from tests.unit._core.batching.test_topic import topic
 
@@ -21,7 +22,7 @@ class Witness:
     subject: object = None
 
 
-@pytest.mark.parametrize("each", [[], {1: []}, (1, []), Witness(), 5, "text", None])
+@for_each("each", [[], {1: []}, (1, []), Witness(), 5, "text", None])
 def test_untracking_returns_what_its_argument_creates(each: object) -> None:
     assert untracking(lambda: each)() is each
     assert untracking(lambda: each)() is each

@@ -13,6 +13,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     broker_error,
 )
+from tests.cases import for_each
 
 
 class Known(NamedTuple):
@@ -105,16 +106,16 @@ def test_what_is_out_or_in_doubt_is_possible(state: Known) -> None:
     assert in_state(state).possible == (state != NOTHING)
 
 
-@pytest.mark.parametrize("state", ALL)
-@pytest.mark.parametrize("event", EVENTS)
+@for_each("state", ALL)
+@for_each("event", EVENTS)
 def test_each_event_leads_where_the_table_says(event: str, state: Known) -> None:
     persistence = in_state(state)
     EVENTS[event](persistence)
     assert known(persistence) == TABLE[event][ALL.index(state)]
 
 
-@pytest.mark.parametrize("first", EVENTS)
-@pytest.mark.parametrize("second", EVENTS)
+@for_each("first", EVENTS)
+@for_each("second", EVENTS)
 def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(first: str, second: str) -> None:
     """Nothing but what is out and what is in doubt is remembered, but for denials."""
     for index, state in enumerate(ALL):
@@ -124,7 +125,7 @@ def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(fir
         assert known(persistence) == TABLE[second][ALL.index(TABLE[first][index])]
 
 
-@pytest.mark.parametrize("code", CODES)
+@for_each("code", CODES)
 def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "answered")
@@ -132,7 +133,7 @@ def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> Non
     assert persistence.in_doubt is not kind.definitely_refused
 
 
-@pytest.mark.parametrize("code", CODES)
+@for_each("code", CODES)
 def test_only_some_refusals_deny_that_it_is_there(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "lost")
@@ -158,8 +159,8 @@ class TestDenials:
     def test_of_one_that_is_not_the_oldest_they_say_nothing(self) -> None:
         assert after("written", "lost", *["denied behind another"] * 2 * DENIALS_BELIEVED).possible
 
-    @pytest.mark.parametrize("number", range(1, DENIALS_BELIEVED))
-    @pytest.mark.parametrize("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
+    @for_each("number", range(1, DENIALS_BELIEVED))
+    @for_each("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
     def test_what_is_heard_in_between_begins_the_count_again(self, between: str, number: int) -> None:
         denials = ["denied"] * number, ["denied"] * (DENIALS_BELIEVED - number)
         persistence = after("written", "lost", *denials[0], between, *denials[1])
@@ -183,8 +184,8 @@ class TestDenials:
 
 
 class TestParts:
-    @pytest.mark.parametrize("keeps_sequence", [False, True])
-    @pytest.mark.parametrize("state", ALL)
+    @for_each("keeps_sequence", [False, True])
+    @for_each("state", ALL)
     def test_one_is_in_doubt_as_the_batch_is_and_nothing_of_it_is_out(
         self, state: Known, keeps_sequence: bool
     ) -> None:
@@ -221,7 +222,7 @@ class TestParts:
         part = whole.of_part(keeps_sequence=False)
         assert (part.possible, part.possibly_persisted) == (False, True)
 
-    @pytest.mark.parametrize("event", EVENTS)
+    @for_each("event", EVENTS)
     def test_only_ruled_out_it_is_a_half_no_more(self, event: str) -> None:
         half = after("written", "lost").of_part(keeps_sequence=True)
         for _ in range(DENIALS_BELIEVED):

@@ -13,6 +13,7 @@ from hypothesis import example, given, strategies as st
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs, formatted, quoted
 from aioproducer._core.steps import Log
+from tests.cases import for_each
 
 PACKAGE = Path(__file__).parents[3] / "aioproducer"
 TEMPLATE = re.compile(
@@ -112,7 +113,7 @@ def test_pairs_are_words_of_their_own(fields: dict[str, object]) -> None:
         assert found == {"event": "thing.failed", **pairs.fields, "last": 3}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("template", "arguments", "line", "fields"),
     [
         ("event", (), "event", {}),

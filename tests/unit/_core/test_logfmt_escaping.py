@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer._core.logfmt import escaped
+from tests.cases import for_each
 
 C0 = [chr(code) for code in range(0x20)]
 C1 = [chr(code) for code in range(0x7F, 0xA0)]
 BIDI = [*map(chr, [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("", ""),
@@ -36,7 +36,7 @@ def test_long_text_is_cut_with_its_length() -> None:
     assert escaped("\n" * 2000, 1) == "\\n… (2,000 characters)"
 
 
-@pytest.mark.parametrize("character", [*C0, *C1, *BIDI])
+@for_each("character", [*C0, *C1, *BIDI])
 def test_control_and_bidirectional_characters_are_escaped(character: str) -> None:
     assert character not in escaped(f"a{character}b")
 

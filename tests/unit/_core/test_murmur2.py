@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer._core import murmur2 as module
 from aioproducer._core.murmur2 import murmur2, python_murmur2
+from tests.cases import for_each
 
 # Kafka's own: UtilsTest.testMurmur2.
 VECTORS = {
@@ -20,8 +21,8 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("hash_key", [python_murmur2, murmur2])
-@pytest.mark.parametrize(("key", "hashed"), VECTORS.items())
+@for_each("hash_key", [python_murmur2, murmur2])
+@for_each(("key", "hashed"), VECTORS.items())
 def test_keys_hash_as_kafka_says(hash_key: Callable[[bytes], int], key: bytes, hashed: int) -> None:
     assert hash_key(key) == hashed
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer._core.partitioning import PARTITIONERS, Murmur2Partitioner, fnv1a, fnv1a_reference
+from tests.cases import for_each
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its files as one did
@@ -88,7 +89,7 @@ SARAMA = [
 ]
 
 
-@pytest.mark.parametrize(("key", "count", "hashed", "reference", "crc"), SARAMA)
+@for_each(("key", "count", "hashed", "reference", "crc"), SARAMA)
 def test_key_goes_where_sarama_puts_it(key: str, count: int, hashed: int, reference: int, crc: int) -> None:
     def partition(name: str) -> int | None:
         return PARTITIONERS[name]().partition("t", key.encode(), count, range(count))

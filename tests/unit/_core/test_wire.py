@@ -50,6 +50,7 @@ from aioproducer._core.wire import (
     varlong_size,
 )
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 
 Append = Callable[[bytearray, Any], None]
 Read = Callable[[bytes, int], tuple[Any, int]]
@@ -82,7 +83,7 @@ KNOWN: list[tuple[Append, Read, Any, bytes]] = [
 READS = sorted({read for _, read, _, _ in KNOWN} | {read_int16, read_int32}, key=lambda read: read.__name__)
 
 
-@pytest.mark.parametrize(("append", "read", "value", "wire"), KNOWN)
+@for_each(("append", "read", "value", "wire"), KNOWN)
 def test_known_values_are_written_and_read(append: Append, read: Read, value: Any, wire: bytes) -> None:
     buf = bytearray(b"before")
     append(buf, value)
@@ -108,7 +109,7 @@ def test_integers_are_big_endian_and_signed() -> None:
     assert read_int32(b"..\1\2\3\4", 2) == (0x0102_0304, 6)
 
 
-@pytest.mark.parametrize("read", READS)
+@for_each("read", READS)
 def test_nothing_at_all_is_a_protocol_error(read: Read) -> None:
     for data, pos in ((b"", 0), (b"ab", 2), (b"ab", 99)):
         with pytest.raises(ProtocolError, match="expected at byte"):
@@ -218,7 +219,7 @@ def test_a_memo_does_not_grow_without_bound() -> None:
     assert len(memo) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "encoded"),
     [
         (0, "00"),
@@ -277,7 +278,7 @@ KNOWN_VARINTS = [
 ]
 
 
-@pytest.mark.parametrize(("functions", "value", "wire"), KNOWN_VARINTS)
+@for_each(("functions", "value", "wire"), KNOWN_VARINTS)
 def test_known_values_are_written_sized_and_read(
     functions: tuple[AppendNumber, ReadNumber, Size], value: int, wire: str
 ) -> None:
@@ -307,8 +308,8 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_written(append: Append
     assert buf == b"before"
 
 
-@pytest.mark.parametrize("read", [read_unsigned_varint, read_varint, read_varlong])
-@pytest.mark.parametrize("wire", ["", "80", "ffff"])
+@for_each("read", [read_unsigned_varint, read_varint, read_varlong])
+@for_each("wire", ["", "80", "ffff"])
 def test_a_cut_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
     with pytest.raises(ProtocolError, match="ends within"):
         read(bytes.fromhex(wire), 0)

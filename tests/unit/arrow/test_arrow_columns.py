@@ -18,6 +18,7 @@ from aioproducer.arrow.arrow_columns import (
     bytes_in,
     plain,
 )
+from tests.cases import for_each
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 MAX_INT64 = 2**63 - 1
@@ -40,7 +41,7 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(arrow_columns, "_HAS_FAST_LISTS", request.param != "slices")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         pa.string(),
@@ -53,7 +54,6 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         pa.dictionary(pa.int8(), pa.string()),
         pa.dictionary(pa.int32(), pa.large_binary()),
     ],
-    ids=str,
 )
 def test_strings_and_bytes_of_any_form_are_bytes(each_way: None, kind: pa.DataType) -> None:
     is_text = "string" in str(kind)
@@ -115,7 +115,7 @@ def test_invalid_partition_is_refused_with_its_position(wrong: int) -> None:
     assert raised.value.position == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("unit", "given", "expected"),
     [
         ("s", [2, None, 0], [2_000, None, 0]),
@@ -124,7 +124,7 @@ def test_invalid_partition_is_refused_with_its_position(wrong: int) -> None:
         ("ns", [1_999_999, None, MAX_INT64], [1, None, MAX_INT64 // 10**6]),
     ],
 )
-@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+@for_each("zone", [None, "UTC", "Europe/Berlin"])
 def test_timestamps_of_any_unit_are_milliseconds(
     unit: str, zone: str | None, given: list[int | None], expected: list[int | None]
 ) -> None:
@@ -283,16 +283,12 @@ def checked(role: str, kind: pa.DataType) -> None:
     Columns(**named).check(pa.schema([("v", pa.binary()), ("c", kind)]))
 
 
-@pytest.mark.parametrize(
-    ("role", "kind"), [(role, kind) for role, kinds in FIT.items() for kind in kinds], ids=str
-)
+@for_each(("role", "kind"), [(role, kind) for role, kinds in FIT.items() for kind in kinds])
 def test_a_column_may_be_of_any_type_that_can_be_sent(role: str, kind: pa.DataType) -> None:
     checked(role, kind)
 
 
-@pytest.mark.parametrize(
-    ("role", "kind"), [(role, kind) for role, kinds in WRONG.items() for kind in kinds], ids=str
-)
+@for_each(("role", "kind"), [(role, kind) for role, kinds in WRONG.items() for kind in kinds])
 def test_column_of_another_type_is_refused(role: str, kind: pa.DataType) -> None:
     with pytest.raises(TypeError) as raised:
         checked(role, kind)

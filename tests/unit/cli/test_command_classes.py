@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from aioproducer.cli.command_classes import Command, Group
 from aioproducer.cli.commands import program
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.unit.cli.entry_point import run
 
 
@@ -46,7 +47,7 @@ def help_of(name: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@for_each("name", COMMANDS)
 def test_every_option_has_a_text(name: str) -> None:
     assert [option.opts for option in options(COMMANDS[name]) if not option.help] == []
 
@@ -97,7 +98,7 @@ def test_options_are_in_groups() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@for_each("name", COMMANDS)
 def test_help_has_every_option_once(name: str) -> None:
     _, *groups = re.split(r"^\w[\w ]*:\n", help_of(name), flags=re.MULTILINE)  # behind the description
     shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", "".join(groups), re.MULTILINE)
@@ -105,7 +106,7 @@ def test_help_has_every_option_once(name: str) -> None:
     assert sorted(shown) == sorted([*first, "--help"])
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "transactions"])
+@for_each("name", [name for name in COMMANDS if name != "transactions"])
 def test_help_ends_with_examples(name: str) -> None:
     examples = [example for of, example in EXAMPLES if of == name]
     assert examples

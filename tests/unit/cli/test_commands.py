@@ -19,6 +19,7 @@ from aioproducer.cli import audit_command, commands, demo_command, perf_command,
 from aioproducer.cli.commands import serve
 from aioproducer.cli.demo_command import Plan
 from aioproducer.config import ProducerConfig
+from tests.cases import for_each
 
 
 def call(*arguments: str) -> Result:
@@ -242,7 +243,7 @@ def test_perf_passes_options_and_sets_exit_code(
     assert (second.config.linger_ms, second.config.acks) == (7, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "complaint"),
     [
         (["-o", "linger"], "'linger' should be like linger.ms=0"),

@@ -32,6 +32,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, ConnectionFailed, InvalidRecord, SendManyError
 from aioproducer.testing import Cluster
 from aioproducer.types import RecordMetadata
+from tests.cases import for_each
 
 DAY = EVENTS_A_DAY
 
@@ -67,7 +68,7 @@ def test_part_of_events_has_requested_numbers() -> None:
     assert len(part.keys) == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value", [None, b"", b"{}", b'{"number":}', b'{"number":-1,', b'x{"number":1,"a":2}', b'{"number":1}']
 )
 def test_foreign_record_has_no_number(value: bytes | None) -> None:
@@ -109,7 +110,7 @@ def test_record_of_unknown_offset_may_be_anywhere() -> None:
     assert flaws(by_partition) == {"not where acknowledged": 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("by_partition", "found"),
     [
         ({0: [record(0)], 1: [record(1)]}, {"lost": 2}),

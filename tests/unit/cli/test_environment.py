@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.unit.cli.entry_point import run
 
 NAME = "AIOPRODUCER_BOOTSTRAP_SERVERS"
@@ -23,7 +24,7 @@ COMMANDS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@for_each("command", COMMANDS)
 def test_wrong_variable_is_named_by_every_command(command: tuple[str, ...]) -> None:
     done = run(*command, environment={NAME: "localhost"})
     assert done.returncode == (1 if "pyspark" in done.stderr else 2)

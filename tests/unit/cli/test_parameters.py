@@ -19,6 +19,7 @@ from aioproducer.cli.parameters import (
     take_settings,
 )
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 
 OPTION = click.Option(["--it"])
 
@@ -45,7 +46,7 @@ def test_valid_values_are_unchanged() -> None:
     assert (taken(check_rate, None), taken(check_rate, 0.5)) == (None, 0.5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("take", "value", "complaint"),
     [
         (new_topics, ("orders:x",), "should be like orders:6"),

@@ -9,6 +9,7 @@ from aioproducer import Producer, UnknownTopicOrPartition, _topic_client
 from aioproducer.cli.stored_records import stored_record, tail_and_show
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 
 TAIL: dict[str, Any] = {
     "topic": "t",
@@ -55,7 +56,7 @@ def test_object_of_kcat_is_a_record() -> None:
     assert stored_record(KCAT | {"tstype": "logappend"}) == stored_record(KCAT)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         None,
@@ -72,7 +73,7 @@ def test_other_json_is_no_stored_record(other: object) -> None:
     assert stored_record(other) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "reason"),
     [
         (TAIL | {"value": 1}, "value of a stored record: expected text"),

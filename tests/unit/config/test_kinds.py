@@ -18,13 +18,14 @@ from aioproducer.config.kinds import (
     option,
     parse_server,
 )
+from tests.cases import for_each
 
 LEVEL = Integer(1, 9, besides=-1)
 OPTIONAL_FLAG = Flag(optional=True)
 CODEC = Choice(("none", "gzip"), absent="none")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "kept"),
     [
         (LEVEL, 1, 1),
@@ -54,7 +55,7 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
     assert type(checked) is type(kept)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"),
     [
         *((LEVEL, value) for value in (0, 10, -2, True, 5.0, "5", None)),
@@ -73,7 +74,7 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
     assert str(raised.value) == f"expected {kind.expected}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text", "value"),
     [
         (LEVEL, "5", 5),
@@ -93,7 +94,7 @@ def test_text_is_read_as_java_reads_it(kind: Kind, text: str, value: object) -> 
     assert type(parsed) is type(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text"),
     [
         *((LEVEL, text) for text in ("", "five", "1_0", "5.0", "\u0665", "9" * 5_000)),
@@ -145,7 +146,7 @@ def test_value_without_a_repr_is_shown_by_its_type() -> None:
     assert FLAG.shown(10**5_000) == "a value of type int"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "address"),
     [
         ("localhost:9092", Address("localhost", 9092)),
@@ -161,7 +162,7 @@ def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
     assert parse_server(text) == address
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("localhost", "'localhost' has no port; Kafka's usual one would be 'localhost:9092'"),

@@ -18,6 +18,7 @@ from aioproducer.config.names import (
 )
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 
 SERVERS: dict[str, object] = {"bootstrap.servers": "a:9092"}
 LOGIN: dict[str, object] = {
@@ -67,7 +68,7 @@ class TestNamesOfOtherClients:
 
 
 class TestTranslation:
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "value", "ours", "expected"),
         [
             ("compression.codec", "zstd", "compression_type", "zstd"),
@@ -98,7 +99,7 @@ class TestTranslation:
     ) -> None:
         assert getattr(configured({name: value}), ours) == expected
 
-    @pytest.mark.parametrize("name", sorted(KAFKA_NAMES))
+    @for_each("name", sorted(KAFKA_NAMES))
     def test_name_of_a_bad_value_is_as_written(self, name: str) -> None:
         reading = read_mapping({name: "x"}, KINDS)
         assert reading.mistakes == []
@@ -188,12 +189,12 @@ class TestTranslation:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("name", sorted(REFUSED_OF_OTHERS))
+    @for_each("name", sorted(REFUSED_OF_OTHERS))
     def test_option_that_changes_promises_is_refused(self, name: str) -> None:
         value = "false" if name == "enable.ssl.certificate.verification" else "hunter2"
         assert mistakes({**SERVERS, name: value}) == [f"{name}: not supported, {REFUSED_OF_OTHERS[name]}"]
 
-    @pytest.mark.parametrize("name", sorted(REFUSED_OF_OTHERS))
+    @for_each("name", sorted(REFUSED_OF_OTHERS))
     def test_option_that_switches_nothing_on_passes(self, name: str) -> None:
         configured({name: None})
         configured({name: "true" if name == "enable.ssl.certificate.verification" else ""})
@@ -204,7 +205,7 @@ class TestRefused:
 
 
 class TestPrefixes:
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "prefix"),
         [
             ("producer.linger.ms", "producer."),
@@ -346,7 +347,7 @@ class TestMistakes:
 
 
 class TestReferences:
-    @pytest.mark.parametrize(
+    @for_each(
         ("value", "message"),
         [
             ("${env:HUNTER2}", "contains a reference ${env:…} to a config provider (KIP-297), which the caller has"),
@@ -369,9 +370,7 @@ class TestReferences:
         assert found.startswith(f"sasl.password: {message}")
         assert "hunter2" not in found.lower()
 
-    @pytest.mark.parametrize(
-        "value", ["${", "$a", "${}", "${a b}", "pa${ss:x", "{{", "${unknown:x}", "${lower}"]
-    )
+    @for_each("value", ["${", "$a", "${}", "${a b}", "pa${ss:x", "{{", "${unknown:x}", "${lower}"])
     def test_other_text_is_taken_as_it_is(self, value: str) -> None:
         password = configured({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.password": value}).sasl_password
         assert password is not None

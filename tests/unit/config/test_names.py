@@ -23,6 +23,7 @@ from aioproducer.config.names import (
 )
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 
 KNOWN = {"acks", "batch_size", "linger_ms", "max_request_size", "partitioner", "request_timeout_ms"}
 
@@ -44,12 +45,13 @@ def test_kafkas_name_for_the_partitioner_is_ours_too() -> None:
         applied_options({"partitioner.class": "x", "partitioner": "y"}, KNOWN)
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+@for_each("name", sorted(WITHOUT_EFFECT))
 def test_kafkas_names_without_effect_are_logged_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert applied_options({name: "x", "acks": 1}, KNOWN) == {"acks": 1}
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
     assert warning.getMessage() == f"config.without_effect name={name}"
+    caplog.clear()
 
 
 def test_a_warning_never_shows_the_value(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,8 +66,8 @@ def test_names_of_missing_features_are_refused(name: str) -> None:
         applied_options({name.replace(".", "_"): "true"}, KNOWN)
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-@pytest.mark.parametrize("value", [None, "", " ", False, "false", "FALSE", [], ()])
+@for_each("name", sorted(REFUSED))
+@for_each("value", [None, "", " ", False, "false", "FALSE", [], ()])
 def test_switching_nothing_on_is_no_reason_to_refuse(
     name: str, value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +75,7 @@ def test_switching_nothing_on_is_no_reason_to_refuse(
     assert not caplog.records
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "nearest"),
     [
         ("linger", "linger_ms"),
@@ -102,7 +104,7 @@ def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
         applied_options({name: 1}, KINDS)
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED_OF_OTHERS))
+@for_each("name", sorted(REFUSED_OF_OTHERS))
 def test_replacement_of_a_refused_option_is_named(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         applied_options({name.replace(".", "_"): 1}, KINDS)
@@ -115,7 +117,7 @@ def test_dial_replaces_proxies_and_sockets_of_other_clients(name: str) -> None:
         applied_options({name: 1}, KINDS)
 
 
-@pytest.mark.parametrize("name", sorted(HARMLESS))
+@for_each("name", sorted(HARMLESS))
 def test_names_of_other_clients_can_be_removed(name: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^unknown option '\w+'; it has no counterpart here; leave it out$"
@@ -123,7 +125,7 @@ def test_names_of_other_clients_can_be_removed(name: str) -> None:
         applied_options({name.replace(".", "_"): 1}, KINDS)
 
 
-@pytest.mark.parametrize("name", sorted(KAFKA_NAMES))
+@for_each("name", sorted(KAFKA_NAMES))
 def test_names_of_other_clients_suggest_kafkas_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"Kafka's name for it is {KAFKA_NAMES[name]}$"):
         applied_options({name: 1}, KNOWN)

@@ -17,6 +17,7 @@ from aioproducer.config.security_options import SecurityOptions
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.serializers import string_serializer
+from tests.cases import for_each
 from tests.unit.config.configuring import configure, refusal
 
 INT32_MAX = 2**31 - 1
@@ -148,7 +149,7 @@ class TestConstruction:
 
 
 class TestIdempotence:
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "idempotent"),
         [
             ({}, True),
@@ -242,7 +243,7 @@ class TestTimes:
 
 
 class TestCompression:
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "codec", "level"),
         [
             ({}, Codec.NONE, None),

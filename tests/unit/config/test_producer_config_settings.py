@@ -12,6 +12,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.address import Address
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 from tests.unit.config.configuring import configure
 
 
@@ -136,7 +137,7 @@ class TestSettings:
             assert each.batching_settings().linger_is_adaptive
             assert each.batching_settings().linger_s == 0.005
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("given", "ready", "full"),
         [
             ({}, 16_384, 262_144),

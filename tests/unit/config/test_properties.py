@@ -8,9 +8,10 @@ import pytest
 
 from aioproducer.config.properties import KINDS, References, read_properties
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "entry"),
     [
         ("acks=all", ("acks", "all")),

@@ -14,6 +14,7 @@ from aioproducer._core.security.secret import Secret
 from aioproducer._core.security.security_settings import SaslSettings, SecuritySettings, TlsSettings
 from aioproducer._core.security.stores import Source
 from aioproducer.config import ProducerConfig, security as module
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority
 from tests.unit.config.securing import refusal, sasl, sasl_refusal, settings
 
@@ -91,7 +92,7 @@ class TestTls:
             "ssl_context and ssl_key_password are both given; configure the context instead"
         )
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "why"),
         [
             (
@@ -163,7 +164,7 @@ class TestLogins:
         found = ProducerConfig.from_properties(text).security_settings()
         assert found.sasl == SaslSettings("PLAIN", BACKOFF, credentials=LOGIN)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "why"),
         [
             ({}, "needs sasl_username and sasl_password, sasl_credentials, or sasl_jaas_config"),

@@ -24,6 +24,7 @@ from aioproducer.config.security_kinds import (
     Word,
     Words,
 )
+from tests.cases import for_each
 from tests.unit._core.security.conversation import credentials
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -32,7 +33,7 @@ VERSIONS = Words(("TLSv1.2", "TLSv1.3"))
 JAAS = 'M required password="hunter2";'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "kept"),
     [
         (PROTOCOL, "sasl_ssl", "SASL_SSL"),
@@ -76,7 +77,7 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
     assert kind.check(value) == kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"),
     [
         *((PROTOCOL, value) for value in ("", "TLS", 1, None)),
@@ -126,7 +127,7 @@ def test_invalid_values_are_refused_with_a_reason(kind: Kind, value: Any, why: s
         kind.check(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "shown"),
     [
         (SecretKind(), "hunter2", "***"),

@@ -18,6 +18,7 @@ from aioproducer.config import ProducerConfig, security as module
 from aioproducer.config.security import variable
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 from tests.unit.config.securing import sasl, sasl_refusal
 
 BACKOFF = Backoff(0.1, 10.0)
@@ -111,7 +112,7 @@ class TestOAuth:
             {"sub": "alice", "n": 1.5, "scope": ["a", "b"]}, 60.0
         )
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "why"),
         [
             ({}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
@@ -263,8 +264,8 @@ def test_listed_symlink_stays_a_symlink(token: Path, tmp_path: Path) -> None:
     assert config.sasl_oauthbearer_token_endpoint_url == link.as_uri()
 
 
-@pytest.mark.parametrize("name", [ALLOWED_FILES, ALLOWED_URLS, "sasl.oauthbearer.allowed.files"])
-@pytest.mark.parametrize("value", ["/etc/passwd", "", None])
+@for_each("name", [ALLOWED_FILES, ALLOWED_URLS, "sasl.oauthbearer.allowed.files"])
+@for_each("value", ["/etc/passwd", "", None])
 def test_mapping_cannot_have_the_lists(name: str, value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable(ALLOWED_FILES), "/etc/passwd")
     text = refusal({"bootstrap.servers": "a:1", name: value})

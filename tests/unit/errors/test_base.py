@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from aioproducer import errors
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError, SendManyError
 from aioproducer.errors.send_many import SendManyResult
+from tests.cases import for_each
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
 
@@ -20,7 +19,7 @@ def test_errors_are_producer_errors_with_facts() -> None:
         assert error.__doc__, error
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "builtin"),
     [
         (errors.ConfigError, ValueError),

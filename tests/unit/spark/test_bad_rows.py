@@ -15,6 +15,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.spark.bad_rows import KEPT_BYTES, Sieved, dead_letter_topic, sieve
 from aioproducer.spark.time_windows import Limit, TimeWindow
+from tests.cases import for_each
 
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 TYPES = {
@@ -79,7 +80,7 @@ def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
     assert found.good.num_rows == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "reason"),
     [
         ({"topic": None}, "column 'topic': there is no topic (null)"),
@@ -95,7 +96,6 @@ def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
         ({"value": b"x" * LARGEST}, "RecordTooLarge: a record for 'orders' takes"),
         ({"topic": None, "value": b"x" * LARGEST}, "column 'topic': there is no topic (null)"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, Any], reason: str) -> None:
     found = sieved([GOOD, {**GOOD, **bad}, {**GOOD, "topic": "more", "partition": 5}])
@@ -165,9 +165,7 @@ def test_too_large_rows_match_the_producers_limit(headers: tuple[tuple[str, byte
     assert not is_good(limit + 1)
 
 
-@pytest.mark.parametrize(
-    "given", ["topic", "topic:", "drop", "topic:no topic", "", "topic:orders", "TOPIC:dead"]
-)
+@for_each("given", ["topic", "topic:", "drop", "topic:no topic", "", "topic:orders", "TOPIC:dead"])
 def test_on_bad_row_option_has_two_forms(given: str) -> None:
     with pytest.raises(ConfigError, match="onBadRow"):
         dead_letter_topic(given, "orders")

@@ -15,6 +15,7 @@ from contextlib import suppress
 import pytest
 
 from aioproducer.spark.decision_protocol import begin, plan
+from tests.cases import for_each
 from tests.unit.spark.delivery_model import BATCHES, DELIVERY, ROWS, Fault, Spark
 
 ALL = os.environ.get("EXACTLY_ONCE") == "all"
@@ -48,8 +49,8 @@ def test_nothing_happens(version: int) -> None:
     assert play({}, version).lost is None
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("fault", Fault)
+@for_each("version", VERSIONS)
+@for_each("fault", Fault)
 def test_protocol_is_exact_with_one_fault_at_any_step(fault: Fault, version: int) -> None:
     for step in range(steps(version)):
         play({step: fault}, version)

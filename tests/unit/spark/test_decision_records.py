@@ -19,6 +19,7 @@ from aioproducer.spark.decision_records import (
     must_skip,
 )
 from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from tests.cases import for_each
 from tests.unit.spark.decision_log_rig import PREFIX, Log, read
 
 SINGLE = Guarantee.SINGLE
@@ -209,7 +210,7 @@ def test_batch_is_committed_by_another_prefix(elsewhere: dict[str, Decided], pre
     assert committed_by(elsewhere, batch(run="run-2")) == prefix
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("last", "elsewhere", "number", "reason"),
     [
         (None, {}, 0, None),

@@ -6,6 +6,7 @@ import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.delivery import BatchId, ExactlyOnce, Guarantee, batch_id, exactly_once
+from tests.cases import for_each
 
 SINGLE = {"deliveryGuarantee": "exactly-once-single", "transactionalIdPrefix": "orders"}
 
@@ -27,7 +28,7 @@ def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
         assert found == ExactlyOnce(Guarantee.SINGLE, "orders", "nightly", fails_if_committed=fails)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"deliveryGuarantee": "at-most-once"}, "deliveryGuarantee = 'at-most-once': expected one of at-least-once"),

@@ -23,6 +23,7 @@ from aioproducer.spark.messages import (
     log_source_option,
     origin,
 )
+from tests.cases import for_each
 
 NOTHING = " name=- execution=- retries=0 throttle_ms=0 compression_rate=- partitions=0 offsets=-"
 
@@ -101,7 +102,7 @@ def test_offsets_are_listed_up_to_a_bound(
     assert len(said.messages[0]) < 3_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("description", "query", "name"),
     [
         ("orders<br/>id = 8d9f<br/>runId = 1<br/>batch = 0", "8d9f", "orders"),

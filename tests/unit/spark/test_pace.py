@@ -9,6 +9,7 @@ import pytest
 from aioproducer.errors import ConfigError
 from aioproducer.spark.delivery import DeliveryError
 from aioproducer.spark.pace import Pace, RateLimit, rate_limit
+from tests.cases import for_each
 
 
 class Clock:
@@ -111,8 +112,8 @@ def test_rate_limit_needs_the_tasks_on_another_host() -> None:
         limit.of_task()
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "1e6", "10MB", "", "٣", "9" * 19])
-@pytest.mark.parametrize("name", ["maxBytesPerSecond", "maxConcurrentTasks"])
+@for_each("value", ["0", "-1", "1.5", "1e6", "10MB", "", "٣", "9" * 19])
+@for_each("name", ["maxBytesPerSecond", "maxConcurrentTasks"])
 def test_rate_limit_refuses_other_numbers(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name} = '.*': expected a positive whole number"):
         rate_limit({"maxBytesPerSecond": "1000", name: value})

@@ -21,6 +21,7 @@ from aioproducer.spark.sink_options import (
     sink_options,
     with_named_code,
 )
+from tests.cases import for_each
 
 PAGE = (Path(__file__).parents[3] / "docs/spark.md").read_text(encoding="utf-8")
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
@@ -64,8 +65,8 @@ def test_without_the_topic_option_a_column_has_to_tell() -> None:
     assert sink_options(SERVERS).topic is None
 
 
-@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
-@pytest.mark.parametrize("name", OF_SPARK)
+@for_each("spelt", [str, str.lower, str.upper])
+@for_each("name", OF_SPARK)
 def test_options_of_spark_are_ignored(
     name: str, spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,8 +74,8 @@ def test_options_of_spark_are_ignored(
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
-@pytest.mark.parametrize("name", [*OF_SOURCE, *(PREFIX + each for each in sorted(OF_CONSUMERS))])
+@for_each("spelt", [str, str.lower, str.upper])
+@for_each("name", [*OF_SOURCE, *(PREFIX + each for each in sorted(OF_CONSUMERS))])
 def test_an_option_of_sparks_kafka_source_is_one_warning(
     name: str, spelt: Callable[[str], str], new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,6 +83,7 @@ def test_an_option_of_sparks_kafka_source_is_one_warning(
         assert sink_options({**new_topic, spelt(name): "hunter2"}) == sink_options(new_topic)
     assert caplog.messages == [f"spark.source_option.without_effect name={name}"]
     assert caplog.records[0].levelno == logging.WARNING
+    caplog.clear()
 
 
 @pytest.mark.parametrize("name", ["fetchOffset.somethingNew", "kafkaConsumer.somethingNew"])
@@ -108,7 +110,7 @@ def test_the_page_lists_what_does_nothing() -> None:
         assert f"`{name}`" in PAGE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"topic": "orders"}, r"option 'kafka\.bootstrap\.servers' is missing"),
@@ -268,7 +270,7 @@ def test_a_name_becomes_the_callable(option: str) -> None:
     assert with_named_code(options) == {option: Vault.login, "client.id": "a.b:c"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["hunter2", "", ":", "vault:", ":login", "vault:log in", "va-ult:login", "https://x:8080/y"]
 )
 def test_invalid_callable_name_is_refused_and_hidden(text: str) -> None:

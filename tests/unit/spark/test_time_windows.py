@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from aioproducer.spark.time_windows import AFTER, BEFORE, DIFFERENCE, Limit, TimeWindow, outside, time_window
+from tests.cases import for_each
 
 DAY = 86_400_000
 NOW = 20_000 * DAY
@@ -21,7 +22,7 @@ DEFAULTS = {
 WEEK, HOUR = Limit(7 * DAY, "retention.ms"), Limit(3_600_000, AFTER)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "window"),
     [
         ({}, TimeWindow(WEEK, HOUR)),
@@ -36,7 +37,6 @@ WEEK, HOUR = Limit(7 * DAY, "retention.ms"), Limit(3_600_000, AFTER)
         ({DIFFERENCE: "1000"}, TimeWindow(Limit(1_000, DIFFERENCE), HOUR)),
         ({DIFFERENCE: "1000", AFTER: str(2**63 - 1), BEFORE: "5000"}, TimeWindow(Limit(5_000, BEFORE), Limit(1_000, DIFFERENCE))),
     ],
-    ids=str,
 )  # fmt: skip
 def test_window_follows_the_settings_of_the_topic(settings: dict[str, str], window: TimeWindow) -> None:
     assert time_window(DEFAULTS | settings) == window

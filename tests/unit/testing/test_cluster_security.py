@@ -9,12 +9,13 @@ from aioproducer._core.security.security_settings import TlsSettings
 from aioproducer._core.security.stores import Source
 from aioproducer._core.security.tls import build_context
 from aioproducer.testing import Cluster, ThreadedCluster
+from tests.cases import for_each
 from tests.unit._core.security.certificates import handshake
 
 USERS = {"alice": "secret"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "error", "told"),
     [
         (
@@ -56,7 +57,7 @@ def test_contradictions_are_refused_at_once(options: Any, error: type[Exception]
         Cluster(**options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "error", "told"),
     [
         ({"sasl_mechanisms": "PLAIN"}, TypeError, r"such as \['PLAIN'\], not 'PLAIN'"),

@@ -30,6 +30,7 @@ from aioproducer.testing.coordinator import (
     TransactionTimers,
 )
 from aioproducer.testing.faults import Refused, Target
+from tests.cases import for_each
 
 
 def test_states_have_kafkas_names() -> None:
@@ -40,7 +41,7 @@ def test_states_have_kafkas_names() -> None:
     assert [state for state in State if state.is_complete] == [State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("known", "identity", "behind"),
     [
         (Transaction("t", 5, epoch=3, last_epoch=2), Identity(5, 2), True),

@@ -16,6 +16,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing.faults import Refused
 from aioproducer.testing.log import FUTURE_LIMIT_MS, Appended, PartitionLog, is_zstd
+from tests.cases import for_each
 from tests.unit.testing.batches import batch, with_header
 
 NOW_MS = 1_700_000_000_000
@@ -65,7 +66,7 @@ def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
     assert [record.value for record in stored.records] == [b"one", b"two"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "error"),
     [
         ({"magic": 1}, InvalidRecord),

@@ -22,6 +22,7 @@ from aioproducer.testing.sasl_logins import (
     PlainLogin,
     ScramLogin,
 )
+from tests.cases import for_each
 
 ACCOUNTS = Accounts({"alice": "pässword"})
 
@@ -100,7 +101,7 @@ def test_oauthbearer_asks_callable_for_names() -> None:
     assert login.user == "bob"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [
         b"",
@@ -167,7 +168,7 @@ def test_scram_refuses_wrong_proof(final: str) -> None:
     assert login.user is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "first",
     [
         b"n,,n=nobody,r=abc",
@@ -250,7 +251,7 @@ async def test_aws_msk_iam_refuses_wrong_secret() -> None:
     assert refused.value.code == SaslAuthenticationFailed.code
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"host": "elsewhere"},

@@ -13,6 +13,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import acknowledgement_on
 from aioproducer._core.records.columns import RecordColumns, open_records
+from tests.cases import for_each
 from tests.unit._core.batching.accumulator_rig import unresolved
 from tests.unit.floor_rig import TOPIC, FloorRig
 
@@ -68,7 +69,7 @@ def check(rig: FloorRig, waiters: dict[bytes, Any]) -> None:
 
 @RECORDS
 @SENDS
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@for_each("at", [1, 2, 3, 4])
 async def test_record_of_a_finalizer_keeps_its_waiter(send: Send, records: Any, at: int) -> None:
     rig, waiters = FloorRig(records=records), dict[bytes, Any]()
 

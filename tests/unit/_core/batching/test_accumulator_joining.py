@@ -11,6 +11,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.schedule import JOINS_FOR_S
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.batching.accumulator_rig import RECORD, VALUE, counts, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
 
@@ -46,7 +47,7 @@ every_way = pytest.mark.parametrize("how", ["value", "key", "headers", "send_man
 
 
 @every_way
-@pytest.mark.parametrize(("linger_s", "joins_for_s"), [(0.0, 1.0), (0.005, 1.0), (1.0, 1.0), (5.0, 5.0)])
+@for_each(("linger_s", "joins_for_s"), [(0.0, 1.0), (0.005, 1.0), (1.0, 1.0), (5.0, 5.0)])
 @in_virtual_time
 async def test_record_joins_a_batch_within_its_window(how: str, linger_s: float, joins_for_s: float) -> None:
     rig = FloorRig(linger_s=linger_s)

@@ -14,6 +14,7 @@ from aioproducer._core.idempotence import DENIALS_BELIEVED, BatchSequence, Persi
 from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns, record_size_bound
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.batching.batch_rig import HAPPEN, HEADERS, batch_in, mixed, send
 from tests.unit.floor_rig import FIRST, lose, lost
 
@@ -89,7 +90,7 @@ def seen(batch: Batch) -> dict[str, Any]:
 
 
 class TestEvents:
-    @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
+    @for_each(("state", "event"), TRANSITIONS)
     def test_one_that_may_happen_moves_it_as_the_table_says(
         self, state: BatchState, event: BatchEvent
     ) -> None:
@@ -97,7 +98,7 @@ class TestEvents:
         HAPPEN[event](batch)
         assert batch.state is TRANSITIONS[state, event]
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("state", "event"),
         [pair for pair in product(BatchState, BatchEvent) if pair not in {*TRANSITIONS, SEALED_AGAIN}],
     )
@@ -143,7 +144,7 @@ class TestEvents:
 
 
 class TestWhatIsNotedOfIt:
-    @pytest.mark.parametrize(
+    @for_each(
         ("notes", "possibly", "last_error"),
         [
             ([], False, None),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
+from tests.cases import for_each
 
 ENDS = {BatchState.DELIVERED, BatchState.SPLIT, BatchState.FAILED}
 OUT = {BatchState.IN_FLIGHT, BatchState.EXPIRED_IN_FLIGHT}
@@ -30,12 +31,12 @@ def reachable(state: BatchState) -> set[BatchState]:
     return found
 
 
-@pytest.mark.parametrize("state", BatchState)
+@for_each("state", BatchState)
 def test_every_state_but_the_last_ones_has_its_events(state: BatchState) -> None:
     assert bool(events_of(state)) == (state not in ENDS)
 
 
-@pytest.mark.parametrize("event", BatchEvent)
+@for_each("event", BatchEvent)
 def test_every_event_happens_in_some_state_and_leads_to_one_wherever_it_happens(event: BatchEvent) -> None:
     assert len({TRANSITIONS[state, event] for state in states_of(event)}) == 1
 

@@ -14,6 +14,7 @@ import pytest
 
 from aioproducer._core.batching.receipts import FutureKind, ReceiptKind
 from aioproducer._core.batching.waiters import Delivered
+from tests.cases import for_each
 from tests.unit._core.batching.batch_rig import added
 from tests.unit._core.batching.receipts_rig import (
     VARIABLE,
@@ -331,10 +332,8 @@ async def source(on: Records) -> Any:
     return seen, repr(traced.first).startswith("<Future pending created at ")
 
 
-@pytest.mark.parametrize(
-    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
-)
-@pytest.mark.parametrize("name", BEHAVIOURS)
+@for_each("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@for_each("name", BEHAVIOURS)
 def test_receipt_behaves_like_a_future(name: str, new_loop: Callable[[], Any]) -> None:
     what = BEHAVIOURS[name]
     assert repr(run(new_loop, what, receipts)) == repr(run(new_loop, what, FutureKind))

@@ -15,6 +15,7 @@ import pytest
 
 from aioproducer._core.acceleration import accelerated
 from aioproducer._core.batching.receipts import FutureKind, ReceiptKind
+from tests.cases import for_each
 from tests.unit._core.batching.receipts_rig import (
     VARIABLE,
     Behaviour,
@@ -323,8 +324,8 @@ async def cancelled_ones_among_other_handles(on: Records) -> Any:
 
 
 @LOOPS
-@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
-@pytest.mark.parametrize("name", BEHAVIOURS)
+@for_each("debug", [False, True])
+@for_each("name", BEHAVIOURS)
 def test_done_receipt_behaves_like_a_future(name: str, debug: bool, new_loop: Callable[[], Any]) -> None:
     what = BEHAVIOURS[name]
     expected = run(new_loop, what, FutureKind, debug=debug)

@@ -6,9 +6,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
-import pytest
-
 from aioproducer._core.batching.receipts import FutureKind
+from tests.cases import for_each
 from tests.unit._core.batching.receipts_rig import Records, receipts, run, turns
 
 
@@ -22,8 +21,8 @@ class Reentrant(asyncio.SelectorEventLoop):
                 handle._run()
 
 
-@pytest.mark.parametrize("end", ["deliver", "cancel"])
-@pytest.mark.parametrize("runs", [(0,), (0, 1), (1, 2, 4), (5,)])
+@for_each("end", ["deliver", "cancel"])
+@for_each("runs", [(0,), (0, 1), (1, 2, 4), (5,)])
 def test_callback_that_runs_the_loop_again_runs_the_others(runs: tuple[int, ...], end: str) -> None:
     async def add(on: Records) -> Any:
         loop: Any = on.loop

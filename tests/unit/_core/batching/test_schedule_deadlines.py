@@ -6,6 +6,7 @@ from math import inf
 import pytest
 
 from aioproducer._core.batching.schedule import TICK_S, Deadlines
+from tests.cases import for_each
 
 
 def test_nothing_is_due_of_nothing() -> None:
@@ -14,7 +15,7 @@ def test_nothing_is_due_of_nothing() -> None:
     assert deadlines.take_due(1e9) == []
 
 
-@pytest.mark.parametrize("deadline", [0.0, 0.3, 0.31, 0.7, 12.34, 86_400.05, 1e9 + 0.01])
+@for_each("deadline", [0.0, 0.3, 0.31, 0.7, 12.34, 86_400.05, 1e9 + 0.01])
 def test_something_is_due_within_a_tick_of_its_deadline_and_never_before(deadline: float) -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.add("late", deadline)

@@ -9,6 +9,7 @@ from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.schedule import JOINS_FOR_S
 from aioproducer._core.batching.topic import MOST_TIMES, RATE_MARGIN, TRIAL_S, BatchLimits
 from aioproducer.types import TopicPartition
+from tests.cases import for_each
 from tests.unit._core.batching.accumulator_rig import BATCH
 from tests.unit.floor_rig import batching_settings
 
@@ -102,9 +103,9 @@ def test_limit_falls_once_the_topic_takes_less() -> None:
     assert made.first_limit(6.0, is_next=False) == 1_125
 
 
-@pytest.mark.parametrize("in_flight", [1, 5])
-@pytest.mark.parametrize("takes", [1_500, 2_999, 4_000, 10_000, 15_999])
-@pytest.mark.parametrize("record", [10, 100, 1_000])
+@for_each("in_flight", [1, 5])
+@for_each("takes", [1_500, 2_999, 4_000, 10_000, 15_999])
+@for_each("record", [10, 100, 1_000])
 def test_limit_converges_to_the_size_that_the_topic_takes(takes: int, record: int, in_flight: int) -> None:
     made = BatchLimits(batching_settings(batch_bytes=16_384, batch_max_bytes=16_384, batch_cap_s=1_000.0))
     refusals, size, now = [], 0, 0.0
@@ -176,10 +177,8 @@ class TestCompression:
         made.compressed(encoded(size - BATCH, size // 10))
         assert made.rate == pytest.approx((1 - step) * RATE_MARGIN)
 
-    @pytest.mark.parametrize(
-        ("better", "worse"), [(0.1, 1.0), (0.3, 0.35), (0.1, 0.15), (0.067, 0.12), (0.07, 0.074)]
-    )
-    @pytest.mark.parametrize("size", [10_000, 1_000_000])
+    @for_each(("better", "worse"), [(0.1, 1.0), (0.3, 0.35), (0.1, 0.15), (0.067, 0.12), (0.07, 0.074)])
+    @for_each("size", [10_000, 1_000_000])
     def test_alternating_batches_keep_to_their_limits(self, size: int, better: float, worse: float) -> None:
         made = limits()
         for _ in range(200):

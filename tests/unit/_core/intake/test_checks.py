@@ -14,6 +14,7 @@ from aioproducer._core.intake.checks import (
     check_topic,
     legal_headers,
 )
+from tests.cases import for_each
 
 
 class BytesSubclass(bytes):
@@ -82,7 +83,7 @@ class TestHeaders:
     def test_pairs_may_be_lists(self) -> None:
         assert as_headers("headers", [["name", b"1"]]) == (("name", b"1"),)  # type: ignore[list-item]
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("headers", "told"),
         [
             ("text", "headers must be pairs .* not str"),
@@ -126,7 +127,7 @@ class TestTopic:
     def test_legal_names_pass(self, topic: str) -> None:
         assert check_topic(topic) == topic
 
-    @pytest.mark.parametrize("topic", ["", ".", "..", "x" * 250, "a b", "ä", "a/b", "a\n", "a:b", "٣"])
+    @for_each("topic", ["", ".", "..", "x" * 250, "a b", "ä", "a/b", "a\n", "a:b", "٣"])
     def test_illegal_names_are_refused(self, topic: str) -> None:
         with pytest.raises(ValueError, match=r"topic .* is not a legal name"):
             check_topic(topic)
@@ -152,8 +153,8 @@ def test_negative_numbers_are_refused(check: Callable[[str, object], int]) -> No
         check("argument", -1)
 
 
-@pytest.mark.parametrize("check", INTEGERS)
-@pytest.mark.parametrize("number", ["1", 1.0, True, b"1"])
+@for_each("check", INTEGERS)
+@for_each("number", ["1", 1.0, True, b"1"])
 def test_other_types_are_refused(check: Callable[[str, object], int], number: object) -> None:
     with pytest.raises(TypeError, match=r"^argument must be int"):
         check("argument", number)

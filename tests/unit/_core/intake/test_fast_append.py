@@ -24,6 +24,7 @@ from aioproducer._core.partitioning import (
 )
 from aioproducer._core.records.columns import BATCH_OVERHEAD, open_records, record_size_bound
 from aioproducer.errors import ProducerError
+from tests.cases import for_each
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import NODE, TOPIC
 
@@ -146,8 +147,8 @@ class TestCommonRecords:
         assert [len(batch) for batch in rig.accumulator.unresolved] == [1]
 
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
-    @pytest.mark.parametrize("fields", [{"partition": 0}, {"key": b"k"}, {}])
-    @pytest.mark.parametrize("size", [60, LARGEST - 80, LARGEST])
+    @for_each("fields", [{"partition": 0}, {"key": b"k"}, {}])
+    @for_each("size", [60, LARGEST - 80, LARGEST])
     async def test_record_over_half_a_batch_is_first_in_c_when_busy(self, fields: Any, size: int) -> None:
         rig = FastRig(records=open_records, linger_is_adaptive=True, batch_bytes=size)
         _ = rig.accumulator.topics[TOPIC][0]
@@ -184,7 +185,7 @@ class TestCommonRecords:
 
 
 class TestOthers:
-    @pytest.mark.parametrize(
+    @for_each(
         "record",
         [
             {"value": "text"},

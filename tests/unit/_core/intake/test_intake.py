@@ -10,6 +10,7 @@ import pytest
 from aioproducer._core.batching.admission import QueuedCall
 from aioproducer._core.partitioning import CallablePartitioner, Murmur2Partitioner
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
+from tests.cases import for_each
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import TOPIC
 
@@ -86,7 +87,7 @@ class TestOffer:
         rig.put()
         assert len(rig.accumulator.topics[TOPIC].leaders) == 2
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("arguments", "error", "told"),
         [
             ({"topic": None}, TypeError, "topic must be str"),

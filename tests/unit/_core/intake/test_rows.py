@@ -9,6 +9,7 @@ import pytest
 from aioproducer._core.batching.bulk import Rows
 from aioproducer._core.intake.checks import as_headers
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns
+from tests.cases import for_each
 from tests.unit._core.intake.intake_rig import NOW_MS, checked
 
 UNLIKE: list[Any] = [
@@ -177,7 +178,7 @@ class TestHeaders:
     def test_no_records_have_none(self) -> None:
         assert list(checked([], headers=[]).headers or ()) == []
 
-    @pytest.mark.parametrize("unlike", UNLIKE)
+    @for_each("unlike", UNLIKE)
     def test_one_that_is_not_like_the_others_is_taken_or_refused_as_if_alone(self, unlike: Any) -> None:
         alike: list[Any] = [("a", b"1"), ("b", b"2")]
         for headers in [[alike, unlike, alike], [unlike, alike], [dict(alike), unlike], [unlike]]:
@@ -198,16 +199,16 @@ class TestHeaders:
 
 
 class TestColumns:
-    @pytest.mark.parametrize("column", ["keys", "headers", "timestamps_ms", "partitions"])
-    @pytest.mark.parametrize("count", [1, 3])
+    @for_each("column", ["keys", "headers", "timestamps_ms", "partitions"])
+    @for_each("count", [1, 3])
     def test_columns_of_unequal_length_are_refused(self, column: str, count: int) -> None:
         told = f"^{column} has {count} items, values has 2: columns must be of equal length"
         item = () if column == "headers" else None
         with pytest.raises(ValueError, match=told):
             checked([b"a", b"b"], **{column: [item] * count})
 
-    @pytest.mark.parametrize("argument", ["values", "keys", "headers", "timestamps_ms", "partitions"])
-    @pytest.mark.parametrize("wrong", ["text", b"bytes", bytearray(b"b"), memoryview(b"m"), 5])
+    @for_each("argument", ["values", "keys", "headers", "timestamps_ms", "partitions"])
+    @for_each("wrong", ["text", b"bytes", bytearray(b"b"), memoryview(b"m"), 5])
     def test_what_is_no_column_is_refused(self, argument: str, wrong: Any) -> None:
         columns: dict[str, Any] = {"values": [b"a"], argument: wrong}
         with pytest.raises(TypeError, match=f"^{argument} must be a column, one item per record, not "):

@@ -18,6 +18,7 @@ from aioproducer._core.intake.serializing import (
 )
 from aioproducer.errors import SerializationError, SerializerUnavailable
 from aioproducer.serializers import HeaderList, string_serializer
+from tests.cases import for_each
 
 
 class Marks:
@@ -165,7 +166,7 @@ class Later:
         return value.encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("serializer", "expected"),
     [
         (encode, True),

@@ -21,6 +21,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+from tests.cases import for_each
 from tests.unit._core.metadata.answers import AN_ID, ANOTHER_ID, after, leaders, partition, refused, topic
 
 NOTHING = MetadataSnapshot()
@@ -256,7 +257,7 @@ class TestLeaderHint:
         known = after(NOTHING, topic("orders", (1, 5)))
         assert leaders(known.with_leader_hints([hint(0, 2, 7), hint(0, 3, 6)], ()), "orders") == [2]
 
-    @pytest.mark.parametrize(
+    @for_each(
         "useless",
         [
             hint(0, 2, 4),
@@ -267,7 +268,6 @@ class TestLeaderHint:
             hint(-1, 2, 6),
             hint(0, 2, 6, "other"),
         ],
-        ids=["older", "same epoch", "unknown node", "none", "no such partition", "negative", "unknown topic"],
     )
     def test_that_is_no_news_changes_nothing(self, useless: LeaderHint) -> None:
         known = after(NOTHING, topic("orders", (1, 5)))

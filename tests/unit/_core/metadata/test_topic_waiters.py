@@ -24,6 +24,7 @@ from aioproducer.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from tests.cases import for_each
 from tests.unit._core.metadata.answers import after, refused, topic
 
 NOTHING = MetadataSnapshot()
@@ -193,7 +194,7 @@ async def test_reachable_broker_denies_a_partition_repeatedly(node_id: int) -> N
 
 
 class TestDenials:
-    @pytest.mark.parametrize(
+    @for_each(
         ("answers", "enough"),
         [
             ([Answer(6, 1)], False),

@@ -23,6 +23,7 @@ from aioproducer._core.protocol.metadata import MetadataResponse, MetadataRespon
 from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 from tests.unit._core.metadata.answers import answer as metadata_answer, partition
 
 VERSION = 4
@@ -268,7 +269,7 @@ def never(error: ProtocolError) -> None:
     raise AssertionError(error)
 
 
-@pytest.mark.parametrize("version", range(MetadataResponse.VERSIONS[0], NEWEST + 1))
+@for_each("version", range(MetadataResponse.VERSIONS[0], NEWEST + 1))
 def test_small_answer_is_decoded_at_once_and_large_one_later(version: int) -> None:
     small, large = large_payload(about(2), version), large_payload(about(MANY), version)
     assert len(small) < DECODE_OFF_LOOP_BYTES <= len(large)

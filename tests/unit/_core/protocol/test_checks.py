@@ -32,6 +32,7 @@ from aioproducer._core.protocol.produce import (
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
 from aioproducer._core.protocol.transactions import Coordinator, EndTxnResponse, FindCoordinatorResponse
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 
 PRODUCE = ProduceResponse(
     responses=[
@@ -96,10 +97,9 @@ def read(answer: Message) -> Message:
     return decode_response(type(answer), version, bytes(encode_response(answer, version, 1)[4:]))[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [PRODUCE, ACKNOWLEDGED, METADATA, FOUND, NOT_FOUND, PRODUCER_ID, NO_PRODUCER_ID, END, OFFSETS],
-    ids=lambda answer: type(answer).__name__,
 )
 def test_values_at_the_edge_are_read(answer: Message) -> None:
     assert read(answer) == answer
@@ -142,7 +142,7 @@ CHANGES: list[Change] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "find", "field", "value"), CHANGES)
+@for_each(("answer", "find", "field", "value"), CHANGES)
 def test_a_value_out_of_range_is_a_protocol_error(
     answer: Message, find: Callable[[Any], Any], field: str, value: int
 ) -> None:

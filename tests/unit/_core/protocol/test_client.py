@@ -14,6 +14,7 @@ from aioproducer._core.protocol.client import (
 )
 from aioproducer._core.protocol.schema import Message, decode
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 from tests.unit._core.protocol.golden import check
 
 MECHANISM = SaslHandshakeRequest(mechanism="PLAIN")
@@ -23,7 +24,7 @@ WELCOME = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=
 REFUSED = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "version", "wire"),
     [
         (MECHANISM, 0, "0005 504c41494e"),

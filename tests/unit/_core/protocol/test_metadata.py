@@ -16,6 +16,7 @@ from aioproducer._core.protocol.metadata import (
     SupportedFeatureKey,
 )
 from aioproducer._core.protocol.schema import decode, encode
+from tests.cases import for_each
 from tests.unit._core.protocol.golden import TOPIC_ID, check
 
 API_VERSIONS_REQUEST = ApiVersionsRequest(
@@ -101,7 +102,7 @@ CLASSIC_START = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("request_", "version", "wire"),
     [
         (ONE_TOPIC, 4, "00000001 0006 6f7264657273 01"),

@@ -24,6 +24,7 @@ from aioproducer._core.protocol.produce import (
 from aioproducer._core.protocol.schema import Message, decode, encode, encode_response
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.errors import UnsupportedVersion
+from tests.cases import for_each
 from tests.unit._core.protocol.golden import check
 
 NEW = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -205,10 +206,10 @@ class TestByHand:
         struct_writer(type(message), version, flexible=True)(buf, message)
         return buf
 
-    @pytest.mark.parametrize("records", [None, b"", b"r" * 126, b"r" * 127, b"r" * 20_000])
-    @pytest.mark.parametrize("count", [0, 1, 3, 200])
-    @pytest.mark.parametrize("transactional_id", [None, "", "t", "t" * 200])
-    @pytest.mark.parametrize("version", [9, 12, 13])
+    @for_each("records", [None, b"", b"r" * 126, b"r" * 127, b"r" * 20_000])
+    @for_each("count", [0, 1, 3, 200])
+    @for_each("transactional_id", [None, "", "t", "t" * 200])
+    @for_each("version", [9, 12, 13])
     def test_requests_are_the_same(
         self, version: int, count: int, records: bytes | None, transactional_id: str | None
     ) -> None:
@@ -238,8 +239,8 @@ class TestBaseOffsets:
         payload = bytes(encode_response(response, version, 7)[4:])
         return read_base_offsets(BaseOffsets, payload + more, names)
 
-    @pytest.mark.parametrize("count", [0, 1, 126, 127, 20_000])
-    @pytest.mark.parametrize("version", [9, 12, 13])
+    @for_each("count", [0, 1, 126, 127, 20_000])
+    @for_each("version", [9, 12, 13])
     def test_they_say_where_each_batch_is(self, version: int, count: int) -> None:
         partitions = [
             PartitionProduceResponse(
@@ -292,9 +293,9 @@ class TestBaseOffsets:
         unknown = TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])
         assert self.read(ProduceResponse(responses=[unknown])) is None
 
-    @pytest.mark.parametrize("count", [126, 127, 16_383])
-    @pytest.mark.parametrize("size", [126, 127, 249])
-    @pytest.mark.parametrize("version", [12, 13])
+    @for_each("count", [126, 127, 16_383])
+    @for_each("size", [126, 127, 249])
+    @for_each("version", [12, 13])
     def test_they_are_read_of_many_topics_with_long_names(self, version: int, size: int, count: int) -> None:
         partition = PartitionProduceResponse(index=0, error_code=0, base_offset=1)
         names = {number.to_bytes(16, "big"): f"{number:0{size}}" for number in range(count)}

@@ -22,6 +22,7 @@ from aioproducer._core.protocol.types import (
     struct_of,
 )
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 
 
 @struct
@@ -58,13 +59,13 @@ KNOWN: list[tuple[WireType[Any], Any, str, str]] = [
     (struct_of(Point), Point(x=1, y=2), "0102", "0102 00"),
 ]
 FORMS = [
-    pytest.param(type_, value, bytes.fromhex(form), flexible, id=f"{type_.name}-{form}-{flexible}")
+    (type_, value, bytes.fromhex(form), flexible)
     for type_, value, *forms in KNOWN
     for form, flexible in zip(forms, (False, True), strict=True)
 ]
 
 
-@pytest.mark.parametrize(("wire_type", "value", "wire", "flexible"), FORMS)
+@for_each(("wire_type", "value", "wire", "flexible"), FORMS)
 def test_known_values_are_written_and_read(
     wire_type: WireType[Any], value: Any, wire: bytes, flexible: bool
 ) -> None:
@@ -75,7 +76,7 @@ def test_known_values_are_written_and_read(
     assert read(b"before" + wire + b"after", 6) == (value, 6 + len(wire))
 
 
-@pytest.mark.parametrize(("wire_type", "value", "wire", "flexible"), FORMS)
+@for_each(("wire_type", "value", "wire", "flexible"), FORMS)
 def test_a_value_that_is_cut_is_a_protocol_error(
     wire_type: WireType[Any], value: Any, wire: bytes, flexible: bool
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_value_that_is_cut_is_a_protocol_error(
             read(wire[:end], 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wire_type", "default"),
     [
         (BOOL, False),
@@ -119,10 +120,8 @@ def test_types_are_named_as_in_kafkas_definitions(wire_type: WireType[Any], name
     assert wire_type.name == name
 
 
-@pytest.mark.parametrize(
-    "wire_type", [NULLABLE_STRING, array_of(STRING), array_of(INT32), nullable_array_of(Point)]
-)
-@pytest.mark.parametrize("flexible", [False, True])
+@for_each("wire_type", [NULLABLE_STRING, array_of(STRING), array_of(INT32), nullable_array_of(Point)])
+@for_each("flexible", [False, True])
 def test_a_null_where_the_version_has_none_is_refused_both_ways(
     wire_type: WireType[Any], flexible: bool
 ) -> None:
@@ -132,8 +131,8 @@ def test_a_null_where_the_version_has_none_is_refused_both_ways(
         wire_type.reader(0, flexible=flexible, nullable=False)(b"\0" if flexible else b"\xff" * 4, 0)
 
 
-@pytest.mark.parametrize("wire_type", [array_of(STRING), array_of(INT64), array_of(Point), RECORDS])
-@pytest.mark.parametrize("flexible", [False, True])
+@for_each("wire_type", [array_of(STRING), array_of(INT64), array_of(Point), RECORDS])
+@for_each("flexible", [False, True])
 def test_a_hostile_count_is_refused_before_anything_is_allocated(
     wire_type: WireType[Any], flexible: bool
 ) -> None:

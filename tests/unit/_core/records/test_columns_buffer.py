@@ -17,6 +17,7 @@ from aioproducer._core.records.columns import (
 )
 from aioproducer._core.records.record_batch import HEADER, encode_batch, encode_records
 from aioproducer._core.wire import crc32c
+from tests.cases import for_each
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError
@@ -128,7 +129,7 @@ def test_equal_neighbours_share_one_timestamp() -> None:
     assert buffer.span == (5_000, 6_000)
 
 
-@pytest.mark.parametrize("runs", [1, 2, 15, 16, 17, 18, 40])
+@for_each("runs", [1, 2, 15, 16, 17, 18, 40])
 def test_timestamps_follow_runs_of_equal_times(runs: int) -> None:
     stamps = tuple(sorted(range(runs), key=lambda run: run % 7) * 2)
     buffer = accelerator.RecordBuffer()
@@ -205,7 +206,7 @@ HOSTILE_APPENDS: list[tuple[tuple[Any, ...], type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error"), HOSTILE_APPENDS)
+@for_each(("arguments", "error"), HOSTILE_APPENDS)
 def test_append_refuses_invalid_records(arguments: tuple[Any, ...], error: type[Exception]) -> None:
     buffer = buffer_of(b"a", b"b")
     before = contents(buffer)
@@ -216,7 +217,7 @@ def test_append_refuses_invalid_records(arguments: tuple[Any, ...], error: type[
         assert not buffer.put(*arguments, 1 << 20, 1 << 20) or arguments[2] is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "error"),
     [
         (([b"a", "b"], None, None, 1), TypeError),
@@ -323,8 +324,8 @@ def test_batch_above_the_largest_length_is_refused() -> None:
     assert contents(buffer)[1:4] == (BATCH_OVERHEAD, BATCH_OVERHEAD, 0)
 
 
-@pytest.mark.parametrize("values", [(b"a",), (b"a", None, b"c" * 300), (b"v" * 5_000, b"w")])
-@pytest.mark.parametrize("identity", [(-1, -1, -1), (2**63 - 1, 2**15 - 1, 2**31 - 1), (7, 0, 12)])
+@for_each("values", [(b"a",), (b"a", None, b"c" * 300), (b"v" * 5_000, b"w")])
+@for_each("identity", [(-1, -1, -1), (2**63 - 1, 2**15 - 1, 2**31 - 1), (7, 0, 12)])
 def test_encode_equals_the_batch_of_columns(
     values: tuple[bytes | None, ...], identity: tuple[int, ...]
 ) -> None:
@@ -338,7 +339,7 @@ def test_encode_equals_the_batch_of_columns(
         )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "error"),
     [
         ((0, 1, 1, 1), TypeError),

@@ -17,6 +17,7 @@ from aioproducer._core.records.columns import (
     sizes,
 )
 from aioproducer._core.records.record_batch import encode_batch, encode_records
+from tests.cases import for_each
 
 
 def encoded_size(value: bytes | None, key: bytes | None, headers: RecordHeaders, delta_ms: int = 0) -> int:
@@ -85,9 +86,9 @@ def test_a_header_name_with_lone_surrogates_is_a_value_error() -> None:
 TRACE: RecordHeaders = (("trace", b"1f"), ("empty", None))
 
 
-@pytest.mark.parametrize("big", [b"", b"v" * SMALL_PAYLOAD], ids=["small", "with a large one"])
-@pytest.mark.parametrize("keys", [None, [b"k", None, b"key", b""]], ids=["no keys", "keys"])
-@pytest.mark.parametrize(
+@for_each("big", [b"", b"v" * SMALL_PAYLOAD])
+@for_each("keys", [None, [b"k", None, b"key", b""]])
+@for_each(
     "headers",
     [
         None,
@@ -96,9 +97,8 @@ TRACE: RecordHeaders = (("trace", b"1f"), ("empty", None))
         [TRACE, (("trace", b"long one"), ("empty", b"")), TRACE, (("trace", None), ("empty", None))],
         [(), TRACE, (("other", b""),), ()],
     ],
-    ids=["none", "empty", "shared", "same names", "irregular"],
 )
-@pytest.mark.parametrize("values", [[b"v", b"", b"value"], [None, b"v", None]], ids=["values", "nulls"])
+@for_each("values", [[b"v", b"", b"value"], [None, b"v", None]])
 def test_the_column_form_gives_the_bound_of_each_record(
     values: list[bytes | None],
     keys: list[bytes | None] | None,

@@ -17,6 +17,7 @@ import zstandard
 
 from aioproducer._core.records.compression import LEVELS, Codec, codec, compressor, decompress
 from aioproducer.errors import ConfigError, ProtocolError
+from tests.cases import for_each
 
 DATA = b"".join(b"record %d of many, " % number for number in range(10_000))
 PACKED = [each for each in Codec if each is not Codec.NONE]
@@ -80,9 +81,9 @@ def test_isal_compresses_gzip_levels_1_and_2_when_installed(
     assert compressor(Codec.GZIP, level)(DATA) == package.compress(DATA, level=level, wbits=31)
 
 
-@pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("size", [0, 1, 100, 32_768, 65_537, 3 << 20])
-@pytest.mark.parametrize("kind", [bytes, bytearray])
+@for_each("level", [1, 2])
+@for_each("size", [0, 1, 100, 32_768, 65_537, 3 << 20])
+@for_each("kind", [bytes, bytearray])
 def test_zlib_reads_gzip_by_isal(level: int, size: int, kind: type[bytes | bytearray]) -> None:
     chance = random.Random(size)
     for data in (chance.randbytes(size), bytes(size), (DATA * 20)[:size]):
@@ -148,8 +149,8 @@ def test_more_than_the_limit_is_refused(each: Codec) -> None:
         decompress(each, compressed, limit=(3 << 20) - 1)
 
 
-@pytest.mark.parametrize("each", PACKED)
-@pytest.mark.parametrize(
+@for_each("each", PACKED)
+@for_each(
     "damage",
     [
         lambda data: data[:-1],
@@ -157,7 +158,6 @@ def test_more_than_the_limit_is_refused(each: Codec) -> None:
         lambda data: data[:0],
         lambda data: data + b"\0",
     ],
-    ids=["without its last byte", "cut in half", "gone", "with a byte more"],
 )
 def test_damaged_data_is_refused(each: Codec, damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ProtocolError):

@@ -11,6 +11,7 @@ from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode
 from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
 from aioproducer._core.wire import crc32c
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 
 LIMIT = 1 << 20
 TRACE: RecordHeaders = (("trace", b"1f"), ("é", None))
@@ -142,7 +143,7 @@ def test_a_flipped_bit_anywhere_after_the_crc_is_seen() -> None:
             decode(batch)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("at", "data", "message"),
     [
         (8, "00000030", "cannot have a length of 48"),
@@ -171,7 +172,7 @@ def test_a_count_is_checked_before_memory_is_spent_on_it() -> None:
         decode(batch_around(b"\x0e\0\0\0\x01\x02v\0", count=0x7FFF_FFFF))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("section", "message"),
     [
         ("0e 00 00 00 01 02 76", "do not fit|ends within record 0 of 1"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns, RecordHeaders
 from aioproducer._core.records.record_batch import interleave
 from aioproducer._core.wire import append_varint, append_varlong
+from tests.cases import for_each
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))
 B: RecordHeaders = (("trace", b"longer"), ("source", b"abc"))
@@ -92,10 +91,10 @@ TIMESTAMPS = {
 COUNTS = [1, 2, 7, 8, 70]
 
 
-@pytest.mark.parametrize("timestamps", TIMESTAMPS.values(), ids=TIMESTAMPS)
-@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
-@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
-@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+@for_each("timestamps", TIMESTAMPS.values())
+@for_each("headers", HEADERS.values())
+@for_each("keys", KEYS.values())
+@for_each("values", VALUES.values())
 def test_the_section_is_what_a_plain_encoder_makes(
     values: list[bytes | None],
     keys: list[bytes | None] | None,
@@ -107,9 +106,9 @@ def test_the_section_is_what_a_plain_encoder_makes(
         assert section(columns) == plain(columns), f"{count} records"
 
 
-@pytest.mark.parametrize("trace", [None, [b"1", b"2"], [b"1", None, b"long" * 50]])
-@pytest.mark.parametrize("value", [None, b"", b"json", b"h" * 300])
-@pytest.mark.parametrize("order", [1, -1], ids=["the shared one last", "the shared one first"])
+@for_each("trace", [None, [b"1", b"2"], [b"1", None, b"long" * 50]])
+@for_each("value", [None, b"", b"json", b"h" * 300])
+@for_each("order", [1, -1])
 def test_headers_that_came_as_columns_are_encoded_as_those_of_each_record(
     trace: list[bytes | None] | None, value: bytes | None, order: int
 ) -> None:
@@ -121,8 +120,8 @@ def test_headers_that_came_as_columns_are_encoded_as_those_of_each_record(
         assert section(columns) == plain(columns), f"{count} records"
 
 
-@pytest.mark.parametrize("values", [[b""], [b"", b"x"]], ids=["one size", "two sizes"])
-@pytest.mark.parametrize("count", [63, 64, 65, 4096, 4097, 8192, 8193, 8200])
+@for_each("values", [[b""], [b"", b"x"]])
+@for_each("count", [63, 64, 65, 4096, 4097, 8192, 8193, 8200])
 def test_offset_deltas_of_any_width_are_right(count: int, values: list[bytes | None]) -> None:
     columns = columns_of(count, values)
     assert section(columns) == plain(columns)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer._core.security.jaas import LoginModule, parse_jaas
+from tests.cases import for_each
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_a_login_module_is_a_class_and_its_options(text: str, module: LoginModul
     assert parse_jaas(text) == module
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("", "is no login module"),

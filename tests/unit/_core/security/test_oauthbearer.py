@@ -23,6 +23,7 @@ from aioproducer._core.security.oauthbearer import (
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.security.conversation import first, reply
 
 BACKOFF = Backoff(initial_s=1, max_s=8, jitter=0)
@@ -181,7 +182,7 @@ async def test_a_provider_may_return_a_text_or_an_object(given: Any, token: Toke
     assert await from_provider(lambda: given)() == token
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "why"),
     [
         (None, "it returned NoneType"),
@@ -331,14 +332,14 @@ async def test_a_broker_that_refuses_and_then_takes_it_is_not_believed(then: byt
         await reply(mechanism, then)
 
 
-@pytest.mark.parametrize("token", ["", "hunter 2", "hunter\x01b", "hünter", "=", "hunter=b", "hunter\n"])
+@for_each("token", ["", "hunter 2", "hunter\x01b", "hünter", "=", "hunter=b", "hunter\n"])
 async def test_a_token_that_could_be_read_as_something_else_is_not_sent(token: str) -> None:
     with pytest.raises(Refused, match="the token is empty, or has characters") as raised:
         await first(OAuthBearer(Tokens(token)))
     assert "nter" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "extensions",
     [{"auth": "x"}, {"AUTH": "x"}, {"a1": "x"}, {"": "x"}, {"a": ""}, {"a": "x\x01auth=y"}, {"a": "ü"}],
 )
@@ -378,8 +379,8 @@ async def test_whatever_a_broker_says_what_is_shown_is_short_and_printable(chall
     assert not re.search("abc", mechanism.detail) or any(b"abc" in each for each in challenges)
 
 
-@pytest.mark.parametrize("before", [0, 150, 199, 500])
-@pytest.mark.parametrize("form", ["{}", '{{"status":"{}"}}', '["{}"]'])
+@for_each("before", [0, 150, 199, 500])
+@for_each("form", ["{}", '{{"status":"{}"}}', '["{}"]'])
 async def test_long_token_that_a_broker_echoes_is_hidden(before: int, form: str) -> None:
     token = "0123456789abcdef" * 40
     mechanism = OAuthBearer(Tokens(token))

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from aioproducer._core.security import passwords as module
 from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.passwords import HASHES, Plain, Scram
+from tests.cases import for_each
 from tests.unit._core.security.conversation import ScramServer, credentials, first, reply
 
 
@@ -93,9 +94,7 @@ async def test_a_delegation_token_says_that_it_is_one() -> None:
     assert server.verdict(await reply(mechanism, server.challenge(message))) is not None
 
 
-@pytest.mark.parametrize(
-    "password", ["I\u00adX", "a\u00a0b", "\u00aa", "\u06271", "\U0001f600", "a\x07", "\u2168"]
-)
+@for_each("password", ["I\u00adX", "a\u00a0b", "\u00aa", "\u06271", "\U0001f600", "a\x07", "\u2168"])
 async def test_password_is_hashed_as_its_utf8_bytes(password: str) -> None:
     server = ScramServer("sha256", password.encode())
     mechanism = Scram("SCRAM-SHA-256", credentials("user", password))
@@ -116,7 +115,7 @@ async def test_what_cannot_be_sent_is_refused_without_being_shown(username: str,
         await first(Scram("SCRAM-SHA-256", credentials(username, password)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("challenge", "why"),
     [
         (b"", "makes no sense"),
@@ -143,7 +142,7 @@ async def test_a_first_challenge_that_will_not_do(challenge: bytes, why: str) ->
     assert not mechanism.complete
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verdict", "why"),
     [
         (b"", "makes no sense"),

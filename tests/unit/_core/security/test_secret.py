@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from aioproducer._core.security.secret import Secret, redacted, revealed, without_frames
+from tests.cases import for_each
 
 SECRET = Secret("hunter2")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "shown",
     [
         repr(SECRET),

@@ -3,8 +3,6 @@ from __future__ import annotations
 import ssl
 import warnings
 
-import pytest
-
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.security.credentials import Login
 from aioproducer._core.security.secret import Secret
@@ -19,6 +17,7 @@ from aioproducer._core.security.security_settings import (
     weaknesses_of_context,
 )
 from aioproducer._core.security.stores import Source
+from tests.cases import for_each
 
 TRUST, STORE = Source("ssl_truststore_location", "a"), Source("ssl_keystore_location", "b")
 CHAIN = Source("ssl_keystore_certificate_chain", Secret("c"))
@@ -71,7 +70,7 @@ UNSIGNED = SaslSettings("OAUTHBEARER", BACKOFF, tokens=UnsecuredSettings())
 TLS = TlsSettings()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "weak"),
     [
         (SecuritySettings(), []),

@@ -25,10 +25,11 @@ from aioproducer._core.security.tls import (
 )
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority, handshake, server_context, truststore
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("suite", "name"),
     [
         ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
@@ -80,7 +81,7 @@ def test_unknown_ones_are_named() -> None:
         restricted("NONSENSE", "ECDHE-RSA-AES128-GCM-SHA256", "TLS-NOT-WITH-THAT")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "suites",
     [
         ("ALL:@SECLEVEL=0",),

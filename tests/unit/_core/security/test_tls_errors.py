@@ -24,6 +24,7 @@ from aioproducer._core.security.tls_errors import (
     tls_failure,
 )
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
+from tests.cases import for_each
 from tests.unit._core.security.certificates import NOW, Authority, Issued, handshake, server_context
 
 FROM, UNTIL = datetime(2049, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2051, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -55,9 +56,7 @@ def test_of_many_names_some_are_enough() -> None:
     assert len(read_certificate(ssl.PEM_cert_to_DER_cert(many.chain)).names) == MOST_NAMES
 
 
-@pytest.mark.parametrize(
-    "der", [b"", b"0", b"0\x80", b"0\x85\x01\x01\x01\x01\x01", b"0\x03abc", b"hello", DER[:-1]], ids=range(7)
-)
+@for_each("der", [b"", b"0", b"0\x80", b"0\x85\x01\x01\x01\x01\x01", b"0\x03abc", b"hello", DER[:-1]])
 def test_what_is_no_certificate_is_a_value_error(der: bytes) -> None:
     with pytest.raises(ValueError):
         read_certificate(der)

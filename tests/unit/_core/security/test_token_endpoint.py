@@ -35,6 +35,7 @@ from aioproducer._core.security.token_endpoint import (
     unsecured,
 )
 from aioproducer.errors import AuthenticationFailed
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority, server_context
 
 KEYS: dict[str, Any] = {
@@ -336,9 +337,7 @@ async def test_a_file_is_read_each_time(tmp_path: Path) -> None:
         assert (token.value.reveal(), token.expires_at, token.extensions) == (jwt(exp=exp), exp, {"a": "b"})
 
 
-@pytest.mark.parametrize(
-    "token", ["", "a.b", "a.b.c", "a.!.c", "a.W10.c", jwt(), jwt(exp="5"), jwt(exp=True)]
-)
+@for_each("token", ["", "a.b", "a.b.c", "a.!.c", "a.W10.c", jwt(), jwt(exp="5"), jwt(exp=True)])
 def test_a_token_without_an_expiry_has_none(token: str) -> None:
     assert expiry(token) is None
 
@@ -435,7 +434,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("response", MALFORMED.values(), ids=list(MALFORMED))
+@for_each("response", MALFORMED.values())
 async def test_malformed_response_fails_without_a_secret(
     response: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from aioproducer.errors import (
     UnknownProducerId,
     broker_error,
 )
+from tests.cases import for_each
 
 RESENT = [2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103]
 """Kafka's retriable codes, of those that a produce request may be answered with."""
@@ -84,19 +85,19 @@ def verdict(
     return type(outcome)
 
 
-@pytest.mark.parametrize("in_doubt", [False, True])
-@pytest.mark.parametrize("code", RESENT)
+@for_each("in_doubt", [False, True])
+@for_each("code", RESENT)
 def test_what_may_succeed_later_is_sent_again(code: int, in_doubt: bool) -> None:
     assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Retry
 
 
-@pytest.mark.parametrize("code", RESENT)
+@for_each("code", RESENT)
 def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) -> None:
     assert verdict(broker_error(code), facts(last_attempt=True)) is Fail
 
 
-@pytest.mark.parametrize("in_doubt", [False, True])
-@pytest.mark.parametrize("code", [*FINAL, UNHEARD_OF])
+@for_each("in_doubt", [False, True])
+@for_each("code", [*FINAL, UNHEARD_OF])
 def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
     assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Fail
 
@@ -229,7 +230,7 @@ class TestInATransaction:
         assert judge(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
         assert judge(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
 
-    @pytest.mark.parametrize("code", RESENT)
+    @for_each("code", RESENT)
     def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
         assert verdict(broker_error(code), facts()._replace(transactional=True)) is Retry
 

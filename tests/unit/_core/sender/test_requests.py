@@ -33,6 +33,7 @@ from aioproducer._core.sender.requests import (
     version_for,
 )
 from aioproducer.errors import UnsupportedVersion
+from tests.cases import for_each
 from tests.unit.floor_rig import FloorRig, batching_settings, sender_settings
 
 ID = b"i" * 16
@@ -278,7 +279,7 @@ class TestProduceRequest:
 
 
 class TestVersions:
-    @pytest.mark.parametrize(
+    @for_each(
         ("ids", "at_most", "version"),
         [
             ([ID], None, BY_NAME + 1),
@@ -350,7 +351,7 @@ READY = 16_384
 ZSTD = {"codec": Codec.ZSTD}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "in_flight", "written", "size"),
     [
         ({}, 0, 0, READY),

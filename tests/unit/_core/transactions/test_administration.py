@@ -31,6 +31,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import TopicPartition
+from tests.cases import for_each
 from tests.unit._core.transactions.administration_rig import (
     OFFERED,
     Brokers,
@@ -65,16 +66,16 @@ class TestEnd:
         assert not caught.value.fatal
         assert not brokers.of(EndTxnRequest)
 
-    @pytest.mark.parametrize("code", [None, 7, 14, 15, 16, 51, -1, 9999])
+    @for_each("code", [None, 7, 14, 15, 16, 51, -1, 9999])
     def test_it_is_asked_again_until_it_is_answered(self, code: int | None) -> None:
         brokers = Brokers()
         brokers.ends = [code, code]
         end(brokers, prepared())
         assert len(brokers.of(EndTxnRequest)) == 3
 
-    @pytest.mark.parametrize("version", [1, 2])
-    @pytest.mark.parametrize("commit", [True, False])
-    @pytest.mark.parametrize("code", [47, 49, 90])
+    @for_each("version", [1, 2])
+    @for_each("commit", [True, False])
+    @for_each("code", [47, 49, 90])
     def test_of_an_id_that_was_used_since_nothing_can_be_told(
         self, code: int, commit: bool, version: int
     ) -> None:
@@ -87,7 +88,7 @@ class TestEnd:
         assert not caught.value.abortable
         assert not caught.value.fatal
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("version", "commit", "kind"),
         [
             (2, True, TransactionLost),
@@ -96,7 +97,7 @@ class TestEnd:
             (1, False, TransactionOutcomeUnknown),
         ],
     )
-    @pytest.mark.parametrize("state", [None, description("CompleteAbort", epoch=4), description("Ongoing")])
+    @for_each("state", [None, description("CompleteAbort", epoch=4), description("Ongoing")])
     def test_a_state_that_does_not_allow_it(
         self, version: int, commit: bool, kind: type[ProducerError], state: Described | None
     ) -> None:
@@ -108,10 +109,8 @@ class TestEnd:
         assert isinstance(caught.value.__cause__, InvalidTxnState)
         assert not caught.value.abortable
 
-    @pytest.mark.parametrize("commit", [True, False])
-    @pytest.mark.parametrize(
-        ("version", "state"), [(1, "Empty"), (2, "Empty"), (2, "CompleteCommit"), (2, "CompleteAbort")]
-    )
+    @for_each("commit", [True, False])
+    @for_each(("version", "state"), [(1, "Empty"), (2, "Empty"), (2, "CompleteCommit"), (2, "CompleteAbort")])
     def test_an_empty_one_is_ended(self, version: int, state: str, commit: bool) -> None:
         brokers = Brokers()
         brokers.ends, brokers.state = [48], description(state)

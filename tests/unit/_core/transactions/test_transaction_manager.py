@@ -26,6 +26,7 @@ from aioproducer.errors import (
     UnknownProducerId,
 )
 from aioproducer.types import TopicPartition
+from tests.cases import for_each
 
 FIRST, NEXT = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -89,7 +90,7 @@ class TestEveryCallInEveryState:
     def test_there_is_a_call_for_each_event(self) -> None:
         assert set(CALLS) == set(Event)
 
-    @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=named)
+    @for_each(("state", "event"), sorted(TRANSITIONS))
     def test_what_is_allowed_moves_it(self, state: State, event: Event) -> None:
         rig = Rig(state)
         CALLS[event](rig.manager)
@@ -98,9 +99,7 @@ class TestEveryCallInEveryState:
         unmoved = event is Event.FAIL_FATALLY and state is State.FATAL
         assert rig.moves == ([] if unmoved else [to is State.IN_TRANSACTION])
 
-    @pytest.mark.parametrize(
-        ("state", "event"), sorted(set(product(State, Event)) - set(TRANSITIONS)), ids=named
-    )
+    @for_each(("state", "event"), sorted(set(product(State, Event)) - set(TRANSITIONS)))
     def test_what_is_not_is_refused_and_changes_nothing(self, state: State, event: Event) -> None:
         rig = Rig(state)
         if event is Event.FAIL:
@@ -116,13 +115,13 @@ class TestEveryCallInEveryState:
                 CALLS[event](rig.manager)
         assert (rig.manager.state, rig.moves) == (state, [])
 
-    @pytest.mark.parametrize("state", State, ids=named)
+    @for_each("state", State)
     def test_a_transaction_is_open_or_not(self, state: State) -> None:
         assert manager(state).is_open is (state in OPEN)
 
 
 class TestAdmission:
-    @pytest.mark.parametrize("state", State, ids=named)
+    @for_each("state", State)
     def test_records_go_while_something_is_to_be_sent(self, state: State) -> None:
         it = manager(state, version=2)
         assert it.admits(HERE) is (state in SENDING)
@@ -146,14 +145,13 @@ class TestAdmission:
         it.added([HERE])
         assert (it.wanted(), it.admits(HERE), it.admits(THERE)) == ([THERE], True, False)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("state", "version", "told"),
         [
             *((state, 1, int(state in SENDING)) for state in State),
             (State.IN_TRANSACTION, 2, 0),
             (State.COMMITTING, 2, 0),
         ],
-        ids=named,
     )
     def test_a_partition_is_wanted_while_something_is_to_be_sent(
         self, state: State, version: int, told: int
@@ -218,8 +216,8 @@ class TestWhatTheCoordinatorMayKnow:
 class TestBump:
     """Below version 2 the next transaction has the same epoch, unless something may be late; from 2 on it never has."""
 
-    @pytest.mark.parametrize("state", [State.COMMITTING, State.ABORTING], ids=named)
-    @pytest.mark.parametrize(
+    @for_each("state", [State.COMMITTING, State.ABORTING])
+    @for_each(
         ("uncertain", "before", "after", "answered", "bump"),
         [
             (False, 1, 1, None, False),
@@ -287,7 +285,7 @@ class TestFailures:
         it.failed(FAILED)
         assert (it.state, it.cause) == (State.ABORTING, None)
 
-    @pytest.mark.parametrize("state", sorted(set(State) - {State.FATAL}), ids=named)
+    @for_each("state", sorted(set(State) - {State.FATAL}))
     def test_a_fatal_one_counts_always(self, state: State) -> None:
         it = manager(state)
         fenced = ProducerFenced("gone")

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer._core.transactions.transaction_manager import Api, Reaction, is_fatal, react
 from aioproducer.errors import BrokerError, MetadataTimeout, ProducerFenced, broker_error
+from tests.cases import for_each
 
 RETRIABLE = [
     code for code, kind in sorted(BrokerError.by_code.items()) if kind.retriable and code not in {15, 16}
@@ -57,15 +58,15 @@ IN_TWO = {
 """What transaction version 2 has another reaction to."""
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize(("code", "api", "reaction"), ROWS, ids=lambda each: getattr(each, "name", None))
+@for_each("version", [0, 1, 2])
+@for_each(("code", "api", "reaction"), ROWS)
 def test_each_row(code: int, api: Api, reaction: Reaction, version: int) -> None:
     if version == 2:
         reaction = IN_TWO.get((code, api), reaction)
     assert react(api, broker_error(code)("told"), version=version) is reaction
 
 
-@pytest.mark.parametrize(("code", "api"), list(product(RETRIABLE, Api)))
+@for_each(("code", "api"), list(product(RETRIABLE, Api)))
 def test_what_is_retriable_is_asked_again_whatever_is_asked(code: int, api: Api) -> None:
     assert react(api, broker_error(code)("told"), version=2) is Reaction.RETRY
 
@@ -79,7 +80,7 @@ def test_a_record_that_fails_of_these_is_the_end_of_the_producer(code: int) -> N
     assert is_fatal(broker_error(code))
 
 
-@pytest.mark.parametrize("code", [-1, 7, 10, 29, 45, 47, 48, 50, 59, 87, 120, UNHEARD_OF])
+@for_each("code", [-1, 7, 10, 29, 45, 47, 48, 50, 59, 87, 120, UNHEARD_OF])
 def test_a_record_that_fails_of_these_is_the_end_of_its_transaction(code: int) -> None:
     assert not is_fatal(broker_error(code))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from aioproducer._core.transactions.transaction_manager import (
     OPEN,
     SENDING,
@@ -13,6 +11,7 @@ from aioproducer._core.transactions.transaction_manager import (
     TransactionEvent as Event,
     TransactionState as State,
 )
+from tests.cases import for_each
 
 EXPECTED = """
 UNINITIALIZED  INITIALIZE   INITIALIZING
@@ -43,7 +42,7 @@ ROWS |= {(state, Event.FAIL_FATALLY): State.FATAL for state in State}
 OF_USERS = {Event.INITIALIZE, Event.BEGIN, Event.PREPARE, Event.COMMIT, Event.ABORT}
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)), ids=lambda each: each.name)
+@for_each(("state", "event"), list(product(State, Event)))
 def test_each_event_in_each_state(state: State, event: Event) -> None:
     assert TRANSITIONS.get((state, event)) == ROWS.get((state, event))
 
@@ -56,7 +55,7 @@ def test_each_state_is_reached_from_the_first_one() -> None:
     assert reached == set(State)
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {State.FATAL}), ids=lambda each: each.name)
+@for_each("state", sorted(set(State) - {State.FATAL}))
 def test_each_state_but_the_fatal_one_has_a_way_to_the_next_transaction(state: State) -> None:
     reached, before = {state}, set[State]()
     while reached != before:

@@ -18,6 +18,7 @@ from aioproducer.errors import (
     TransactionAborted,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import TransactionsRig, failed_of, rig
 from tests.unit.floor_rig import TOPIC, settle
 
@@ -50,7 +51,7 @@ class TestLook:
             assert (batch.state, out.state) == (BatchState.BACKOFF, BatchState.IN_FLIGHT)
             assert not in_flight.done()
 
-    @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
+    @for_each("state", State)
     @in_virtual_time
     async def test_what_is_not_written_may_be_unless_it_is_aborted_or_the_end(self, state: State) -> None:
         async with rig() as made:

@@ -35,6 +35,7 @@ from aioproducer._core.transactions.transaction_requests import TransactionReque
 from aioproducer._core.transactions.transaction_types import OffsetAndMetadata, topics_of
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings
 from tests.unit.floor_rig import settle
 
@@ -84,8 +85,8 @@ ALL: dict[Api, Ask] = {
 CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("api", ALL, ids=lambda api: api.name)
+@for_each("version", [0, 1, 2])
+@for_each("api", ALL)
 @in_virtual_time
 async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Api, version: int) -> None:
     asked, _ = await Rig(version).asked(ALL[api])
@@ -213,8 +214,8 @@ async def test_committing_offsets() -> None:
     assert asked.refusals(answer) == [(22, "in-1")]
 
 
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize(
+@for_each("commit", [True, False])
+@for_each(
     ("version", "answer", "goes_on_as"),
     [
         (0, EndTxnResponse(), None),
@@ -249,10 +250,8 @@ async def test_ending(
     assert rig.manager.needs_bump
 
 
-@pytest.mark.parametrize("reachable", [True, False])
-@pytest.mark.parametrize(
-    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
-)
+@for_each("reachable", [True, False])
+@for_each("api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID])
 @in_virtual_time
 async def test_one_that_is_cancelled_may_still_be_on_its_way(api: Api, reachable: bool) -> None:
     rig = Rig(reachable=reachable)
@@ -305,10 +304,10 @@ def described(identity: ProducerIdentity, state: str, code: int = 0) -> Describe
     )
 
 
-@pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("state", [*OURS_STATES, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
-@pytest.mark.parametrize("identity", [MINE, NEXT, AFTER, OTHERS])
+@for_each("asked", [False, True])
+@for_each("version", [0, 1, 2])
+@for_each("state", [*OURS_STATES, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
+@for_each("identity", [MINE, NEXT, AFTER, OTHERS])
 def test_description_shows_a_successor(
     identity: ProducerIdentity, state: str, version: int, asked: bool
 ) -> None:

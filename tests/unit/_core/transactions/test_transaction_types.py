@@ -23,6 +23,7 @@ from aioproducer._core.transactions.transaction_types import (
     topics_of,
 )
 from aioproducer.errors import CommitFailed, ProducerError, broker_error
+from tests.cases import for_each
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its files as one did
@@ -44,7 +45,7 @@ def of_confluent(**options: Any) -> bytes:
 
 
 class TestGroups:
-    @pytest.mark.parametrize(
+    @for_each(
         ("given", "meant"),
         [
             ("g", GroupMetadata("g", -1, "", None)),
@@ -81,7 +82,7 @@ class TestGroups:
         assert GroupMetadata.of(joined) == GroupMetadata("g", 17, "rdkafka-1", "i-1")
         assert GroupMetadata.of(joined.replace(b"\0\0i-1\0", b"\0\1")) == GroupMetadata("g", 17, "rdkafka-1")
 
-    @pytest.mark.parametrize(
+    @for_each(
         "given",
         [
             b"",
@@ -106,7 +107,7 @@ class TestGroups:
         ):
             GroupMetadata.of(given)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("given", "kind", "message"),
         [
             ("", ValueError, "^group_id='': expected the name of a consumer group$"),
@@ -152,7 +153,7 @@ class Place(NamedTuple):
 
 
 class TestOffsets:
-    @pytest.mark.parametrize(
+    @for_each(
         "key",
         [
             IN_0,
@@ -163,12 +164,11 @@ class TestOffsets:
             aiokafka.TopicPartition("in", 0),
             confluent_kafka.TopicPartition("in", 0),
         ],
-        ids=lambda key: f"{type(key).__module__}.{type(key).__name__}",
     )
     def test_a_partition_in_every_form(self, key: Any) -> None:
         assert offsets_of({key: 42}) == {TopicPartition("in", 0): OffsetAndMetadata(42, "", -1)}
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("value", "meant"),
         [
             (0, (0, "", -1)),
@@ -195,7 +195,7 @@ class TestOffsets:
         with pytest.raises(TypeError, match=rf"^offsets is a {type(given).__name__}; expected a mapping of"):
             offsets_of(given)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("key", "kind", "message"),
         [
             ("in", TypeError, r"^offsets has the key 'in'; expected \(topic, partition\)$"),
@@ -221,7 +221,7 @@ class TestOffsets:
         with pytest.raises(kind, match=message):
             offsets_of({key: 42})
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("value", "kind", "message"),
         [
             (

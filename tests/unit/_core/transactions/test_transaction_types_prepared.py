@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer import PreparedTransaction
+from tests.cases import for_each
 
 PREPARED = PreparedTransaction("orders-1", 4711, 3, 2, 1_700_000_000_000, 60_000)
 TEXT = (
@@ -27,7 +28,7 @@ def test_the_text_of_this_version() -> None:
     assert PreparedTransaction.parse(TEXT) == PREPARED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "message"),
     [
         ("", "'' is not JSON"),

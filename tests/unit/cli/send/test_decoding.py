@@ -5,6 +5,7 @@ import json
 import pytest
 
 from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, text_only, whole, with_constants
+from tests.cases import for_each
 
 PARTITIONS = frozenset(range(3))
 EVERYTHING = Fields(value="order.payload", key="order.id", headers="meta", partition="to")
@@ -72,7 +73,7 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
     assert (columns.headers, columns.partitions, columns.keys) == ([[], []], [None, None], [None, None])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "reason"),
     [
         (b"\xff\xfe", "it is not UTF-8, from byte 0 on"),
@@ -100,7 +101,6 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
         (b'{"order": {"payload": "v", "id": [1e999]}}', "it has a number that is too large: [inf]"),
         (b"\xef\xbb\xbf{}", "it is not JSON: it begins with a byte order mark, which is to be taken away"),
     ],
-    ids=range(18),
 )
 def test_malformed_line_ends_the_columns(line: object, reason: str) -> None:
     good = {"order": {"payload": "v", "id": "k"}}
@@ -133,7 +133,7 @@ def test_constant_headers_precede_own_headers() -> None:
     assert columns.headers == [[("a", b"1"), ("b", b"2")], [("a", b"1")]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "timestamp_ms"),
     [
         (None, None),
@@ -154,7 +154,7 @@ def test_timestamp_is_milliseconds_or_iso_8601(found: object, timestamp_ms: int 
     assert columns.values == [json.dumps({"meta": {"at": found}}).encode()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "reason"),
     [
         ({}, "there is no field at"),

@@ -15,6 +15,7 @@ from aioproducer.cli.send.framing import (
     Shape,
     shape_of,
 )
+from tests.cases import for_each
 
 LIMIT = 100
 
@@ -85,8 +86,8 @@ def test_cut_binary_record_is_refused(cut: int) -> None:
         framing.finish()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 100])
-@pytest.mark.parametrize("delimiter", [b"\0", b"\x1e", b"||", b"\r\n", b"aab"])
+@for_each("step", [1, 2, 3, 100])
+@for_each("delimiter", [b"\0", b"\x1e", b"||", b"\r\n", b"aab"])
 def test_lines_end_at_any_delimiter(delimiter: bytes, step: int) -> None:
     raw = delimiter.join([b"one\n", b"", b"a", b"last"])
     lines = Lines(1_000, delimiter)
@@ -236,7 +237,7 @@ def take_all(framing: Framing, data: list[bytes], items: list[bytes]) -> None:
         items.extend(whole.items)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "records", "reason"),
     [
         (b"[\n1,\n2\n", 2, "the array has no end"),
@@ -251,7 +252,6 @@ def take_all(framing: Framing, data: list[bytes], items: list[bytes]) -> None:
         (b'{\n"a": 1},\n{"a": 2}', 1, "expected a value instead of ',' on line 2"),
         (b"[\n1,\n" + b'"' + b"x" * LIMIT + b'"]', 1, "longer than max.request.size = 100"),
     ],
-    ids=range(11),
 )
 def test_broken_array_is_refused_after_its_records(data: bytes, records: int, reason: str) -> None:
     for size in SIZES:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.cli.send.input_kind import HEAD_BYTES, JSON_BYTES, BinaryInput, TextCheck
+from tests.cases import for_each
 
 
 def zipped() -> bytes:
@@ -49,13 +50,13 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("kind", BINARY)
+@for_each("kind", BINARY)
 def test_binary_input_is_refused_by_its_kind(kind: str) -> None:
     with pytest.raises(BinaryInput, match=f"it is {kind}.*--force"):
         TextCheck().feed(BINARY[kind])
 
 
-@pytest.mark.parametrize("kind", BINARY)
+@for_each("kind", BINARY)
 def test_binary_input_is_refused_in_pieces_of_a_byte(kind: str) -> None:
     check = TextCheck()
 
@@ -67,7 +68,7 @@ def test_binary_input_is_refused_in_pieces_of_a_byte(kind: str) -> None:
         feed_bytes()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", [b"", b"P", b"PK", b"PARENT\n", b"ORC\none\n", b"Obj", "Käse\n".encode("latin-1"), b"\x1b[1m\x01"]
 )
 def test_text_passes_unchanged_in_any_pieces(text: bytes) -> None:
@@ -131,7 +132,7 @@ def by_lines(data: bytes, size: int) -> bytes:
     return feed_pieces(check, data, size) + check.finish()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "reason"),
     [
         (b"one\rtwo\r", r"lines end with CR, not LF; add --delimiter '\\r'"),
@@ -149,7 +150,7 @@ def test_text_that_lines_would_cut_is_refused(data: bytes, reason: str) -> None:
             by_lines(data, size)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",

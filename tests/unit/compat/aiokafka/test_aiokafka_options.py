@@ -15,6 +15,7 @@ from aioproducer._core.security.mechanism import Broker
 from aioproducer.compat import aiokafka as compat
 from aioproducer.compat.aiokafka.aiokafka_options import our_config, our_security, with_ports
 from aioproducer.config import ProducerConfig
+from tests.cases import for_each
 
 DEFAULTS: dict[str, Any] = {
     "bootstrap_servers": "localhost",
@@ -74,7 +75,7 @@ def test_the_rest_goes_through() -> None:
     assert (config.client_id, config.retry_backoff_ms, config.compression_type) == ("me", 7, "none")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("servers", "expected"),
     [
         ("localhost", ["localhost:9092"]),
@@ -126,8 +127,8 @@ class Provider:
         return "token"
 
 
-@pytest.mark.parametrize("client", [aiokafka, compat], ids=["aiokafka", "compat"])
-@pytest.mark.parametrize(
+@for_each("client", [aiokafka, compat])
+@for_each(
     "options",
     [
         {"security_protocol": "SOME"},
@@ -139,7 +140,6 @@ class Provider:
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"},
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "plain", **LOGIN},
     ],
-    ids=lambda options: "-".join(str(each) for each in options.values() if isinstance(each, str)),
 )
 async def test_security_refuses_the_values_that_aiokafka_refuses(
     client: Any, options: dict[str, Any]

@@ -27,6 +27,7 @@ from aioproducer.compat.aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from aioproducer.testing import Cluster, in_virtual_time
+from tests.cases import for_each
 from tests.unit.producer_rig import SERVERS, TOPIC, cluster
 
 FILLED_IN_LATER = {"acks", "partitioner"}
@@ -68,7 +69,7 @@ class TestSignatures:
         for name in theirs.keys() - FILLED_IN_LATER:
             assert ours[name].default == theirs[name].default, name
 
-    @pytest.mark.parametrize("name", sorted(public(aiokafka.AIOKafkaProducer)))
+    @for_each("name", sorted(public(aiokafka.AIOKafkaProducer)))
     def test_a_method_takes_the_same(self, name: str) -> None:
         ours, theirs = getattr(AIOKafkaProducer, name), getattr(aiokafka.AIOKafkaProducer, name)
         assert shape(ours) == shape(theirs)

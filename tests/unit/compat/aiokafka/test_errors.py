@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import aiokafka.errors
-import pytest
 
 from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors
+from tests.cases import for_each
 
 OURS = {
     name: value
@@ -23,14 +23,14 @@ AS_KAFKA_SAYS = {2, 9, 51, 72}
 """Codes that Apache Kafka calls retriable, and aiokafka does not."""
 
 
-@pytest.mark.parametrize("name", OURS)
+@for_each("name", OURS)
 def test_errors_have_aiokafkas_names_and_bases(name: str) -> None:
     theirs = getattr(aiokafka.errors, name)
     assert [kind.__name__ for kind in OURS[name].__mro__] == [kind.__name__ for kind in theirs.__mro__]
     assert getattr(OURS[name], "errno", None) == getattr(theirs, "errno", None)
 
 
-@pytest.mark.parametrize("name", OURS)
+@for_each("name", OURS)
 def test_errors_are_retriable_as_in_aiokafka(name: str) -> None:
     ours: Any = OURS[name]
     theirs = getattr(aiokafka.errors, name)
@@ -76,7 +76,7 @@ def test_error_description_is_the_docstring() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", NUMBERED)
+@for_each("kind", NUMBERED)
 def test_errors_can_be_pickled(kind: type[errors.BrokerResponseError]) -> None:
     if kind is not errors.BrokerResponseError:
         error = kind("why")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import aiokafka.partitioner as theirs
-import pytest
 
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.compat.aiokafka.partitioner import DefaultPartitioner, murmur2
 from aioproducer.testing import Cluster, in_virtual_time
+from tests.cases import for_each
 
 KEYS = [b"", b"a", b"ab", b"abc", b"abcd", b"order-12345", bytes(range(256)), "grün".encode()]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@for_each("key", KEYS)
 def test_hash_is_that_of_aiokafka(key: bytes) -> None:
     assert murmur2(key) == theirs.murmur2(key)
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("count", [1, 2, 7, 1_000])
+@for_each("key", KEYS)
+@for_each("count", [1, 2, 7, 1_000])
 def test_keys_go_where_aiokafka_puts_them(key: bytes, count: int) -> None:
     every = list(range(count))
     assert DefaultPartitioner()(key, every, every[:1]) == theirs.DefaultPartitioner()(key, every, every[:1])

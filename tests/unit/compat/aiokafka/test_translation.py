@@ -14,6 +14,7 @@ from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors as theirs
 from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translated, translating
 from aioproducer.errors.send_many import SendManyResult
+from tests.cases import for_each
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
@@ -51,7 +52,7 @@ TRANSLATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "kind"), TRANSLATIONS, ids=lambda each: getattr(each, "__name__", None))
+@for_each(("error", "kind"), TRANSLATIONS)
 def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: type[Any]) -> None:
     translation = translated(error)
     assert isinstance(translation, kind)
