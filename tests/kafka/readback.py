@@ -18,6 +18,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+FETCH_WAIT_MS = 10
+"""Time after which a broker answers that a partition has ended: half a second by default, for each topic read."""
+
 
 class Record(NamedTuple):
     """A record as a consumer sees it."""
@@ -69,6 +72,7 @@ def _librdkafka(bootstrap_servers: str, isolation_level: str) -> Consumer:
             "group.id": "readback",  # never joined: partitions are assigned by hand
             "enable.auto.commit": False,
             "enable.partition.eof": True,  # the end may be a control record, which no consumer is shown
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
             "check.crcs": True,
             "isolation.level": isolation_level,
             "log_level": 0,
@@ -85,7 +89,10 @@ def _read(
     while unread:
         if time.monotonic() > deadline:
             raise TimeoutError(f"partitions {sorted(unread)} of {topic} were not read to the end in time")
-        for message in consumer.consume(num_messages=1_000, timeout=0.1):
+        first = consumer.poll(
+            0.1
+        )  # consume() would wait for a thousand messages, or to the end of its timeout
+        for message in [first, *consumer.consume(num_messages=1_000, timeout=0)] if first else []:
             record = _from_librdkafka(message)
             if record.partition not in bounds:
                 continue  # of the partition before
@@ -126,7 +133,12 @@ async def read_with_aiokafka(bootstrap_servers: str, topic: str, *, timeout_s: f
     Raises:
         TimeoutError: the records did not all arrive within *timeout_s*.
     """
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+    )
     async with asyncio.timeout(timeout_s), consumer:
         ends = await consumer.end_offsets(consumer.assignment())
         records: list[Record] = []

@@ -91,7 +91,9 @@ class Source:
                 partitions = [number % PARTITIONS for number in range(AT_ONCE)]
                 await producer.send_many(self._topic, values, partitions=partitions)
                 self.count += AT_ONCE
-                await asyncio.sleep(0.05)  # the pace of the load; nothing is waited for
+                await asyncio.sleep(
+                    0.2
+                )  # the pace of the load: slower than the group, which rebalances meanwhile
 
 
 def in_short(case: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 
-from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.apache.broker import QUICK_START, ApacheKafka
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
 
@@ -124,7 +124,7 @@ def _part(stream: BufferedIOBase) -> bytes:
 
 def _java(*command: str) -> None:
     done = subprocess.run(
-        [find_java(), *command],
+        [find_java(), *QUICK_START, *command],
         check=False,
         env=os.environ | {"CLASSPATH": class_path()},
         stdout=subprocess.PIPE,
