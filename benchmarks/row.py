@@ -26,6 +26,7 @@ FIGURES: Final = {
     "p99_ms": Figure("latency p99", "ms"),
     "p999_ms": Figure("latency p99.9", "ms"),
     "compressor_us": Figure("of which the compressor", "µs"),
+    "load_us": Figure("of which the load", "µs"),
     "rss_mib": Figure("peak memory", "MiB"),
     "kept_mib": Figure("memory kept after the last acknowledgement, above the start", "MiB"),
     "lag_ms": Figure("event loop lag p99.9, beyond a control", "ms"),

@@ -113,6 +113,7 @@ COLUMNS: Final = ("cpu_us", "mean_ms", "p50_ms", "p99_ms", "rss_mib")
 MORE: Final = {
     "kept_mib": "kept afterwards",
     "compressor_us": "compressor alone",
+    "load_us": "load alone",
     "lag_ms": "lag p99.9",
     "control_ms": "control's",
     "import_ms": "import",

@@ -6,7 +6,7 @@ All that was begun is acknowledged, and its time counted, before the watch is st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import cycle
 from time import perf_counter
 from typing import Final
@@ -20,6 +20,8 @@ from benchmarks.settings import GATHERED, TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
+LOAD_S: Final = 1.0
+"""Time for which a steady load is measured without a client."""
 LONE_WARM_UPS: Final = 5
 LONE_WARM_UP_S: Final = 1.0
 """No call more after this, for clients that let a lone one wait for seconds."""
@@ -85,32 +87,51 @@ async def steady(client: Client, window: Window, settings: Settings) -> Run:
     """Records at even distances, each sent by a task of its own, as by a service with as many requests a second."""
     calls = sends(client, window)
     await asyncio.gather(*(send() for send in calls[:TASKS]))
-    latencies: list[float] = []
+    going_round, warm_ups = cycle(calls), int(settings.rate * settings.warm_up_s)
+    if warm_ups:
+        _ = await _at_rate(going_round, settings.rate, lambda started: started >= warm_ups)
+    turns, watch = Turns(settings), Watch()
+    latencies = await _at_rate(going_round, settings.rate, lambda _: turns.over())
+    figures = watch.figures(len(latencies))
+    load, watch = int(settings.rate * LOAD_S), Watch()
+    _ = await _at_rate(cycle([_nothing]), settings.rate, lambda started: started >= load)
+    figures["load_us"] = watch.figures(load)["cpu_us"]
+    sent = min(TASKS, len(window)) + warm_ups + len(latencies)
+    return Run(sent=sent, figures={**figures, **latency_figures(latencies)})
 
-    async def untimed(send: Send) -> None:
-        await send()
+
+async def _nothing() -> None:
+    """Send nothing: the load without a client."""
+
+
+async def _at_rate(calls: Iterator[Send], rate: int, is_over: Callable[[int], bool]) -> list[float]:
+    """Send *rate* records a second until *is_over* is true for the number of records; return the latencies.
+
+    One timer per record starts one task: a sleeping task would cost the client's process twice as much.
+    """
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+    latencies: list[float] = []
+    last = asyncio.Event()
+    began = loop.time()
 
     async def timed(send: Send) -> None:
         began = perf_counter()
         await send()
         latencies.append(perf_counter() - began)
 
-    going_round, warm_ups, count = cycle(calls), int(settings.rate * settings.warm_up_s), 0
-    began = perf_counter()
-    async with asyncio.TaskGroup() as group:
-        while count < warm_ups:
-            group.create_task(untimed(next(going_round)))
-            count += 1
-            await asyncio.sleep(max(0.0, began + count / settings.rate - perf_counter()))
-        turns, watch = Turns(settings), Watch()
-        for send in going_round:
-            group.create_task(timed(send))
-            count += 1
-            if turns.over():
-                break
-            await asyncio.sleep(max(0.0, began + count / settings.rate - perf_counter()))
-    figures = watch.figures(count - warm_ups)
-    return Run(sent=min(TASKS, len(window)) + count, figures={**figures, **latency_figures(latencies)})
+    def start() -> None:
+        tasks.append(loop.create_task(timed(next(calls))))
+        if is_over(len(tasks)):
+            last.set()
+        else:
+            loop.call_at(began + len(tasks) / rate, start)
+
+    start()
+    await last.wait()
+    for task in tasks:
+        await task
+    return latencies
 
 
 async def lone(client: Client, window: Window, settings: Settings) -> Run:

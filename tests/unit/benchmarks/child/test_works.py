@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
+from aioproducer.testing import in_virtual_time
 from benchmarks.child import works
 from benchmarks.clients.base import Client, Send
 from benchmarks.payload import Header, Window, window_of
@@ -60,52 +64,47 @@ async def test_transactions_are_warmed_up_for_a_time_that_does_not_count(clock: 
 class Sends(FakeClient):
     """Acknowledges at once, and notes when each record came."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        super().__init__(settings, clock)
+    def __init__(self, settings: Settings, time: Callable[[], float]) -> None:
+        super().__init__(settings, Clock())
+        self.time = time
         self.came_at: list[float] = []
 
     async def acknowledge(self) -> None:
-        self.came_at.append(self.clock.now)
+        self.came_at.append(self.time())
 
     def call_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Send:
         return self.acknowledge
 
 
-async def test_a_steady_rate_is_kept_and_what_warms_up_is_not_timed(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def sleep(seconds: float) -> None:
-        clock.now += seconds
-
-    monkeypatch.setattr(works.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+@in_virtual_time
+async def test_steady_load_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = asyncio.get_running_loop().time
+    monkeypatch.setattr(works, "perf_counter", time)
     settings = Settings(work=Work.STEADY, keys=True, records=5, rate=1_000)
-    client = Sends(settings, clock)
+    client = Sends(settings, time)
     run = await works.steady(client, window_of(settings), settings)
     assert run.sent == len(client.came_at) == TASKS + 5
-    assert set(client.came_at[:TASKS]) == {0.0}
-    assert clock.now == pytest.approx(4 / 1_000)
+    assert client.came_at[TASKS:] == pytest.approx([0, 0.001, 0.002, 0.003, 0.004])
+    assert run.figures.keys() >= {"cpu_us", "load_us"}
 
 
-async def test_a_warm_up_of_some_seconds_has_the_same_rate_and_is_not_timed(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_virtual_time
+async def test_steady_load_does_not_time_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[list[float]] = []
-
-    async def sleep(seconds: float) -> None:
-        clock.now += seconds
 
     def latency_figures(seconds: list[float]) -> dict[str, float]:
         timed.append(seconds)
         return {}
 
-    monkeypatch.setattr(works.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+    time = asyncio.get_running_loop().time
+    monkeypatch.setattr(works, "perf_counter", time)
     monkeypatch.setattr(works, "latency_figures", latency_figures)
     settings = Settings(work=Work.SLOW_BROKER, keys=True, records=5, rate=1_000, warm_up_s=0.02)
-    client = Sends(settings, clock)
+    client = Sends(settings, time)
     run = await works.steady(client, window_of(settings), settings)
     assert run.sent == len(client.came_at) == TASKS + 20 + 5
     assert [len(latencies) for latencies in timed] == [5]
-    assert clock.now == pytest.approx(24 / 1_000)
+    assert max(client.came_at) == pytest.approx(23 / 1_000)
 
 
 class Outcomes(FakeClient):
