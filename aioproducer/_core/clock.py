@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop, sleep
+from asyncio import AbstractEventLoop, BaseEventLoop, Future, Handle, TimerHandle, get_running_loop, sleep
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
@@ -29,8 +30,14 @@ ITERATIONS: Final = 3
 """Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
 
 TIMER_ITERATIONS: Final = 3
-"""Iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
-moment resumes a task, the task starts a second task, and the second task appends a record."""
+"""Most iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the
+same moment resumes a task, the task starts a second task, and the second task appends a record."""
+
+
+def ready_handles(loop: AbstractEventLoop) -> deque[Handle] | None:
+    """Return the queue of the handles that *loop* runs next; None if the loop has another queue."""
+    ready = getattr(loop, "_ready", None) if isinstance(loop, BaseEventLoop) else None
+    return ready if type(ready) is deque else None
 
 
 def wall_ms() -> int:
@@ -39,30 +46,34 @@ def wall_ms() -> int:
 
 
 class LoopClock(ClockFields):
-    """Wall clock, read once per iteration of an event loop.
+    """Wall clock, read at most twice per millisecond in an iteration of an event loop.
 
-    Reading the clock for every record would cost a tenth of an append. In a long iteration, where a task appends many
-    records without an await, the accumulator calls `forget`.
+    Reading the clock for every record would cost a tenth of an append, and the handle that calls `forget` as much as a
+    hundred readings. In a long iteration, where a task appends many records without an await, the accumulator calls `forget`.
     """
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "_read_ms")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self._read_ms = 0
         self.known_ms: int = 0
 
     def now_ms(self) -> int:
-        """Return the time of this iteration."""
-        if not self.known_ms:
-            self._loop.call_soon(
-                self.forget
-            )  # first: otherwise an interrupted call would keep the time forever
-            self.known_ms = wall_ms()
-        return self.known_ms
+        """Return the time; the second reading in a millisecond holds for the rest of the iteration."""
+        if self.known_ms:
+            return self.known_ms
+        now = wall_ms()
+        if now == self._read_ms:
+            # First: otherwise an interrupted call would keep the time forever.
+            self._loop.call_soon(self.forget)
+            self.known_ms = now
+        self._read_ms = now
+        return now
 
     def fresh_ms(self) -> int:
         """Read the clock now. Use it for the first record of a batch, which is usually alone in its iteration."""
-        now = wall_ms()
+        now = self._read_ms = wall_ms()
         if self.known_ms:
             self.known_ms = now  # later calls in this iteration return no earlier time
         return now
@@ -122,10 +133,21 @@ class Wakeup:
     an earlier deadline is set beside the later ones: cancelled timers stay in asyncio's heap and slow down every timer.
     """
 
-    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_timers", "_waiter", "has_rung", "on_time")
+    __slots__ = (
+        "_context",
+        "_held",
+        "_loop",
+        "_ready",
+        "_rings_at",
+        "_timers",
+        "_waiter",
+        "has_rung",
+        "on_time",
+    )
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self._ready = ready_handles(loop)
         self._context = copy_context()  # other tasks set the timers
         self._held = False
         self.has_rung: bool = False
@@ -195,8 +217,8 @@ class Wakeup:
         self._ring_after(TIMER_ITERATIONS)
 
     def _ring_after(self, iterations: int) -> None:
-        """Ring, or call `on_time`, after *iterations* of the event loop."""
-        if iterations:
+        """Ring, or call `on_time`, after *iterations* of the event loop, or once no other handle is ready."""
+        if iterations and (self._ready is None or self._ready):
             self._loop.call_soon(self._ring_after, iterations - 1, context=self._context)
         else:
             (self.on_time or self.ring)()

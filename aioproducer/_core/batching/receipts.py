@@ -21,6 +21,7 @@ from aioproducer._core.batching.waiters import (
     TaskWaker,
     reference_to,
 )
+from aioproducer._core.clock import ready_handles
 from aioproducer.types import RecordMetadata
 
 
@@ -79,10 +80,7 @@ def _ready(loop: asyncio.AbstractEventLoop | None) -> deque[asyncio.Handle] | No
 
     In debug mode `call_soon` checks each callback and the thread.
     """
-    if not isinstance(loop, asyncio.BaseEventLoop) or loop.get_debug():
-        return None
-    ready = getattr(loop, "_ready", None)
-    return ready if type(ready) is deque else None
+    return None if loop is None or loop.get_debug() else ready_handles(loop)
 
 
 def _report(

@@ -25,35 +25,48 @@ def test_it_counts_milliseconds_since_the_epoch() -> None:
     assert before // 1_000_000 <= now_ms <= after // 1_000_000
 
 
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Times in ms that the wall clock shows, the next one last."""
+    times: list[int] = []
+    monkeypatch.setattr(module, "wall_ms", times.pop)
+    return times
+
+
 @in_virtual_time
-async def test_it_is_read_once_per_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(1_000, 2_000))
-    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+async def test_clock_keeps_the_second_reading_in_a_millisecond(readings: list[int]) -> None:
+    readings[:] = [1_002, 1_001, 1_000, 1_000]
+    clock = LoopClock(asyncio.get_running_loop())
+    assert [clock.now_ms() for _ in range(4)] == [1_000] * 4
+    assert readings == [1_002, 1_001]
+    await asyncio.sleep(0)
+    assert [clock.now_ms(), clock.now_ms()] == [1_001, 1_002]
+
+
+@in_virtual_time
+async def test_clock_keeps_no_reading_of_another_millisecond(readings: list[int]) -> None:
+    readings[:] = [1_001, 1_000]
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    assert [clock.now_ms(), clock.now_ms()] == [1_000, 1_001]
+    assert clock.known_ms == 0
+
+
+@in_virtual_time
+async def test_clock_reads_again_after_forget(readings: list[int]) -> None:
+    readings[:] = [1_001, 1_000, 1_000]
     clock = LoopClock(asyncio.get_running_loop())
     assert [clock.now_ms(), clock.now_ms()] == [1_000, 1_000]
-    await asyncio.sleep(0)
-    assert clock.now_ms() == 1_001
-
-
-@in_virtual_time
-async def test_forgotten_it_is_read_again_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(1_000, 2_000))
-    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
-    clock = LoopClock(asyncio.get_running_loop())
-    assert clock.now_ms() == 1_000
     clock.forget()
     assert clock.now_ms() == 1_001
 
 
 @in_virtual_time
-async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ticks = iter(range(1_000, 2_000))
-    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+async def test_fresh_reading_replaces_the_kept_one(readings: list[int]) -> None:
+    readings[:] = [1_002, 1_000, 1_000]
     clock = LoopClock(asyncio.get_running_loop())
     assert [clock.fresh_ms(), clock.known_ms] == [1_000, 0]
-    assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_001, 1_002, 1_002]
+    assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_000, 1_002, 1_002]
     await asyncio.sleep(0)
     assert clock.known_ms == 0
 

@@ -4,6 +4,7 @@ import asyncio
 from contextvars import Context, ContextVar, copy_context
 from math import inf
 from typing import Any
+from unittest import mock
 
 import pytest
 import uvloop
@@ -68,6 +69,18 @@ async def test_timer_rings_behind_work_of_the_same_moment() -> None:
     await serve()
     await asyncio.sleep(1)
     assert done == ["request", "timer"]
+
+
+@in_virtual_time
+async def test_timer_without_other_work_rings_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    wakeup, scheduled = Wakeup(loop), list[int]()
+    call_soon = mock.Mock(wraps=loop.call_soon)
+    monkeypatch.setattr(loop, "call_soon", call_soon)
+    wakeup.on_time = lambda: scheduled.append(call_soon.call_count)
+    wakeup.ring_at(5)
+    await asyncio.sleep(6)
+    assert scheduled == [0]
 
 
 @in_virtual_time
