@@ -25,6 +25,7 @@ from aioproducer.config.options import KINDS
 from aioproducer.testing import ThreadedCluster
 from docs.site import hooks
 from tests.services.serving import serving
+from tests.test_docs_examples import passed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -78,15 +79,25 @@ def test_a_program_prints_what_its_page_promises(
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 3})
-async def test_the_service_of_the_tutorial_serves(kafka_cluster: ThreadedCluster) -> None:
+async def test_the_service_of_the_tutorial_serves(
+    kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_cluster.bootstrap_servers)
     (program,) = (each for each, _ in programs("tutorial.md") if "FastAPI" in each)
     namespace: dict[str, Any] = {}
-    exec(program.replace("localhost:9092", kafka_cluster.bootstrap_servers), namespace)
+    exec(program, namespace)
     async with serving(namespace["app"]) as client:
         answer = await client.post("/orders/ada", params={"what": "teapot"})
     assert (answer.status_code, answer.json()) == (200, {"partition": 2, "offset": 0})
     (record,) = kafka_cluster.records("orders", 2)
     assert (record.key, record.value) == (b"ada", b"teapot")
+
+
+def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
+    service, test = (each for each, _ in programs("tutorial.md") if "asyncio.run" not in each)
+    (tmp_path / "shop.py").write_text(service)
+    (tmp_path / "test_shop.py").write_text(test)
+    assert passed(tmp_path) == 1
 
 
 def test_the_reference_has_every_public_name_and_every_module_for_other_packages() -> None:
