@@ -9,10 +9,10 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.metadata_source import request_metadata
 from aioproducer._core.metadata.staggered import Refusals, failed
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.admin import (

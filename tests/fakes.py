@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from aioproducer._core.address import Address
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics import NodeCounters
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.in_flight import Decode
 from aioproducer._core.net.pool import Pool, RefusedLogins

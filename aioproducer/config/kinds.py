@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.security.secret import HIDDEN
 
 INT32_MAX = 2**31 - 1

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from aioproducer._core.security.regular_files import open_regular
+from aioproducer._core.security.stores import open_regular
 from aioproducer.errors import ConfigError
 
 _BLANK = " \t\f"

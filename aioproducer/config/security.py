@@ -11,23 +11,23 @@ from typing import Any, Final
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.extras import needs
-from aioproducer._core.security.credentials import CredentialsCallable, Login
 from aioproducer._core.security.gssapi import KerberosSettings
-from aioproducer._core.security.jaas import LoginModule, parse_jaas
 from aioproducer._core.security.oauthbearer import TokenProvider
-from aioproducer._core.security.regular_files import open_regular
+from aioproducer._core.security.passwords import CredentialsCallable, Login
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.security.security_settings import (
     AssertionSettings,
     EndpointSettings,
+    LoginModule,
     SaslSettings,
     SecuritySettings,
     TlsSettings,
     UnsecuredSettings,
     file_of,
     file_url,
+    parse_jaas,
 )
-from aioproducer._core.security.stores import Source, StoreError
+from aioproducer._core.security.stores import Source, StoreError, open_regular
 from aioproducer._core.steps import Log
 from aioproducer.config.security_kinds import MECHANISMS
 from aioproducer.config.security_options import (

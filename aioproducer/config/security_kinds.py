@@ -112,7 +112,7 @@ class Jaas(SecretKind):
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
         if secret is not None:
-            from aioproducer._core.security.jaas import parse_jaas  # noqa: PLC0415 - few need it
+            from aioproducer._core.security.security_settings import parse_jaas  # noqa: PLC0415 - few need it
 
             parse_jaas(secret.reveal())
         return secret

@@ -34,9 +34,9 @@ from aioproducer.config.security_kinds import (
 )
 
 if TYPE_CHECKING:  # rarely needed, and slow to import
-    from aioproducer._core.security.credentials import CredentialsCallable
     from aioproducer._core.security.mechanism import MechanismFactory
     from aioproducer._core.security.oauthbearer import TokenProvider
+    from aioproducer._core.security.passwords import CredentialsCallable
     from aioproducer._core.security.security_settings import SslContextSource
 
 log: Final = Log(__name__)

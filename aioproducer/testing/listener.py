@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, routes
 
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from aioproducer._core.address import Address
 from aioproducer._core.clock import wall_ms
-from aioproducer._core.net.address import Address
 from aioproducer.errors import (
     FencedInstanceId,
     FencedLeaderEpoch,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+from aioproducer._core.address import Address
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
@@ -16,7 +17,6 @@ from aioproducer._core.metadata.background_dials import MissingBrokers
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metrics import Metrics
 from aioproducer._core.murmur2 import murmur2, python_murmur2
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer._core.protocol.metadata import (

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any, NamedTuple
-
-from cryptography.hazmat.primitives import serialization
 
 from aioproducer._core.net.in_flight import LENGTH, FrameReader
 from aioproducer._core.protocol.apis import REQUESTS
@@ -17,15 +14,13 @@ from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.records.record_batch import encode_batch
-from aioproducer._core.security.jaas import parse_jaas
 from aioproducer._core.security.oauthbearer import _status
-from aioproducer._core.security.tls_errors import read_certificate
+from aioproducer._core.security.security_settings import parse_jaas
 from aioproducer._core.security.token_endpoint import expiry
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.audit import sequence_of
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError, ProtocolError
-from tests.unit._core.security.certificates import NOW, Authority
 
 LARGEST_BATCH = 1024 * 1024
 
@@ -50,7 +45,6 @@ def decoders() -> Iterator[Decoder]:
     yield Decoder("frames", _read_frames, _frames, (ProtocolError,))
     for codec in (Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD):
         yield _batches(codec)
-    yield Decoder("certificate", read_certificate, lambda _: CERTIFICATE, (ValueError,))
     yield Decoder("SASL status", _status, lambda _: b'{"status":"invalid_token","scope":"x"}', ())
     yield _text(
         "login module", parse_jaas, 'a.PlainLoginModule required user="x" password="y\\n";', (ValueError,)
@@ -134,10 +128,3 @@ def _text(
     return Decoder(
         name, lambda data: read(data.decode("utf-8", "replace")), lambda _: sample.encode(), errors
     )
-
-
-CERTIFICATE = (
-    Authority()
-    .issue("broker.example", "10.0.0.1", not_after=NOW + timedelta(days=1))
-    .certificate.public_bytes(serialization.Encoding.DER)
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.fields import field, struct
 from aioproducer._core.protocol.schema import Message, Request, message

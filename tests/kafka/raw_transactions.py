@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Self
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.opening import open_connection

@@ -101,12 +101,12 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "authority not trusted": Mistake(
         "TLS",
         lambda _: {"security_protocol": "SSL", "ssl_truststore_certificates": STRANGER.pem},
-        ("do not trust who issued its certificate (CN=lab authority)", "ssl_truststore_certificates"),
+        ("the issuer of its certificate (CN=lab authority) is not trusted", "ssl_truststore_certificates"),
     ),
     "authority not given": Mistake(
         "TLS",
         lambda _: {"security_protocol": "SSL"},
-        ("do not trust who issued", "ssl_truststore_location"),
+        ("the issuer of its certificate", "ssl_truststore_location"),
     ),
     "expired": Mistake("EXPIRED", trusting, ("has expired on", "UTC")),
     "another host's": Mistake(
@@ -115,7 +115,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "no version in common": Mistake(
         "TLS12",
         lambda kafka: trusting(kafka) | {"ssl_enabled_protocols": "TLSv1.3"},
-        ("does not speak any of TLSv1.3", "ssl_enabled_protocols"),
+        ("it supports none of TLSv1.3", "ssl_enabled_protocols"),
     ),
     "TLS to a plaintext port": Mistake(
         "PLAINTEXT", trusting, ("TLS handshake", "listener for PLAINTEXT"), ConnectionFailed
@@ -134,18 +134,18 @@ MISTAKES: Final[dict[str, Mistake]] = {
         "TLS", lambda kafka: options(kafka, "SASL_TLS", "SCRAM-SHA-256"), ("may have no SASL",)
     ),
     "no certificate of ours": Mistake(
-        "MTLS", trusting, ("wants a client certificate", "ssl_keystore_location")
+        "MTLS", trusting, ("requires a client certificate", "ssl_keystore_location")
     ),
     "no certificate of ours, 1.2": Mistake(
-        "MTLS", lambda kafka: trusting(kafka) | TLS12, ("wants a client certificate",)
+        "MTLS", lambda kafka: trusting(kafka) | TLS12, ("requires a client certificate",)
     ),
     "an unknown authority's": Mistake(
-        "MTLS", unproven, ("does not accept our certificate", "ssl_keystore_certificate_chain")
+        "MTLS", unproven, ("does not accept the client certificate", "ssl_keystore_certificate_chain")
     ),
     "an unknown authority's, 1.2": Mistake(
-        "MTLS", lambda kafka: unproven(kafka) | TLS12, ("does not accept our certificate",)
+        "MTLS", lambda kafka: unproven(kafka) | TLS12, ("does not accept the client certificate",)
     ),
-    "ours has expired": Mistake("MTLS", outdated, ("does not accept our certificate",)),
+    "ours has expired": Mistake("MTLS", outdated, ("does not accept the client certificate",)),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer._core.net.in_flight import FrameReader
 from aioproducer._core.protocol.apis import REQUESTS

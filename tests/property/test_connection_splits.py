@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.schema import decode_request

@@ -14,11 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from aioproducer import AuthenticationFailed, Producer, ProducerError, TopicAuthorizationFailed, _topic_client
+from aioproducer._core.address import Address, ResolvedAddress
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address, ResolvedAddress
 from aioproducer._core.protocol.metadata import MetadataResponse
 from aioproducer._core.security.exchange import Exchange
-from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.oauthbearer import OAuthBearer, SharedTokens, Token
 from aioproducer._core.security.secret import Secret
 from aioproducer.cli import commands
@@ -77,7 +76,7 @@ async def test_refusals_of_a_login(hostile: str) -> None:
         return Token(Secret("abc"))
 
     mechanism = OAuthBearer(SharedTokens(fetch, backoff=Backoff(1.0, 1.0)))
-    exchange = Exchange(mechanism, Broker(f"host{hostile[:300]}", 1))
+    exchange = Exchange(mechanism, Address(f"host{hostile[:300]}", 1))
     await exchange.start()
     await exchange.answer(json.dumps({"status": hostile}).encode())
     for error in (

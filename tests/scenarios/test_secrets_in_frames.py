@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioproducer import AuthenticationFailed, ConfigError, Producer, ProducerConfig, TransactionAdmin
-from aioproducer._core.security.mechanism import Broker
+from aioproducer._core.address import Address
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import Cluster
@@ -37,7 +37,7 @@ class Wrong:
 
     name = "X-WRONG"
 
-    def start(self, broker: Broker) -> bytes:
+    def start(self, broker: Address) -> bytes:
         return SECRET  # type: ignore[return-value]
 
     def respond(self, challenge: bytes) -> bytes:

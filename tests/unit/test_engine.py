@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.metadata import metadata_source as endpoints_module
-from aioproducer._core.net.address import Address
 from aioproducer._core.sender.loop import Sender
 from aioproducer._engine import Engine
 from aioproducer._handover import Handover

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from aioproducer._core.address import Address
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.snapshot import Broker
 from aioproducer._core.metadata.staggered import Attempt, Refusals, first_success
 from aioproducer._core.metrics import Metrics
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import again, described, endpoints, is_failure

@@ -12,9 +12,9 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.snapshot import NO_EPOCH, MetadataSnapshot
-from aioproducer._core.net.address import Address
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Minimum pause, in seconds, which prevents a busy loop at a retry backoff of 0."""

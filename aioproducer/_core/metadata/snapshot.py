@@ -22,7 +22,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseTopic
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error

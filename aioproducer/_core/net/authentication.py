@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.dial import again, described, is_failure
 from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,

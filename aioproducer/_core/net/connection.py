@@ -12,9 +12,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from aioproducer._core.address import Address
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metrics import NodeCounters
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_log import ConnectionLog
 from aioproducer._core.net.connection_protocol import (
     READY,

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer._core.acceleration import new_tuple
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.handshake import Ask, Exchange, ExpectedNode, handshake
 from aioproducer._core.net.in_flight import (
     IDS,

@@ -7,16 +7,15 @@ import ssl
 from functools import partial
 from typing import Any, Final
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.authentication import AuthenticatedConnection, AuthenticationBackoff, Authenticator
 from aioproducer._core.net.dial import Dial, MakeProtocol, routes
 from aioproducer._core.security.exchange import ExchangeFactory
-from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.security_settings import SecuritySettings, weaknesses
 from aioproducer._core.security.tls import TlsContexts, server_name
-from aioproducer._core.security.tls_errors import PeerCertificate, is_about_us, shown_chain, tls_failure
+from aioproducer._core.security.tls_errors import PeerCertificate, refuses_client, shown_chain, tls_failure
 from aioproducer._core.steps import Log
 from aioproducer.errors import AuthenticationFailed
 
@@ -101,7 +100,7 @@ class ConnectionSecurity:
 
         Under TLS 1.3 the broker refuses after the client has completed its handshake.
         """
-        if self._tls is None or error is None or not is_about_us(error):
+        if self._tls is None or error is None or not refuses_client(error):
             return None
         failure = tls_failure(error, _broker(address), self._tls.settings)
         return failure if isinstance(failure, AuthenticationFailed) else None
@@ -147,5 +146,5 @@ class _Early(asyncio.Protocol):
         self.is_lost, self.error = True, exc
 
 
-def _broker(address: Address) -> Broker:
-    return Broker(address.name, address.port)
+def _broker(address: Address) -> Address:
+    return Address(address.name, address.port)

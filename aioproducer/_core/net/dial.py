@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from aioproducer._core.net.address import Address, ResolvedAddress
+from aioproducer._core.address import Address, ResolvedAddress
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.worker_threads import LOOKUP_THREADS, NoThread
 from aioproducer.errors import AuthenticationFailed, ProducerError

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._core.address import Address
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.metrics import NodeCounters
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import Dial, MakeProtocol, described, dial as dial_any, hooked, is_failure

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.metrics import Metrics
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import Dial, dial as dial_any

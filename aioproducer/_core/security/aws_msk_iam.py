@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.address import Address
+from aioproducer._core.security.mechanism import Refused, SaslClient
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.worker_threads import CALL_THREADS
 from aioproducer.version import __version__
@@ -34,10 +35,10 @@ class AwsCredentials(NamedTuple):
     """Region of botocore's configuration; None without one."""
 
 
-class AwsMskIam:
+class AwsMskIam(SaslClient):
     """One authentication by AWS_MSK_IAM."""
 
-    name: Final = "AWS_MSK_IAM"
+    name = "AWS_MSK_IAM"
 
     def __init__(
         self,
@@ -45,15 +46,11 @@ class AwsMskIam:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """*credentials* is called in a thread, because it may call a service."""
+        super().__init__()
         self._credentials = credentials
         self._now = now
-        self.complete: bool = False
-        self.proof: object = None
-        """Credentials of this login, for comparison with later credentials."""
-        self.secrets: tuple[Secret, ...] = ()
-        """Secrets of this login, for the redaction of broker messages."""
 
-    async def start(self, broker: Broker) -> bytes:
+    async def start(self, broker: Address) -> bytes:
         """Return the signed request."""
         self.proof = credentials = await CALL_THREADS.run(self._credentials)
         host = broker.host.rstrip(".")

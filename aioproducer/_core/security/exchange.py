@@ -9,19 +9,19 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from aioproducer._core.address import Address
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.security.aws_msk_iam import AwsMskIam, BotocoreCredentials
-from aioproducer._core.security.credentials import Credentials
 from aioproducer._core.security.gssapi import Gssapi, KerberosSettings
-from aioproducer._core.security.mechanism import Broker, Mechanism, MechanismFactory, Refused
+from aioproducer._core.security.mechanism import Mechanism, MechanismFactory, Refused
 from aioproducer._core.security.oauthbearer import (
     OAuthBearer,
     SharedTokens,
     Token,
     from_provider,
 )
-from aioproducer._core.security.passwords import HASHES, Plain, Scram
+from aioproducer._core.security.passwords import HASHES, Credentials, Plain, Scram
 from aioproducer._core.security.secret import SecretBytes, redacted, without_frames
 from aioproducer._core.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
 from aioproducer._core.security.token_endpoint import TokenEndpoint, from_file, unsecured
@@ -52,9 +52,9 @@ _WHAT_TO_DO: Final = {
 class Exchange:
     """Exchange of one mechanism with one broker. Its errors are AuthenticationFailed with both names."""
 
-    def __init__(self, mechanism: Mechanism, broker: Broker) -> None:
+    def __init__(self, mechanism: Mechanism, broker: Address) -> None:
         self.mechanism: Mechanism = mechanism
-        self.broker: Broker = broker
+        self.broker: Address = broker
         self._rounds = 0
 
     async def start(self) -> SecretBytes:
@@ -164,7 +164,7 @@ class ExchangeFactory:
         self._aws: BotocoreCredentials | None = None
         self._make: MechanismFactory = self._factory(settings)
 
-    def exchange(self, broker: Broker) -> Exchange:
+    def exchange(self, broker: Address) -> Exchange:
         """Return the exchange of one authentication at *broker*.
 
         Raises: AuthenticationFailed if the user's factory does.

@@ -15,8 +15,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
+from aioproducer._core.address import Address
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.mechanism import Refused, SaslClient
 from aioproducer._core.worker_threads import CALL_THREADS
 
 NO_LAYER: Final = 1
@@ -73,10 +74,10 @@ class KerberosSettings:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-class Gssapi:
-    """One authentication by GSSAPI."""
+class Gssapi(SaslClient):
+    """One authentication by GSSAPI; `proof` is the state of the keytab."""
 
-    name: Final = "GSSAPI"
+    name = "GSSAPI"
 
     def __init__(
         self,
@@ -84,14 +85,12 @@ class Gssapi:
         load: Callable[[], ModuleType] = lambda: importlib.import_module("gssapi"),
         destroy: Callable[[str], None] = destroy_cache,
     ) -> None:
+        super().__init__()
         self._settings = settings
         self._load = load
         self._destroy = destroy
         self._context: Any = None
         self._cache = ""
-        self.complete: bool = False
-        self.proof: object = None
-        """State of the keytab at this login."""
 
     def __del__(self) -> None:
         self._end()  # after a failed login
@@ -102,7 +101,7 @@ class Gssapi:
         if cache_name:
             self._destroy(cache_name)
 
-    async def start(self, broker: Broker) -> bytes:
+    async def start(self, broker: Address) -> bytes:
         """Return the first token, with a ticket for the broker."""
         return await CALL_THREADS.run(self._begin, broker.host)
 

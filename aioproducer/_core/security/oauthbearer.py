@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any, Final, TypeAlias
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import escaped
-from aioproducer._core.security.credentials import UserCall
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.mechanism import Refused, SaslClient, UserCall
 from aioproducer._core.security.secret import Secret, redacted
 from aioproducer._core.steps import Log
 from aioproducer._core.worker_threads import NoThread
@@ -252,24 +252,21 @@ _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 LONGEST_STATUS: Final = 200
 
 
-class OAuthBearer:
-    """One authentication by OAUTHBEARER."""
+class OAuthBearer(SaslClient):
+    """One authentication by OAUTHBEARER; `proof` is the token."""
 
-    name: Final = "OAUTHBEARER"
+    name = "OAUTHBEARER"
+    proof: Secret | None
 
     def __init__(self, tokens: SharedTokens, extensions: Mapping[str, str] | None = None) -> None:
         """*extensions* are sent with each token; extensions of the token override them."""
+        super().__init__()
         self._tokens = tokens
         self._extensions = dict(extensions or {})
-        self.complete: bool = False
         self.detail: str = ""
         """The broker's reason for the refusal, which arrives one message before the refusal."""
-        self.proof: Secret | None = None
-        """Token of this login."""
-        self.secrets: tuple[Secret, ...] = ()
-        """Secrets of this login, for the redaction of broker messages."""
 
-    async def start(self, broker: Broker) -> bytes:
+    async def start(self, broker: Address) -> bytes:
         """Return the token and its extensions."""
         token = await self._tokens.token()
         self.proof = token.value

@@ -1,4 +1,4 @@
-"""Authentication by user name and password: PLAIN (RFC 4616), and SCRAM (RFC 5802, RFC 7677).
+"""Authentication by user name and password: PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), and the source of the credentials.
 
 With PLAIN, the broker and every eavesdropper without TLS read the password. With SCRAM, both sides prove the password
 without sending it. Kafka adds delegation tokens (KIP-48), with `tokenauth=true`.
@@ -10,39 +10,124 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import re
 import secrets
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeAlias
 
-from aioproducer._core.security.credentials import Credentials, utf8
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.address import Address
+from aioproducer._core.log_limits import LogLimits
+from aioproducer._core.security.mechanism import Refused, SaslClient, UserCall, utf8
 from aioproducer._core.security.secret import Secret
-from aioproducer._core.worker_threads import WORK_THREADS
+from aioproducer._core.steps import Log
+from aioproducer._core.worker_threads import WORK_THREADS, NoThread
+
+log: Final = Log(__name__)
+
+Pair: TypeAlias = tuple[str, str | Secret]
+CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]
 
 
-class Plain:
-    """One authentication by PLAIN."""
+class Login(NamedTuple):
+    """User name and password."""
 
-    name: Final = "PLAIN"
+    username: str
+    password: Secret
+
+
+class Credentials:
+    """Source of user name and password: a constant pair, or a callable of the user.
+
+    If the callable raises, its last answer is used again. The failure is logged under `LogLimits`. A broker refuses an
+    answer that is out of date.
+    """
+
+    def __init__(
+        self, source: Login | CredentialsCallable, limits: LogLimits | None = None, limit_s: float = 10.0
+    ) -> None:
+        """A callable has *limit_s* to return, or half of *limit_s* if its last result is still usable."""
+        self._call = None if isinstance(source, Login) else UserCall(source, "sasl_credentials")
+        self._limit_s = limit_s
+        self._next: Login | None = None
+        self._last: Login | None = source if isinstance(source, Login) else None
+        self._limits = limits or LogLimits()
+
+    async def differs(self, refused: object) -> bool:
+        """Return True if the current pair differs from *refused*; the next login then uses it."""
+        if self._call is None:
+            return False
+        login = await self.pair()
+        self._next = login if login != refused else None
+        return self._next is not None
+
+    async def pair(self) -> Login:
+        """Return user name and password.
+
+        Raises: Refused if there are none.
+        """
+        if self._next is not None:
+            login, self._next = self._next, None
+            return login
+        if self._call is None:
+            assert self._last is not None, "the pair that does not change"
+            return self._last
+        try:
+            login = _login(await self._call(self._limit_s if self._last is None else self._limit_s / 2))
+        except Exception as error:
+            if self._last is None:
+                if isinstance(error, Refused | NoThread):
+                    raise
+                raise Refused(
+                    f"sasl_credentials raised {type(error).__name__}, which is the cause"
+                ) from error
+            self._limits.log(
+                log, logging.WARNING, "", "security.credentials.kept error=%s", type(error).__name__
+            )
+            return self._last
+        self._limits.over("security.credentials.kept", "", "security.credentials.recovered")
+        self._last = login
+        return login
+
+
+def _login(pair: object) -> Login:
+    match pair:
+        case (str() as username, str() as password):
+            return Login(username, Secret(password))
+        case (str() as username, Secret() as secret):
+            return Login(username, secret)
+        case _:
+            raise Refused(
+                f"sasl_credentials has to return a user name and a password, and returned {type(pair).__name__}"
+            )
+
+
+class _PasswordClient(SaslClient):
+    """Base class of PLAIN and SCRAM."""
 
     def __init__(self, credentials: Credentials) -> None:
+        super().__init__()
         self._credentials = credentials
-        self.complete: bool = False
-        self.proof: object = None
-        """Credentials of this login, for comparison with later credentials."""
-        self.secrets: tuple[Secret, ...] = ()
-        """Secrets of this login, for the redaction of broker messages."""
 
-    async def start(self, broker: Broker) -> bytes:
-        """Return the only message."""
+    async def _pair(self) -> Login:
+        """Return the credentials of this login. Raises: Refused, also for an empty user name or password."""
         self.proof = login = await self._credentials.pair()
-        username, password = login
-        if not username or not password:
+        if not login.username or not login.password:
             raise Refused("user name and password may not be empty")
+        self.secrets = (login.password,)
+        return login
+
+
+class Plain(_PasswordClient):
+    """One authentication by PLAIN."""
+
+    name = "PLAIN"
+
+    async def start(self, broker: Address) -> bytes:
+        """Return the only message."""
+        username, password = await self._pair()
         if "\0" in username or "\0" in password.reveal():
-            raise Refused("a NUL ends user name and password, so neither may have one")
-        self.secrets = (password,)
+            raise Refused("user name or password has a NUL, which PLAIN (RFC 4616) forbids")
         self.complete = True
         return b"\0%b\0%b" % (utf8(username, "the user name"), utf8(password, "the password"))
 
@@ -68,7 +153,7 @@ _FINAL = re.compile(r"v=(?P<signature>[A-Za-z0-9/+=]+)(?:,.*)?")
 _ERROR = re.compile(r"e=([ -+\--~]{1,200})(?:,.*)?")
 
 
-class Scram:
+class Scram(_PasswordClient):
     """One authentication by SCRAM."""
 
     def __init__(
@@ -79,29 +164,20 @@ class Scram:
         token_auth: bool = False,
         make_nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
     ) -> None:
-        self.name: str = name
+        super().__init__(credentials)
+        self.name = name
         self._hash = HASHES[name]
-        self._credentials = credentials
         self._extension = ",tokenauth=true" if token_auth else ""
         self._nonce = make_nonce()
         self._password = b""
         self._first = ""
         self._signature: bytes | None = None
-        self.complete: bool = False
-        self.proof: object = None
-        """Credentials of this login, for comparison with later credentials."""
-        self.secrets: tuple[Secret, ...] = ()
-        """Secrets of this login, for the redaction of broker messages."""
 
-    async def start(self, broker: Broker) -> bytes:
+    async def start(self, broker: Address) -> bytes:
         """Return the user name and the client nonce."""
-        self.proof = login = await self._credentials.pair()
-        username, password = login
-        if not username or not password:
-            raise Refused("user name and password may not be empty")
+        username, password = await self._pair()
         if "\0" in username:
             raise Refused("the user name has a NUL, which SCRAM (RFC 5802) forbids")
-        self.secrets = (password,)
         # UTF-8 without SASLprep, as Kafka's tools store passwords and brokers derive keys from them.
         self._password = utf8(password, "the password")
         escaped = username.replace("=", "=3D").replace(",", "=2C")
@@ -114,8 +190,8 @@ class Scram:
             text = challenge.decode("ascii")
         except UnicodeDecodeError:
             raise Refused("the broker's SCRAM message is not ASCII") from None
-        if said := _ERROR.fullmatch(text):
-            raise Refused(f"the broker says {said[1]!r}")
+        if error := _ERROR.fullmatch(text):
+            raise Refused(f"the broker reports {error[1]!r}")
         if self._signature is None:
             return await self._prove(text)
         self._check(text)
@@ -124,15 +200,15 @@ class Scram:
     async def _prove(self, text: str) -> bytes:
         parts = _FIRST.fullmatch(text)
         if parts is None:
-            raise Refused("the broker's first SCRAM message makes no sense")
+            raise Refused("the broker's first SCRAM message is malformed")
         if not parts["nonce"].startswith(self._nonce) or len(parts["nonce"]) == len(self._nonce):
             raise Refused(
-                "the broker's nonce does not begin with ours, or adds nothing: somebody else may be answering"
+                "the broker's nonce does not extend the nonce of this client: another server may be answering"
             )
         iterations = int(parts["iterations"])
         if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise Refused(
-                f"the broker asks for {iterations} iterations; expected {FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
+                f"the broker requires {iterations} iterations; expected {FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
             )
         salt = _base64(parts["salt"], "salt")
         if iterations >= IN_A_THREAD_FROM:
@@ -154,10 +230,10 @@ class Scram:
     def _check(self, text: str) -> None:
         parts = _FINAL.fullmatch(text)
         if self.complete or parts is None:
-            raise Refused("the broker's last SCRAM message makes no sense")
+            raise Refused("the broker's last SCRAM message is malformed")
         signature = _base64(parts["signature"], "signature")
         if self._signature is None or not hmac.compare_digest(signature, self._signature):
-            raise Refused("the broker does not know the password itself: somebody else may be answering")
+            raise Refused("the broker did not prove the password: another server may be answering")
         self.complete = True
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:

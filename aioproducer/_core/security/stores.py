@@ -1,16 +1,19 @@
-"""Key stores and trust stores: PEM as file or text, PKCS12 by `cryptography`; JKS is refused with a conversion command."""
+"""Key stores and trust stores (PEM as file or text, PKCS12 by `cryptography`; JKS is refused), and regular files."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import importlib
+import os
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from aioproducer._core.extras import needs
-from aioproducer._core.security.regular_files import open_regular
 from aioproducer._core.security.secret import Secret, revealed
 
 _BLOCK = re.compile(
@@ -21,6 +24,28 @@ _CERTIFICATES: Final = ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE"
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30
 LARGEST_BYTES: Final = 16 * 1024 * 1024
+_FLAGS: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+"""Flags that keep `open` from blocking. A FIFO or device could block a worker thread, and so all logins, forever."""
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open *path* for reading.
+
+    Raises: OSError if *path* is no regular file or cannot be opened; ValueError if *path* is no possible name.
+    """
+    return open(descriptor_of(path, os.O_RDONLY), "rb")
+
+
+def descriptor_of(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    """Open the regular file *path* and return its descriptor. Raises: as `open_regular`."""
+    descriptor = os.open(path, flags | _FLAGS, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "not a regular file")
 
 
 class StoreError(ValueError):
@@ -132,11 +157,11 @@ def parse_pem(text: str) -> Pem:
         elif label.endswith("PRIVATE KEY"):
             keys.append((label, _normal(label, block["body"])))
     if len(keys) > 1:
-        raise StoreError(f"it has {len(keys)} private keys, and which one is meant nobody can tell")
+        raise StoreError(f"it has {len(keys)} private keys; one is expected")
     if not certificates and not keys:
         raise StoreError("it has neither a certificate nor a private key in PEM")
     if cut_off:
-        raise StoreError(f"a block of it ({cut_off}) has no end: cut off, say")
+        raise StoreError(f"its block {cut_off} has no end; is the file complete?")
     if not keys:
         return Pem("".join(certificates), None, encrypted=False)
     ((label, key),) = keys
@@ -145,15 +170,15 @@ def parse_pem(text: str) -> Pem:
 
 
 def _normal(label: str, body: str) -> str:
-    """Return a block with lines as OpenSSL wants them; one with headers is left as it is."""
+    """Return a block with the line length that OpenSSL requires; a block with headers is unchanged."""
     if ":" not in body:
         packed = "".join(body.split())
         try:
             base64.b64decode(packed, validate=True)
         except ValueError:
-            raise StoreError(f"a block of it ({label}) is no base64: cut off, say") from None
+            raise StoreError(f"its block {label} is no base64; is the file complete?") from None
         if not packed:
-            raise StoreError(f"a block of it ({label}) is empty")
+            raise StoreError(f"its block {label} is empty")
         body = "\n".join(packed[start : start + 64] for start in range(0, len(packed), 64))
     return f"-----BEGIN {label}-----\n{body.strip()}\n-----END {label}-----\n"
 

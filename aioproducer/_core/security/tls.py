@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.security.credentials import called
+from aioproducer._core.security.mechanism import called
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
 from aioproducer._core.security.stores import Pem, Source, StoreError, read_store

@@ -15,14 +15,12 @@ import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.oauthbearer import Token, finite
-from aioproducer._core.security.regular_files import open_regular
 from aioproducer._core.security.secret import Secret, redacted, without_frames
 from aioproducer._core.security.security_settings import (
     AssertionSettings,
@@ -30,6 +28,7 @@ from aioproducer._core.security.security_settings import (
     UnsecuredSettings,
     file_of,
 )
+from aioproducer._core.security.stores import open_regular
 from aioproducer._core.worker_threads import CALL_THREADS, WORK_THREADS
 from aioproducer.errors import AuthenticationFailed
 
@@ -125,7 +124,7 @@ class TokenEndpoint:
         give_up_at = loop.time() + settings.backoff.max_s
         attempt = 0
         while True:
-            line = _Line()
+            line = _Line(settings.read_timeout_s)
             try:
                 async with asyncio.timeout(limit_s):
                     return await CALL_THREADS.run(self._ask, line)
@@ -153,7 +152,7 @@ class TokenEndpoint:
         form, headers, secrets = self._request()
         request = urllib.request.Request(settings.url, urlencode(form).encode(), headers)  # noqa: S310 - checked by the configuration
         try:
-            with _opener(settings, line).open(request, timeout=settings.connect_timeout_s) as response:
+            with _opener(line).open(request, timeout=settings.connect_timeout_s) as response:
                 body = response.read(LARGEST_BYTES)
         except urllib.error.HTTPError as error:
             with error:
@@ -313,14 +312,28 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class _Line:
     """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_timeout_s: float) -> None:
+        self._read_timeout_s = read_timeout_s
         self._lock = threading.Lock()
         self._twin: socket.socket | None = None
         self._is_cut = False
 
-    def connect(self, *args: Any, **options: Any) -> socket.socket:
+    def new_http(self, host: str, **options: Any) -> http.client.HTTPConnection:
+        """Return the HTTP connection to *host*."""
+        return self._made(http.client.HTTPConnection(host, **options))
+
+    def new_https(self, host: str, **options: Any) -> http.client.HTTPConnection:
+        """Return the HTTPS connection to *host*."""
+        return self._made(http.client.HTTPSConnection(host, **options))
+
+    def _made(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+        connection.__dict__["_create_connection"] = self._connect  # http.client calls this attribute
+        return connection
+
+    def _connect(self, *args: Any, **options: Any) -> socket.socket:
         """Connect as `socket.create_connection`, and keep a duplicate, because TLS takes over the socket itself."""
         connected = socket.create_connection(*args, **options)
+        connected.settimeout(self._read_timeout_s)
         with self._lock:
             if self._is_cut:
                 connected.close()
@@ -337,58 +350,25 @@ class _Line:
                 twin.shutdown(socket.SHUT_RDWR)
 
 
-class _HttpConnection(http.client.HTTPConnection):
-    """HTTP connection with different timeouts for connect and read."""
-
-    read_timeout_s: float = 0.0
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(self.read_timeout_s)
-
-
-class _HttpsConnection(http.client.HTTPSConnection):
-    """HTTPS connection with different timeouts for connect and read."""
-
-    read_timeout_s: float = 0.0
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(self.read_timeout_s)
-
-
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, read_timeout_s: float, line: _Line) -> None:
+    def __init__(self, line: _Line) -> None:
         super().__init__()
-        self._make: Any = partial(_made, _HttpConnection, read_timeout_s, line)
+        self._make: Any = line.new_http
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, read_timeout_s: float, line: _Line) -> None:
+    def __init__(self, line: _Line) -> None:
         super().__init__()
-        self._make: Any = partial(_made, _HttpsConnection, read_timeout_s, line)
+        self._make: Any = line.new_https
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
-def _made(
-    kind: type[_HttpConnection | _HttpsConnection],
-    read_timeout_s: float,
-    line: _Line,
-    host: str,
-    **options: Any,
-) -> _HttpConnection | _HttpsConnection:
-    connection = kind(host, **options)
-    connection.read_timeout_s = read_timeout_s
-    vars(connection)["_create_connection"] = line.connect  # http.client calls this attribute
-    return connection
-
-
-def _opener(settings: EndpointSettings, line: _Line) -> urllib.request.OpenerDirector:
+def _opener(line: _Line) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
     for handler in (
         urllib.request.ProxyHandler(),
@@ -396,8 +376,8 @@ def _opener(settings: EndpointSettings, line: _Line) -> urllib.request.OpenerDir
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _NoRedirects(),
-        _Http(settings.read_timeout_s, line),
-        _Https(settings.read_timeout_s, line),
+        _Http(line),
+        _Https(line),
     ):
         opener.add_handler(handler)
     return opener

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import request_metadata
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.protocol.admin import ListTransactionsRequest
 from aioproducer._core.protocol.metadata import MetadataRequest

@@ -11,12 +11,12 @@ from enum import IntEnum
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import MARKERS_BACKOFF, Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.metadata.background_dials import LEAST_GAP_S
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool

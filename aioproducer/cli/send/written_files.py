@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
 from aioproducer._core.logfmt import escaped
-from aioproducer._core.security.regular_files import descriptor_of
+from aioproducer._core.security.stores import descriptor_of
 from aioproducer.errors import (
     ConfigError,
     InvalidRecord,

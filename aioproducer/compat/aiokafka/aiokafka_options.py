@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from aioproducer._core.address import Address
 from aioproducer._core.security.gssapi import Gssapi, KerberosSettings
-from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.settings import BatchingSettings
 from aioproducer.config import ProducerConfig
 
@@ -161,5 +161,5 @@ class _InDomain(Gssapi):
         super().__init__(settings)
         self._domain = domain
 
-    async def start(self, broker: Broker) -> bytes:
+    async def start(self, broker: Address) -> bytes:
         return await super().start(broker._replace(host=self._domain))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from aioproducer import ConfigError, Producer, ProducerConfig
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer.config.kinds import (
     Acks,
     Choice,

@@ -8,8 +8,8 @@ import pickle
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from tests.cases import for_each

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.security.credentials import Credentials, Login
 from aioproducer._core.security.gssapi import KerberosSettings
-from aioproducer._core.security.passwords import Plain
+from aioproducer._core.security.passwords import Credentials, Login, Plain
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.security.security_settings import SaslSettings, SecuritySettings, TlsSettings
 from aioproducer._core.security.stores import Source

@@ -9,23 +9,26 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.security.tls_errors import PeerCertificate, read_certificate
-from aioproducer.testing.certificates import Authority, server_context
+from aioproducer._core.security.tls_errors import PeerCertificate, presented_chain, unverified_context
+from aioproducer.testing.certificates import Authority, Identity, server_context
+from tests.unit._core.security.certificates import handshake
 
 
-def read(pem: str) -> PeerCertificate:
-    return read_certificate(ssl.PEM_cert_to_DER_cert(pem))
+def read(identity: Identity) -> PeerCertificate:
+    client = unverified_context()
+    (certificate,) = presented_chain(handshake(client, server_context(identity, clients_of=None), None))
+    return certificate
 
 
 def test_authority_signs_for_hosts() -> None:
-    shown = read(Authority().issue("broker", ["localhost", "127.0.0.1", "::1"]).certificate)
+    shown = read(Authority().issue("broker", ["localhost", "127.0.0.1", "::1"]))
     assert (shown.subject, shown.issuer) == ("CN=broker", "CN=aioproducer.testing authority")
     assert shown.names == ("localhost", "127.0.0.1", "::1")
     assert shown.not_before < datetime.now(UTC) < shown.not_after
 
 
 def test_expired_certificate_was_valid_before() -> None:
-    shown = read(Authority().issue("broker", expired=True).certificate)
+    shown = read(Authority().issue("broker", expired=True))
     assert shown.not_before < shown.not_after < datetime.now(UTC)
     assert shown.names == ()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.dial import routes
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.listener import HIGH_WATER_BYTES, MemoryListener, TcpListener, open_pair

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam
-from aioproducer._core.security.credentials import Credentials, Login
-from aioproducer._core.security.mechanism import Broker
-from aioproducer._core.security.passwords import Scram
+from aioproducer._core.security.passwords import Credentials, Login, Scram
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused
@@ -199,7 +198,7 @@ def test_scram_refuses_foreign_authorization_id() -> None:
 async def test_scram_authenticates_our_client(mechanism: str, name: str, password: str) -> None:
     login = ScramLogin(mechanism, Accounts({name: password}))
     client = Scram(mechanism, Credentials(Login(name, Secret(password))))
-    message = await client.start(Broker("localhost", 9092))
+    message = await client.start(Address("localhost", 9092))
     for _ in range(2):
         message = await client.respond(login.respond(message))
     assert client.complete
@@ -211,7 +210,7 @@ async def test_scram_reads_password_per_authentication() -> None:
     accounts.users["alice"] = "new"
     login = ScramLogin("SCRAM-SHA-256", accounts)
     client = Scram("SCRAM-SHA-256", Credentials(Login("alice", Secret("old"))))
-    answer = await client.respond(login.respond(await client.start(Broker("localhost", 9092))))
+    answer = await client.respond(login.respond(await client.start(Address("localhost", 9092))))
     with pytest.raises(InvalidCredentials):
         login.respond(answer)
 
@@ -221,7 +220,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 async def signed(*, secret: str = "secret", token: str | None = None) -> dict[str, Any]:
     credentials = AwsCredentials("AKIA1", Secret(secret), Secret(token) if token else None, "eu-central-1")
-    message = await AwsMskIam(lambda: credentials, now=lambda: NOW).start(Broker("127.0.0.1", 9092))
+    message = await AwsMskIam(lambda: credentials, now=lambda: NOW).start(Address("127.0.0.1", 9092))
     said: dict[str, Any] = json.loads(message)
     return said
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -17,9 +18,7 @@ from aioproducer._core.protocol.client import (
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.schema import Request
-from aioproducer._core.security.credentials import Credentials, Login
-from aioproducer._core.security.mechanism import Broker
-from aioproducer._core.security.passwords import Scram
+from aioproducer._core.security.passwords import Credentials, Login, Scram
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import (
     IllegalSaslState,
@@ -344,7 +343,7 @@ async def test_login_under_tls_takes_no_real_time() -> None:
                 await client.writer.start_tls(trust, server_hostname="broker-1.memory")
                 await handshake(client, mechanism)
                 scram = Scram(mechanism, Credentials(Login("bob", Secret("secret"))))
-                message = await scram.start(Broker("broker-1.memory", 9092))
+                message = await scram.start(Address("broker-1.memory", 9092))
                 for _ in range(2):
                     message = await scram.respond((await authenticate(client, message)).auth_bytes)
                 assert scram.complete

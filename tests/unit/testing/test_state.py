@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer.errors import BrokerError, FencedInstanceId, IllegalGeneration, UnknownMemberId
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import ClusterState, CommittedOffset, Consumer, Groups, Node

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.metadata.staggered import Refusals
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from aioproducer.errors import (

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.metadata.background_dials import (
     LEAST_GAP_S,
     MOST_MISSED,
@@ -15,7 +16,6 @@ from aioproducer._core.metadata.background_dials import (
     MissingBrokers,
 )
 from aioproducer._core.metadata.snapshot import NO_LEADER, Broker, MetadataSnapshot
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import Pool
 from aioproducer.errors import ConnectionFailed

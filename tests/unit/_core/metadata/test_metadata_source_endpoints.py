@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.metadata import metadata_source as endpoints_module
 from aioproducer._core.metadata.metadata_source import CONNECT_STAGGER_S, open_to_any
 from aioproducer._core.metadata.staggered import Refusals
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer.errors import ConnectionFailed
 from aioproducer.testing.virtual_time import in_virtual_time

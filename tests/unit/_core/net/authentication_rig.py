@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.authentication import AuthenticationBackoff, Authenticator
 from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
@@ -16,7 +16,7 @@ from aioproducer._core.protocol.client import (
     SaslHandshakeResponse,
 )
 from aioproducer._core.security.exchange import Exchange
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.mechanism import Refused
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from tests.unit.floor_rig import settle
 
@@ -31,7 +31,7 @@ class TwoMessages:
         self.proof: object = None
         self._start = start
 
-    def start(self, _: Broker) -> bytes:
+    def start(self, _: Address) -> bytes:
         return self._start()
 
     def respond(self, challenge: bytes) -> bytes:
@@ -54,7 +54,7 @@ class FakeSecurity:
         self.begun += 1
         mechanism = TwoMessages(self.name, start=self.start)
         mechanism.proof = self.proof
-        return Exchange(mechanism, Broker("b", 1))
+        return Exchange(mechanism, Address("b", 1))
 
     async def admit(self, address: Address) -> None: ...
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer._core.net.handshake import NODE_CHECK
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.authentication import MOST_CHANGES, AuthenticationBackoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time

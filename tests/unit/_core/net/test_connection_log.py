@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metrics import NodeCounters
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection_log import ConnectionLog
 from aioproducer._core.net.connection_protocol import ConnectionProtocol
 from aioproducer._core.net.in_flight import Call

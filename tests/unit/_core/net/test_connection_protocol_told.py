@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol
 from aioproducer.errors import ConnectionFailed
 from tests.unit._core.net.connection_protocol_rig import NOW, TIMEOUT_S, answer, answers, call, made, ready

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address, ResolvedAddress
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address, ResolvedAddress
 from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, dial
 from aioproducer._core.security.exchange import ExchangeFactory
@@ -81,7 +81,7 @@ class TestDial:
         ("renewed", "why"),
         [
             ({"expired": True}, "has expired"),
-            ({"new_authority": True}, "we do not trust who issued its certificate"),
+            ({"new_authority": True}, "the issuer of its certificate is not trusted"),
             ({"hosts": ["elsewhere"]}, "its certificate is not for broker-1.memory"),
         ],
     )
@@ -219,7 +219,7 @@ class TestLost:
         secured = security(security_protocol="SSL")
         refused = secured.lost(alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Address("b", 1))
         assert isinstance(refused, AuthenticationFailed)
-        assert "b:1 refused us: it wants a client certificate" in str(refused)
+        assert "b:1: the broker refused this client: it requires a client certificate" in str(refused)
         for error in (None, ConnectionResetError(), alert("DECRYPTION_FAILED_OR_BAD_RECORD_MAC")):
             assert secured.lost(error, Address("b", 1)) is None
 

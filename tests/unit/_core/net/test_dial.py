@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.net import dial as dial_module
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.dial import (
     MakeProtocol,
     configure_socket,
@@ -67,7 +67,7 @@ def test_an_address_is_written_as_in_bootstrap_servers(address: Address, text: s
 def test_an_address_in_digits_is_no_international_name() -> None:
     program = """
 import asyncio, sys
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.dial import endpoints
 assert asyncio.run(endpoints(Address("127.0.0.1", 9092))) == [("127.0.0.1", 9092)]
 print("encodings.idna" in sys.modules)  # it takes longer to import than to connect

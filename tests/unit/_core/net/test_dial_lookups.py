@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.net import dial as dial_module
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.dial import endpoints
 from aioproducer._core.worker_threads import WorkerThreads
 

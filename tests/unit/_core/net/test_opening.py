@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.authentication import AuthenticatedConnection, AuthenticationBackoff, Authenticator
 from aioproducer._core.net.connection import Connection, _Protocol
 from aioproducer._core.net.connection_security import ConnectionSecurity
@@ -17,7 +17,6 @@ from aioproducer._core.protocol.client import SaslAuthenticateResponse, SaslHand
 from aioproducer._core.protocol.metadata import ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.security.exchange import Exchange
-from aioproducer._core.security.mechanism import Broker
 from aioproducer._core.security.security_settings import SecuritySettings, TlsSettings
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -239,7 +238,7 @@ class FakeSecurity(ConnectionSecurity):
             def respond(self, _: bytes) -> bytes:
                 return b""
 
-        return Exchange(Mechanism(), Broker("b", 1))
+        return Exchange(Mechanism(), Address("b", 1))
 
 
 async def login_answered(broker: ScriptedBroker, *, error_code: int = 0) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metrics import Metrics
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.net.pool import Pool

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from aioproducer._core import log_limits
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff, UniformSource
 from aioproducer._core.net import pool as pool_module
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import MakeProtocol
 from aioproducer._core.net.pool import Pool

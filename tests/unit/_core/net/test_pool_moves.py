@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net import pool as pool_module
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import Pool
 from aioproducer.errors import ConnectionFailed
 from tests.unit._core.net.pool_rig import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable

@@ -8,11 +8,12 @@ import hmac
 import inspect
 from typing import Any
 
-from aioproducer._core.security.credentials import Credentials, Login
-from aioproducer._core.security.mechanism import Broker, Mechanism
+from aioproducer._core.address import Address
+from aioproducer._core.security.mechanism import Mechanism
+from aioproducer._core.security.passwords import Credentials, Login
 from aioproducer._core.security.secret import Secret
 
-BROKER = Broker("broker.example", 9093)
+BROKER = Address("broker.example", 9093)
 
 
 def credentials(username: str = "user", password: str = "pencil") -> Credentials:

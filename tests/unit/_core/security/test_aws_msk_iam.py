@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam, BotocoreCredentials, presigned
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.secret import Secret
 from tests.unit._core.security.conversation import reply, settled
 
@@ -23,7 +24,7 @@ def login(*, region: str | None = None, token: str | None = None) -> AwsMskIam:
 
 
 async def payload(mechanism: AwsMskIam, host: str) -> dict[str, str]:
-    parsed: dict[str, str] = json.loads(await settled(mechanism.start(Broker(host, 9098))))
+    parsed: dict[str, str] = json.loads(await settled(mechanism.start(Address(host, 9098))))
     return parsed
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.security.exchange import Exchange
-from aioproducer._core.security.mechanism import Broker, Refused
+from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.oauthbearer import (
     OAuthBearer,
     SharedTokens,
@@ -392,7 +393,7 @@ async def test_long_token_that_a_broker_echoes_is_hidden(before: int, form: str)
 
 async def test_refused_token_is_dropped() -> None:
     tokens = Tokens()
-    exchange = Exchange(OAuthBearer(tokens), Broker("b", 1))
+    exchange = Exchange(OAuthBearer(tokens), Address("b", 1))
     await exchange.start()
     assert not exchange.is_refused
     exchange.refused(33, None)

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import asyncio
+import functools
 import hashlib
 import threading
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer._core.security import passwords as module
-from aioproducer._core.security.mechanism import Refused
-from aioproducer._core.security.passwords import HASHES, Plain, Scram
+from aioproducer._core.security.mechanism import Refused, called
+from aioproducer._core.security.passwords import HASHES, Credentials, Login, Plain, Scram
+from aioproducer._core.security.secret import Secret
+from aioproducer.testing.virtual_time import in_virtual_time
 from tests.cases import for_each
 from tests.unit._core.security.conversation import ScramServer, credentials, first, reply
 
@@ -118,20 +124,20 @@ async def test_what_cannot_be_sent_is_refused_without_being_shown(username: str,
 @for_each(
     ("challenge", "why"),
     [
-        (b"", "makes no sense"),
+        (b"", "is malformed"),
         (b"\xff", "not ASCII"),
-        (b"r=abc,s=QQ==,i=4096", "does not begin with ours"),
-        (f"r={NONCE},s=QQ==,i=4096".encode(), "adds nothing"),
-        (f"r=x{NONCE},s=QQ==,i=4096".encode(), "does not begin with ours"),
-        (f"r={NONCE}x,s=QQ==,i=4095".encode(), "asks for 4095 iterations"),
-        (f"r={NONCE}x,s=QQ==,i=1000001".encode(), "asks for 1000001 iterations"),
-        (f"r={NONCE}x,s=QQ==,i=2147483648".encode(), "asks for 2147483648"),
-        (f"r={NONCE}x,s=QQ==,i=99999999999".encode(), "makes no sense"),
-        (f"r={NONCE}x,s=QQ==,i=-1".encode(), "makes no sense"),
+        (b"r=abc,s=QQ==,i=4096", "does not extend the nonce"),
+        (f"r={NONCE},s=QQ==,i=4096".encode(), "does not extend the nonce"),
+        (f"r=x{NONCE},s=QQ==,i=4096".encode(), "does not extend the nonce"),
+        (f"r={NONCE}x,s=QQ==,i=4095".encode(), "requires 4095 iterations"),
+        (f"r={NONCE}x,s=QQ==,i=1000001".encode(), "requires 1000001 iterations"),
+        (f"r={NONCE}x,s=QQ==,i=2147483648".encode(), "requires 2147483648"),
+        (f"r={NONCE}x,s=QQ==,i=99999999999".encode(), "is malformed"),
+        (f"r={NONCE}x,s=QQ==,i=-1".encode(), "is malformed"),
         (f"r={NONCE}x,s=Q,i=4096".encode(), "salt is not base64"),
-        (f"m=x,r={NONCE}x,s=QQ==,i=4096".encode(), "makes no sense"),
-        (b"e=other-error", "says 'other-error'"),
-        (b"v=QQ==", "makes no sense"),
+        (f"m=x,r={NONCE}x,s=QQ==,i=4096".encode(), "is malformed"),
+        (b"e=other-error", "reports 'other-error'"),
+        (b"v=QQ==", "is malformed"),
     ],
 )
 async def test_a_first_challenge_that_will_not_do(challenge: bytes, why: str) -> None:
@@ -145,13 +151,13 @@ async def test_a_first_challenge_that_will_not_do(challenge: bytes, why: str) ->
 @for_each(
     ("verdict", "why"),
     [
-        (b"", "makes no sense"),
-        (b"v=", "makes no sense"),
+        (b"", "is malformed"),
+        (b"v=", "is malformed"),
         (b"v=Q", "signature is not base64"),
-        (b"v=QQ==", "does not know the password itself"),
-        (VECTORS[1][3].encode(), "does not know the password itself"),
-        (b"e=invalid-proof", "says 'invalid-proof'"),
-        (VECTORS[0][1].encode(), "makes no sense"),
+        (b"v=QQ==", "did not prove the password"),
+        (VECTORS[1][3].encode(), "did not prove the password"),
+        (b"e=invalid-proof", "reports 'invalid-proof'"),
+        (VECTORS[0][1].encode(), "is malformed"),
     ],
 )
 async def test_a_broker_that_proves_nothing_is_not_believed(verdict: bytes, why: str) -> None:
@@ -168,7 +174,7 @@ async def test_nothing_comes_after_the_end() -> None:
     await first(mechanism)
     for challenge in VECTORS[0][1], VECTORS[0][3]:
         await reply(mechanism, challenge.encode())
-    with pytest.raises(Refused, match="makes no sense"):
+    with pytest.raises(Refused, match="is malformed"):
         await reply(mechanism, VECTORS[0][3].encode())
 
 
@@ -228,3 +234,130 @@ async def test_any_pair_of_texts_logs_in(username: str, password: str) -> None:
     assert verdict is not None
     await reply(mechanism, verdict)
     assert mechanism.complete
+
+
+LOGIN = Login("u", Secret("hunter2"))
+
+
+async def pair() -> tuple[str, str]:
+    return "u", "hunter2"
+
+
+class Vault:
+    async def __call__(self) -> tuple[str, Secret]:
+        return "u", Secret("hunter2")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [LOGIN, lambda: ("u", "hunter2"), pair, lambda: pair(), functools.partial(pair), Vault()],  # noqa: PLW0108 - a plain function that returns a coroutine
+)
+async def test_a_pair_comes_from_anywhere(source: Any) -> None:
+    assert await Credentials(source).pair() == LOGIN
+
+
+async def test_a_plain_function_is_called_in_a_thread_and_an_async_one_is_not() -> None:
+    async def here() -> threading.Thread:
+        return threading.current_thread()
+
+    assert await called(threading.current_thread) is not threading.main_thread()
+    assert await called(here) is threading.main_thread()
+
+
+async def test_a_callable_is_asked_each_time() -> None:
+    passwords = iter(["one", "two"])
+    credentials = Credentials(lambda: ("u", next(passwords)))
+    assert [(await credentials.pair()).password.reveal() for _ in range(2)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("given", ["ab", ("u",), ("u", b"p"), (1, "p"), None, ("u", "p", "x")])
+async def test_what_is_no_pair_is_refused_without_being_shown(given: Any) -> None:
+    with pytest.raises(Refused, match=f"and returned {type(given).__name__}$"):
+        await Credentials(lambda: given).pair()
+
+
+async def test_a_callable_that_raises_is_the_cause() -> None:
+    def broken() -> tuple[str, str]:
+        raise OSError("hunter2")
+
+    with pytest.raises(Refused, match="sasl_credentials raised OSError, which is the cause") as raised:
+        await Credentials(broken).pair()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+async def test_the_last_pair_goes_on_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [("u", "one"), OSError("hunter2"), OSError(), ("u", "two"), OSError()]
+
+    def vault() -> tuple[str, str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    credentials = Credentials(vault)
+    got = [(await credentials.pair()).password.reveal() for _ in range(5)]
+    assert got == ["one", "one", "one", "two", "two"]
+    assert caplog.messages == ["security.credentials.kept error=OSError"]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_of_async_callable_is_raised_by_event_loop(interrupt: type[BaseException]) -> None:
+    async def interrupted() -> None:
+        raise interrupt
+
+    async def main() -> str:
+        with pytest.raises(RuntimeError, match="interrupted by") as raised:
+            await called(interrupted)
+        await asyncio.sleep(0)
+        return type(raised.value.__cause__).__name__
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main())
+    with pytest.raises(interrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(task) == interrupt.__name__
+    loop.close()
+
+
+@in_virtual_time
+async def test_callable_that_hangs_once_is_asked_again() -> None:
+    calls = 0
+
+    async def vault() -> tuple[str, str]:
+        nonlocal calls
+        calls += 1
+        if calls in {1, 3}:
+            await asyncio.Event().wait()
+        return "u", str(calls)
+
+    credentials = Credentials(vault, limit_s=10)
+    with pytest.raises(Refused, match="sasl_credentials did not return within 10 s"):
+        await credentials.pair()
+    assert (await credentials.pair()).password.reveal() == "2"
+    assert (await credentials.pair()).password.reveal() == "2", "the last answer helps out"
+    assert (await credentials.pair()).password.reveal() == "4"
+    assert asyncio.get_running_loop().time() == 15
+
+
+async def test_calls_that_hang_in_threads_are_few() -> None:
+    release = threading.Event()
+    calls = 0
+
+    def vault() -> tuple[str, str]:
+        nonlocal calls
+        calls += 1
+        release.wait(10)
+        return "u", "p"
+
+    credentials = Credentials(vault, limit_s=0.05)
+    for _ in range(5):
+        with pytest.raises(Refused, match=r"did not return within|does not return"):
+            await credentials.pair()
+    assert calls == 2
+    release.set()
+    async with asyncio.timeout(5):
+        while True:
+            with suppress(Refused):
+                assert (await credentials.pair()).password.reveal() == "p"
+                return
+            await asyncio.sleep(0.01)

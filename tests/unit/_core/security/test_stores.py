@@ -1,21 +1,30 @@
 from __future__ import annotations
 
+import os
+import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.secret import Secret
+from aioproducer._core.security.security_settings import AssertionSettings
 from aioproducer._core.security.stores import (
     LARGEST_BYTES,
     Source,
     StoreError,
     kind_of,
+    open_regular,
     parse_pem,
     read_store,
 )
+from aioproducer._core.security.token_endpoint import assertion, from_file
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
 from tests.unit._core.security.certificates import Authority, truststore
 
 AUTHORITY = Authority()
@@ -169,5 +178,83 @@ def test_pem_is_parsed_in_linear_time(text: str) -> None:
 def test_block_that_is_cut_off_is_refused() -> None:
     whole = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     for text in (whole + whole[:-30], whole[:30] + whole):
-        with pytest.raises(StoreError, match=r"\(CERTIFICATE\) has no end"):
+        with pytest.raises(StoreError, match="CERTIFICATE has no end"):
             parse_pem(text)
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def unix_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+IRREGULAR: list[Callable[[Path], None]] = [fifo, unix_socket, device, folder]
+
+
+@pytest.fixture(params=IRREGULAR)
+def irregular(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    make: Callable[[Path], None] = request.param
+    make(Path("file"))
+    return "file"
+
+
+def free_descriptor() -> int:
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor
+
+
+def test_regular_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"abc")
+    (tmp_path / "link").symlink_to(path)
+    for each in (path, tmp_path / "link"):
+        with open_regular(str(each)) as file:
+            assert file.read() == b"abc"
+
+
+def test_irregular_file_raises_without_blocking(irregular: str) -> None:
+    free = free_descriptor()
+    with pytest.raises(OSError, match=r"not a regular file|Is a directory|No such device"):
+        open_regular(irregular)
+    assert free_descriptor() == free
+
+
+def test_store_of_an_irregular_file_is_refused(irregular: str) -> None:
+    with pytest.raises(StoreError, match="ssl_truststore_location = 'file': "):
+        Source("ssl_truststore_location", irregular).content()
+
+
+def test_assertion_of_an_irregular_file_is_refused(irregular: str) -> None:
+    with pytest.raises(Refused, match="sasl_oauthbearer_assertion_file = 'file': "):
+        assertion(AssertionSettings(file=irregular), 0.0)
+
+
+async def test_token_of_an_irregular_file_is_refused(irregular: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="file': "):
+        await from_file(f"file://{tmp_path}/{irregular}", {})()
+
+
+KINDS: list[dict[str, Any]] = [
+    {"ssl_truststore_location": "file"},
+    {"ssl_keystore_location": "file"},
+    {"ssl_keystore_certificate_chain": "file", "ssl_keystore_key": "file"},
+]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=lambda options: next(iter(options)))
+def test_configuration_with_an_irregular_file_is_refused(irregular: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"= 'file': |ssl_keystore_key: "):
+        ProducerConfig(bootstrap_servers="broker:9093", security_protocol="SSL", **options)

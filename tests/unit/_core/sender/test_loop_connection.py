@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
-from aioproducer._core.net.address import Address
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer.errors import AuthenticationFailed, UnsupportedVersion
 from aioproducer.testing import in_virtual_time

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import FindCoordinatorResponse
 from aioproducer._core.transactions.coordinator import Node

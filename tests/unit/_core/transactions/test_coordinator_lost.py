@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.net.address import Address
+from aioproducer._core.address import Address
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer._core.protocol.transactions import EndTxnResponse
 from aioproducer._core.transactions.coordinator import FIND_PATIENCE_S, PATIENCE_S, Node

@@ -10,8 +10,8 @@ import aiokafka
 import pytest
 
 from aioproducer import ConfigError
+from aioproducer._core.address import Address
 from aioproducer._core.security.gssapi import Gssapi
-from aioproducer._core.security.mechanism import Broker
 from aioproducer.compat import aiokafka as compat
 from aioproducer.compat.aiokafka.aiokafka_options import our_config, our_security, with_ports
 from aioproducer.config import ProducerConfig
@@ -199,5 +199,5 @@ async def test_kerberos_may_know_the_brokers_by_another_name(monkeypatch: pytest
     monkeypatch.setattr(Gssapi, "_begin", begin)
     mechanism = our_security(**given | {"sasl_kerberos_domain_name": "kafka.lab"})["sasl_mechanism"]()
     assert (mechanism.name, mechanism.complete) == ("GSSAPI", False)
-    assert await mechanism.start(Broker("10.0.0.7", 9092)) == b"ticket"
+    assert await mechanism.start(Address("10.0.0.7", 9092)) == b"ticket"
     assert asked == ["kafka.lab"]

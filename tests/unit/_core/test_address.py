@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.net.address import Address, ResolvedAddress
+from aioproducer._core.address import Address, ResolvedAddress
 
 
 @pytest.mark.parametrize(
