@@ -62,7 +62,7 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_the_package_holds_its_source_and_nothing_else() -> None:
+def test_package_holds_only_its_source() -> None:
     """Everything in it is installed: no backups, no notes, no data."""
     strangers = [
         name(path)
@@ -76,19 +76,19 @@ def test_the_package_holds_its_source_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS, *ACCELERATOR], ids=name)
-def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
+def test_files_have_at_most_500_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_IN_ONE_SITTING
 
 
 @pytest.mark.parametrize("path", NAMED_FIRST, ids=name)
-def test_a_module_says_first_what_it_is(path: Path) -> None:
+def test_modules_begin_with_a_docstring(path: Path) -> None:
     """A thing has a name; "What happens when …" sends the reader to the end of the sentence to find it."""
     first = ast.get_docstring(parsed(path)) or ""
     assert first.split()[0] not in {"What", "Who", "Whether", "How", "Where", "When", "Which", "From"}
 
 
 @pytest.mark.parametrize("path", INNER_DOORS, ids=name)
-def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
+def test_names_are_imported_from_their_defining_module(path: Path) -> None:
     """An inner `__init__` that re-exports would be a second way to the same name, and a source of cycles."""
     assert path.read_text(encoding="utf-8").strip() == ""
 
@@ -97,7 +97,7 @@ def test_sanitizers_run_tests_that_exist() -> None:
     assert [each for each in sanitize.TESTS if not (ROOT / each).exists()] == []
 
 
-def test_an_editors_tab_says_which_file_it_is() -> None:
+def test_file_names_are_unique() -> None:
     """Only `__init__`, `types`, `partitioner` (the second is aiokafka's) and `audit` (the second runs on Spark) occur twice."""
     for broker in (False, True):
         named = Counter(
@@ -124,7 +124,7 @@ def test_producer_logs_through_its_steps() -> None:
     assert strangers == []
 
 
-def test_nobody_but_the_accumulator_writes_its_counters() -> None:
+def test_accumulator_alone_writes_its_counters() -> None:
     """What it counts is what was said to it: `enter`, `arrived`, `leave`, `hold`, `resolved`, `release`."""
     found = {
         (name(path), field)
@@ -145,7 +145,7 @@ def test_nobody_but_the_accumulator_writes_its_counters() -> None:
         "self.memory.free -= 1",
     ],
 )
-def test_who_counts_for_it_would_be_found(statement: str) -> None:
+def test_write_to_a_counter_is_detected(statement: str) -> None:
     assert list(written_counters(ast.parse(statement)))
 
 
@@ -163,7 +163,7 @@ def written_counters(tree: ast.AST) -> Iterator[str]:
                 yield "unresolved"
 
 
-def test_nobody_but_a_batch_writes_its_fields() -> None:
+def test_batch_alone_writes_its_fields() -> None:
     """What happened to it is what was called on it: each field has one place to look for whoever sets it wrongly."""
     found = {
         (name(path), function, field)
@@ -188,7 +188,7 @@ def test_nobody_but_a_batch_writes_its_fields() -> None:
         ("one.persistence = other.persistence = None", "persistence"),
     ],
 )
-def test_who_does_would_be_found(statement: str, field: str) -> None:
+def test_write_to_a_field_of_a_batch_is_detected(statement: str, field: str) -> None:
     source = f"class Somebody:\n    async def act(self):\n        {statement}\n"
     assert ("act", field) in written_to_batches(ast.parse(source))
 
@@ -196,7 +196,7 @@ def test_who_does_would_be_found(statement: str, field: str) -> None:
 @pytest.mark.parametrize(
     "statement", ["queue.open = batch", "self.size = 1", "node.deadline = batch.deadline"]
 )
-def test_who_writes_something_else_is_not(statement: str) -> None:
+def test_write_to_another_object_is_accepted(statement: str) -> None:
     assert list(written_to_batches(ast.parse(statement))) == []
 
 
@@ -269,7 +269,7 @@ POSIX_CALLS = {
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=name)
-def test_what_macos_or_windows_lacks_is_not_used(path: Path) -> None:
+def test_functions_missing_on_macos_or_windows_are_unused(path: Path) -> None:
     """An import of it has to be behind a look at `sys.platform`; a call can be spared."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     guarded = {

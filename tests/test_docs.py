@@ -50,14 +50,14 @@ COMMAND_LINE = (ROOT / "docs/command-line.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
-def test_the_diagram_of_batch_states_is_the_table() -> None:
+def test_batch_state_diagram_equals_the_table() -> None:
     diagram = DESIGN.split("<!-- states: begin -->")[1].split("<!-- states: end -->")[0]
     drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
     assert diagram.count("-->") == len(drawn) == len(set(drawn))
     assert set(drawn) == {(state.name, to.name, event.name) for (state, event), to in TRANSITIONS.items()}
 
 
-def test_the_diagram_of_transaction_states_is_the_table() -> None:
+def test_transaction_state_diagram_equals_the_table() -> None:
     diagram = DESIGN.split("<!-- transactions: begin -->")[1].split("<!-- transactions: end -->")[0]
     drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
     fatal = TransactionEvent.FAIL_FATALLY
@@ -70,7 +70,7 @@ def test_the_diagram_of_transaction_states_is_the_table() -> None:
     assert {state for state, event in OF_TRANSACTIONS_STATES if event is fatal} == set(TransactionState)
 
 
-def test_the_file_map_names_what_is_there() -> None:
+def test_file_map_names_existing_files() -> None:
     file_map = DESIGN.split("## File map")[1].split("## ")[0]
     named = set(re.findall(r"`(?:\w+/)*(\w+)(?:\.py|/)?`", file_map))
     rooms = {
@@ -87,7 +87,7 @@ FILES_OF_A_SEND = 24
 """So many files a lone send goes through, at most: who adds one makes every reader of a send open one more."""
 
 
-def test_the_diagram_of_a_send_names_the_files_that_it_goes_through() -> None:
+def test_send_diagram_names_the_files_of_a_send() -> None:
     """Traced in a process of its own: what other tests have sent would be in memos already."""
     diagram = DESIGN.split("<!-- send: begin -->")[1].split("<!-- send: end -->")[0]
     program = [sys.executable, "-m", "benchmarks.trace_send"]
@@ -142,9 +142,7 @@ def test_design_guide_is_at_most_350_lines() -> None:
         ("add an error code", "_core/sender/outcomes.py", "def judge"),
     ],
 )
-def test_the_routes_of_the_design_page_lead_to_what_they_promise(
-    question: str, answer: str, said: str
-) -> None:
+def test_routes_of_the_design_page_lead_to_their_subjects(question: str, answer: str, said: str) -> None:
     [route] = [line for line in DESIGN.splitlines() if line.startswith("|") and question in line]
     assert f"`{answer}`" in route
     assert said in (ROOT / "aioproducer" / answer).read_text()
@@ -154,17 +152,17 @@ EVERY_PAGE = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=str)
-def test_a_page_is_text_and_nothing_else(page: Path) -> None:
+def test_pages_are_plain_text(page: Path) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page.read_text())
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=str)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_have_targets(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_command_line_page_names_every_command_and_every_option_of_send() -> None:
+def test_command_line_page_names_every_command() -> None:
     assert set(re.findall(r"^\| \[`([\w-]+)`\]", COMMAND_LINE, re.MULTILINE)) == set(
         commands.program.commands
     )
@@ -172,7 +170,7 @@ def test_the_command_line_page_names_every_command_and_every_option_of_send() ->
         assert re.search(rf"{option}\b", COMMAND_LINE), option
 
 
-def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster() -> None:
+def test_testing_page_names_requests_and_arguments() -> None:
     (requests,) = re.findall(r"`request` is (.*?)\. The rule", TESTING, re.DOTALL)
     assert set(re.findall(r'"(\w+)"', requests)) == {api.name for api in APIS.values()}
     table = TESTING.split("| argument of `Cluster` ")[1].split("\n\n")[0]
@@ -184,14 +182,14 @@ def public_methods(kind: type) -> set[str]:
     return {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")}
 
 
-def test_the_testing_page_names_every_method_of_the_cluster_and_of_a_rule() -> None:
+def test_testing_page_names_methods_of_cluster_and_rule() -> None:
     for_the_broker = {"is_spent", "only_watches", "covers", "is_due", "strike"}
     assert public_methods(ThreadedCluster) | {"message_max_bytes"} == public_methods(Cluster)
     for name in public_methods(Cluster) | public_methods(Rule) - for_the_broker:
         assert re.search(rf"`(await )?{name}\b", TESTING), name
 
 
-def test_the_metrics_page_lists_all_of_them_as_the_expositions_describe_them() -> None:
+def test_metrics_page_lists_metrics_as_the_expositions() -> None:
     listed: dict[str, dict[str, tuple[str, ...]]] = {}
     part: dict[str, tuple[str, ...]] = {}
     for line in METRICS_PAGE.split("## All of them")[1].splitlines():
@@ -212,7 +210,7 @@ def test_the_metrics_page_lists_all_of_them_as_the_expositions_describe_them() -
     }
 
 
-def test_the_dashboard_shows_metrics_that_there_are() -> None:
+def test_dashboard_shows_existing_metrics() -> None:
     dashboard = json.loads((ROOT / "examples/grafana/aioproducer.json").read_text())
     exposed = {
         metric.name + "_total" * (metric.type == "counter") for metric in ProducerCollector().describe()
@@ -266,7 +264,7 @@ def test_pages_name_loggers_without_private_packages(page: Path) -> None:
     assert "aioproducer._" not in page.read_text()
 
 
-def test_every_event_that_is_logged_is_on_its_page_with_its_level() -> None:
+def test_logging_page_lists_every_event_with_its_level() -> None:
     page = (ROOT / "docs/reference/logging.md").read_text()
     listed = {
         event: level.strip()
@@ -323,14 +321,14 @@ SAID_OF: dict[type, str] = {
 }
 
 
-def test_the_table_of_errors_has_each_once() -> None:
+def test_error_table_has_each_error_once() -> None:
     named = [name for named, *_ in cells_of_errors() for name in re.findall(r"`(\w+)`", named)]
     public = {found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)}
     assert len(named) == len(set(named))
     assert set(ERRORS) == public - NEVER_RAISED_BY_A_SEND | {TypeError, ValueError}
 
 
-def test_the_errors_of_transactions_have_a_table_of_their_own_that_tells_what_else_they_are() -> None:
+def test_transaction_errors_have_a_table_with_their_bases() -> None:
     table = RELIABILITY.split("Errors of transactions occur only with")[1].split("## ")[0]
     rows = re.findall(r"^\| `(\w+)`([^|]*)\|", table, re.MULTILINE)
     assert {error_class(name) for name, _ in rows} == OF_TRANSACTIONS
@@ -343,7 +341,7 @@ def test_the_errors_of_transactions_have_a_table_of_their_own_that_tells_what_el
 
 
 @pytest.mark.parametrize("kind", BROKER_ERRORS)
-def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[BrokerError]) -> None:
+def test_error_table_shows_the_codes_of_each_error(kind: type[BrokerError]) -> None:
     facts = outcomes.BatchFacts(
         records=2,
         idempotent=True,
@@ -361,7 +359,7 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_the_table_of_errors_tells_what_is_retriable_and_advises_to_send_it_again(
+def test_error_table_marks_retriable_errors(
     kind: type[Exception],
 ) -> None:
     *_, said, advice = ERRORS[kind]
@@ -373,7 +371,7 @@ def test_the_table_of_errors_tells_what_is_retriable_and_advises_to_send_it_agai
         assert said == ("yes" if retriable else "no")
 
 
-def test_promises_are_shown_by_tests_that_exist() -> None:
+def test_promises_name_existing_tests() -> None:
     promises = RELIABILITY.split("## Promises")[1].split("## ")[0]
     for path, name in re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", promises):
         assert name in (ROOT / path).read_text(), f"{path} has no {name}"
@@ -385,7 +383,7 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
         assert f'"{words}' in words_of_the_judge, f"the judge does not say: {words}"
 
 
-def test_the_table_of_clients_is_of_the_faults_that_are_measured() -> None:
+def test_client_table_has_the_measured_faults() -> None:
     table = RELIABILITY.split("## Side by side")[1]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

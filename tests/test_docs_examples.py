@@ -44,7 +44,7 @@ README = (ROOT / "README.md").read_text()
 COMMAND_LINE = (ROOT / "docs/command-line.md").read_text()
 
 
-def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
+def test_example_of_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
     (program,) = (
         block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import" in block
     )
@@ -53,7 +53,7 @@ def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
     assert output.stdout.decode().split() == ["orders", "0", "0"]
 
 
-def test_the_example_of_the_testing_page_runs() -> None:
+def test_example_of_the_testing_page_runs() -> None:
     asynchronous, *_, in_virtual_time = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
     for program in (
         f"import asyncio\n{asynchronous}\nasyncio.run(test_my_service())",
@@ -78,7 +78,7 @@ def passed(folder: Path) -> int:
     return int(summary[1])
 
 
-def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
+def test_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
     page = TESTING.split("## With pytest")[1]
     *programs, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     for number, program in enumerate(programs):
@@ -86,7 +86,7 @@ def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
     assert passed(tmp_path) == 2
 
 
-def test_the_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+def test_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
     table, stream, _ = re.findall(r"```python\n(.*?)```", ARROW, re.DOTALL)
     orders = pa.table({"id": ["a", "b"], "payload": ["1", "2"]})
     parquet.write_table(orders, tmp_path / "orders.parquet")
@@ -100,7 +100,7 @@ def test_the_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_
     assert printed == [["3", "29", "orders", "0", "0", "2", "3"], ["2"]]
 
 
-async def test_the_error_sample_of_the_arrow_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_error_sample_of_the_arrow_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     *_, sample = re.findall(r"```python\n(.*?)```", ARROW, re.DOTALL)
     namespace: dict[str, Any] = {"send_table": send_table}
     exec("async def sample(producer, table):\n" + textwrap.indent(sample, "    "), namespace)
@@ -112,7 +112,7 @@ async def test_the_error_sample_of_the_arrow_page_runs(capsys: pytest.CaptureFix
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 3})
-def test_the_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
     send, alone, *_on_spark = re.findall(r"```python\n(.*?)```", AUDIT, re.DOTALL)
     (command,) = re.findall(r"^aioproducer (audit .*)$", AUDIT, re.MULTILINE)
     (perf,) = re.findall(r"^aioproducer (perf .*)$", AUDIT, re.MULTILINE)
@@ -146,7 +146,7 @@ def printed_by(page: str, kafka_cluster: ThreadedCluster, **addresses: str) -> l
     return printed
 
 
-def test_the_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster) -> None:
     with registry() as fake:
         json_record, *others = printed_by(SERIALIZERS, kafka_cluster, **{"http://localhost:8081": fake.url})
     assert [json_record.strip(), *others] == ["0", "", "", "", "", ""]
@@ -162,7 +162,7 @@ def test_the_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster
     assert order.value == awaited_order.value == b"\0\0\0\0\x01\x0e"  # magic, the schema's id, 7 zigzag
 
 
-def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster) -> None:
     timeouts, *others = [printed.splitlines() for printed in printed_by(CONCURRENCY, kafka_cluster)]
     (promised,) = re.findall(r"^It prints `(.*)`, `(.*)` and `(.*)`\.$", CONCURRENCY, re.MULTILINE)
     assert timeouts == list(promised)
@@ -170,7 +170,7 @@ def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster
 
 
 @pytest.mark.kafka_cluster(topics={"shop": IN_SHOP})
-def test_the_examples_of_the_page_for_users_of_aiokafka_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_aiokafka_page_run(kafka_cluster: ThreadedCluster) -> None:
     dropped_in, *others = [printed.splitlines() for printed in printed_by(FROM_AIOKAFKA, kafka_cluster)]
     (promised,) = re.findall(r"^With a new topic .* prints `(.*)` and `(.*)`\.$", FROM_AIOKAFKA, re.MULTILINE)
     assert dropped_in == list(promised)
@@ -183,7 +183,7 @@ def test_the_examples_of_the_page_for_users_of_aiokafka_run(kafka_cluster: Threa
     assert in_threads[0].startswith("stored in partition ")
 
 
-def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:
     audited, took, fast, traced = printed_by(INTERCEPTORS, kafka_cluster)
     assert audited == "orders-0 offset 0\n"
     assert took == "orders took less than a second\n"
@@ -205,7 +205,7 @@ def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluste
 
 @pytest.mark.parametrize("framework", ["fastapi", "aiohttp", "starlette"])
 @pytest.mark.kafka_cluster(topics={"orders": 1})
-async def test_the_examples_of_the_services_page_serve(
+async def test_examples_of_the_services_page_run(
     framework: str,
     kafka_cluster: ThreadedCluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -236,7 +236,7 @@ async def test_the_examples_of_the_services_page_serve(
     assert [record.value for record in kafka_cluster.records("orders", 0)] == [b"v", b"v"]
 
 
-def test_the_tests_of_the_services_page_pass(tmp_path: Path) -> None:
+def test_tests_of_the_services_page_pass(tmp_path: Path) -> None:
     shop, *_, tests = re.findall(r"```python\n(.*?)```", SERVICES, re.DOTALL)
     (tmp_path / "shop.py").write_text(shop)
     (tmp_path / "test_shop.py").write_text(tests)
@@ -244,7 +244,7 @@ def test_the_tests_of_the_services_page_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 3})
-def test_the_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+def test_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
     order = '{"customer": {"id": 7}, "order": {"item": 1}, "meta": {"trace": "1f"}}\n'
     (tmp_path / "orders.jsonl").write_text(order * 3)
     (tmp_path / "producer.properties").write_text("bootstrap.servers=a:1\nlinger.ms=20\nmetric.reporters=r\n")
@@ -289,7 +289,7 @@ async def test_error_sample_of_the_producer_page_runs() -> None:
     assert caught
 
 
-def test_the_examples_of_the_metrics_page_run(kafka_cluster: ThreadedCluster) -> None:
+def test_examples_of_the_metrics_page_run(kafka_cluster: ThreadedCluster) -> None:
     first, _, in_asgi, _ = printed_by(METRICS_PAGE, kafka_cluster, **{"9400": "0"})
     latency, sent = first.splitlines()
     assert latency.endswith(" ms")
@@ -297,7 +297,7 @@ def test_the_examples_of_the_metrics_page_run(kafka_cluster: ThreadedCluster) ->
     assert in_asgi == ""
 
 
-async def test_the_asgi_app_of_the_metrics_page_is_scraped(kafka_cluster: ThreadedCluster) -> None:
+async def test_asgi_app_of_the_metrics_page_is_scraped(kafka_cluster: ThreadedCluster) -> None:
     (program,) = (
         block for block in re.findall(r"```python\n(.*?)```", METRICS_PAGE, re.DOTALL) if "asgi" in block
     )

@@ -107,7 +107,7 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(("heading", "program"), programs()[1:])
-def test_a_program_sends_its_record(heading: str, program: str, tmp_path: Path) -> None:
+def test_programs_of_the_security_page_send_a_record(heading: str, program: str, tmp_path: Path) -> None:
     with ThreadedCluster(topics={"orders": 1}, **CLUSTERS[heading]) as cluster, token_endpoint() as endpoint:
         write_files(cluster, tmp_path)
         environment = dict.fromkeys(("KAFKA_PASSWORD", "API_SECRET", "CLIENT_SECRET"), PASSWORD)
@@ -122,17 +122,17 @@ def test_a_program_sends_its_record(heading: str, program: str, tmp_path: Path) 
         assert [record.value for record in cluster.records("orders", 0)] == [b"value"]
 
 
-def test_the_first_program_prints_what_the_page_says(tmp_path: Path) -> None:
+def test_first_program_prints_the_output_on_the_page(tmp_path: Path) -> None:
     program, promised = re.findall(r"```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)[:2]
     assert run(program, tmp_path).stdout == promised
 
 
-def test_every_setting_of_the_table_is_a_section() -> None:
+def test_settings_of_the_table_have_sections() -> None:
     sections = set(re.findall(r"^### (.*)$", PAGE, re.MULTILINE))
     assert CLUSTERS.keys() - {"Rotation"} <= sections
 
 
-def test_what_messages_have_in_them_they_have() -> None:
+def test_messages_on_the_page_are_those_of_the_code() -> None:
     packages = ("security", "net", "protocol")
     sources = [source for name in packages for source in (ROOT / "aioproducer/_core" / name).glob("*.py")]
     said = re.sub(r'"\s+f?"', "", "".join(source.read_text() for source in sources))
@@ -149,7 +149,7 @@ def test_what_messages_have_in_them_they_have() -> None:
         assert re.search(words, said), phrase
 
 
-def test_the_sample_of_the_testing_page_runs(tmp_path: Path) -> None:
+def test_login_sample_of_the_testing_page_runs(tmp_path: Path) -> None:
     section = TESTING.split("## TLS and logins")[1].split("\n## ")[0]
     (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     done = run(f"import asyncio\n{program}\nasyncio.run(test_who_may_send())", tmp_path)

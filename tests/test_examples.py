@@ -37,7 +37,7 @@ def everything(cluster: ThreadedCluster, topic: str, partitions: int) -> list[De
     return [record for partition in range(partitions) for record in cluster.records(topic, partition)]
 
 
-def test_every_example_is_tested() -> None:
+def test_examples_are_all_tested() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
     here = {"quickstart.py", "service.py", "bulk.py", "errors.py", "secured.py", "test_your_code.py"}
     by_kafka = {f"exactly_once_{consumer}.py" for consumer in ("aiokafka", "confluent", "kafka_python")}

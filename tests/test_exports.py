@@ -34,18 +34,18 @@ NOT_ERRORS = {
 }
 
 
-def test_the_public_names_are_these_and_every_error() -> None:
+def test_public_names_are_listed_with_every_error() -> None:
     assert set(aioproducer.__all__) == NOT_ERRORS | set(errors.__all__) | {"__version__", "accelerated"}
     assert len(aioproducer.__all__) == len(set(aioproducer.__all__))
     assert set(aioproducer.__all__) <= set(dir(aioproducer))
 
 
 @pytest.mark.parametrize("name", aioproducer.__all__)
-def test_every_public_name_can_be_imported(name: str) -> None:
+def test_public_names_can_be_imported(name: str) -> None:
     assert getattr(aioproducer, name) is not None
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Consumer"):
         _ = aioproducer.Consumer
 
@@ -56,7 +56,7 @@ def test_importing_the_package_imports_no_producer() -> None:
     assert output.stdout.decode().strip() == "['aioproducer']"
 
 
-def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without() -> None:
+def test_import_of_producer_loads_only_modules_of_a_first_record() -> None:
     spared = {"argparse", "crc32c", "difflib", "importlib.metadata", "lz4", "anyio", "mmh3", "zstandard"}
     spared |= {
         "aioproducer._core.intake.many",

@@ -95,12 +95,12 @@ def shared_methods(pair: Pair) -> Iterator[tuple[Callable[..., Any], Callable[..
 
 
 @each_fake
-def test_it_has_nothing_that_the_real_one_has_not(pair: Pair) -> None:
+def test_fakes_have_only_members_of_the_real_class(pair: Pair) -> None:
     assert public(pair.fake) - public(pair.stands_for) == pair.for_tests
 
 
 @each_fake
-def test_a_call_that_it_takes_is_one_that_the_real_one_takes(pair: Pair) -> None:
+def test_fakes_accept_only_calls_of_the_real_class(pair: Pair) -> None:
     for of_fake, of_real in shared_methods(pair):
         ours, theirs = (inspect.signature(each).parameters for each in (of_fake, of_real))
         what = of_fake.__qualname__
@@ -150,7 +150,7 @@ either = pytest.mark.parametrize("made", [a_fake, a_real_one])
 
 
 @either
-async def test_a_call_is_told_its_answer_once(made: Callable[[], Any]) -> None:
+async def test_fake_connection_answers_a_call_once(made: Callable[[], Any]) -> None:
     told: asyncio.Queue[Any] = asyncio.Queue()
     async with made() as (connection, answer):
         connection.call(ASK, told.put_nowait)
@@ -163,7 +163,7 @@ async def test_a_call_is_told_its_answer_once(made: Callable[[], Any]) -> None:
 
 @either
 @pytest.mark.parametrize("cause", [None, ConnectionFailed("enough")])
-async def test_who_closes_it_settles_what_is_in_flight(
+async def test_fake_connection_fails_requests_in_flight_when_closed(
     made: Callable[[], Any], cause: ProducerError | None
 ) -> None:
     told: list[Any] = []
@@ -180,7 +180,7 @@ async def test_who_closes_it_settles_what_is_in_flight(
 
 
 @either
-async def test_a_closed_one_takes_nothing_and_says_that_nothing_was_written(made: Callable[[], Any]) -> None:
+async def test_closed_fake_connection_refuses_requests_as_unwritten(made: Callable[[], Any]) -> None:
     async with made() as (connection, _):
         connection.close()
         for ask in (partial(connection.call, ASK, print), partial(connection.write_only, ASK)):
@@ -207,7 +207,7 @@ async def real_pool() -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("made", [fake_pool, real_pool])
-async def test_a_pool_gives_out_what_is_connected_the_least_loaded_first(made: Callable[[], Any]) -> None:
+async def test_fake_pool_returns_the_least_loaded_connection(made: Callable[[], Any]) -> None:
     async with made() as pool:
         assert (pool.get(3), pool.least_loaded([3]), pool.next_attempt_at(3)) == (None, None, None)
         assert (pool.last_error(1), pool.refused_logins(1), pool.next_attempt_at(1)) == (None, None, None)
@@ -231,7 +231,7 @@ def real_updater() -> Any:
 
 @pytest.mark.parametrize("made", [fake_updater, real_updater])
 @in_virtual_time
-async def test_a_topic_is_waited_for_until_the_deadline(made: Callable[[], Any]) -> None:
+async def test_fake_metadata_waits_for_a_topic_until_the_deadline(made: Callable[[], Any]) -> None:
     updater = made()
     now = asyncio.get_running_loop().time()
     with pytest.raises(MetadataTimeout):

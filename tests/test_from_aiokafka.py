@@ -48,20 +48,22 @@ def known_to_librdkafka(name: str) -> bool:
 
 
 @pytest.mark.parametrize(("here", "in_aiokafka", "in_confluent", "in_kafka_python"), table("options"))
-def test_an_option_is_called_so(here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str) -> None:
+def test_page_names_existing_options(
+    here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str
+) -> None:
     assert set(quoted(here)) <= OPTIONS
     assert set(quoted(in_aiokafka)) <= THEIR_OPTIONS
     assert all(map(known_to_librdkafka, quoted(in_confluent)))
     assert set(quoted(in_kafka_python)) <= kafka.KafkaProducer.DEFAULT_CONFIG.keys()
 
 
-def test_what_is_no_option_is_noticed() -> None:
+def test_page_check_detects_an_unknown_option() -> None:
     assert not known_to_librdkafka("linger")
     assert known_to_librdkafka("linger.ms")
 
 
 @pytest.mark.parametrize(("here", "column"), [(row[0], cell) for row in table("options") for cell in row[1:]])
-def test_an_option_of_another_client_is_taken_or_told_what_it_is_called(here: str, column: str) -> None:
+def test_options_of_other_clients_are_accepted_or_explained(here: str, column: str) -> None:
     for theirs in quoted(column):
         ours = theirs.replace(".", "_")
         if ours not in OPTIONS:
@@ -72,14 +74,14 @@ def test_an_option_of_another_client_is_taken_or_told_what_it_is_called(here: st
             assert any(name in str(caught.value) for name in quoted(here))
 
 
-def test_our_options_that_another_client_has_are_all_listed() -> None:
+def test_page_lists_options_shared_with_other_clients() -> None:
     listed = {name for here, *_ in table("options") for name in quoted(here)}
     assert listed >= THEIR_OPTIONS & OPTIONS
     assert kafka.KafkaProducer.DEFAULT_CONFIG.keys() & OPTIONS <= listed
     assert {name for name in OPTIONS if known_to_librdkafka(name.replace("_", "."))} <= listed
 
 
-def test_every_option_of_aiokafka_is_on_the_page() -> None:
+def test_page_lists_every_option_of_aiokafka() -> None:
     section = PAGE.split("### Options\n")[1].split("### ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
@@ -95,14 +97,16 @@ def check_calls(cell: str, kind: type) -> None:
 
 
 @pytest.mark.parametrize("row", table("calls"), ids=lambda row: row[0])
-def test_a_call_is_called_so(row: list[str]) -> None:
+def test_page_names_existing_calls(row: list[str]) -> None:
     kinds = (Producer, aiokafka.AIOKafkaProducer, confluent_kafka.Producer, AIOProducer, kafka.KafkaProducer)
     for cell, kind in zip(row[1:], kinds, strict=True):
         check_calls(cell, kind)
 
 
 @pytest.mark.parametrize(("here", "in_aiokafka", "in_confluent", "in_kafka_python"), table("errors"))
-def test_an_error_is_called_so(here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str) -> None:
+def test_page_names_existing_errors(
+    here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str
+) -> None:
     (name,) = quoted(here)
     ours: type[ProducerError] = getattr(errors, name)
     for module, cell in (

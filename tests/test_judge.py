@@ -29,7 +29,7 @@ def broken(verdict: Verdict) -> list[str]:
     ("outcome", "log"),
     [(0, [ONE]), (-1, [ONE]), (1, [TWO, ONE]), (MAYBE, []), (MAYBE, [ONE]), (SURELY_NOT, []), (None, [ONE])],
 )
-def test_what_was_promised_is_accepted(outcome: int | ProducerError | None, log: list[bytes]) -> None:
+def test_checker_accepts_kept_promises(outcome: int | ProducerError | None, log: list[bytes]) -> None:
     called = [told(ONE, outcome), told(TWO, None)]
     judge(called, logs(log), idempotent=True).check()
 
@@ -45,25 +45,25 @@ def test_what_was_promised_is_accepted(outcome: int | ProducerError | None, log:
         (0, [ONE, THREE], "nothing is in the log that nobody sent"),
     ],
 )
-def test_what_was_broken_is_named(outcome: int | ProducerError, log: list[bytes], promise: str) -> None:
+def test_checker_names_a_broken_promise(outcome: int | ProducerError, log: list[bytes], promise: str) -> None:
     verdict = judge([told(ONE, outcome), told(TWO, None)], logs(log), idempotent=True)
     assert broken(verdict) == [promise]
     with pytest.raises(AssertionError, match=f"{promise}: 1, e.g. "):
         verdict.check()
 
 
-def test_a_record_that_is_in_another_partition_is_not_where_it_was_told() -> None:
+def test_checker_reports_a_record_in_another_partition() -> None:
     elsewhere = {("orders", 1): [log_of([ONE])]}
     assert broken(judge([told(ONE, 0)], elsewhere, idempotent=True)) == ["acknowledged is in the log"]
 
 
-def test_copies_are_no_breach_without_idempotence_nor_in_a_topic_made_anew() -> None:
+def test_checker_accepts_copies_without_idempotence() -> None:
     called = [told(ONE, 0)]
     judge(called, logs([ONE, ONE]), idempotent=False).check()
     judge(called, logs([ONE], [ONE]), idempotent=True).check()
 
 
-def test_who_waits_for_no_acknowledgement_has_no_promise_of_one() -> None:
+def test_checker_requires_no_offset_with_acks_0() -> None:
     judge([told(ONE, -1)], logs([]), idempotent=False, acknowledged=False).check()
 
 
@@ -79,13 +79,13 @@ def test_who_waits_for_no_acknowledgement_has_no_promise_of_one() -> None:
         ([[ONE], [THREE, TWO]], False),
     ],
 )
-def test_first_copies_are_in_the_order_of_the_calls(lives: list[list[bytes]], in_order: bool) -> None:
+def test_checker_requires_the_order_of_the_calls(lives: list[list[bytes]], in_order: bool) -> None:
     verdict = Verdict()
     judge_order([ONE, TWO, THREE], logs(*lives), verdict)
     assert (broken(verdict) == []) is in_order
 
 
-def test_where_those_excused_are_does_not_count() -> None:
+def test_checker_ignores_the_place_of_excused_records() -> None:
     verdict = Verdict()
     judge_order([ONE, TWO, THREE], logs([TWO, ONE, THREE]), verdict, excused={ONE})
     verdict.check()

@@ -64,7 +64,7 @@ def samples() -> list[Any]:
 
 @pytest.mark.parametrize(("program", "promised"), samples())
 @pytest.mark.kafka_cluster(topics={"orders": 3})
-def test_a_program_prints_what_its_page_promises(
+def test_programs_print_the_output_on_their_page(
     program: str, promised: str, kafka_cluster: ThreadedCluster
 ) -> None:
     program = program.replace("localhost:9092", kafka_cluster.bootstrap_servers)
@@ -79,7 +79,7 @@ def test_a_program_prints_what_its_page_promises(
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 3})
-async def test_the_service_of_the_tutorial_serves(
+async def test_service_of_the_tutorial_runs(
     kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_cluster.bootstrap_servers)
@@ -100,7 +100,7 @@ def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
     assert passed(tmp_path) == 1
 
 
-def test_the_reference_has_every_public_name_and_every_module_for_other_packages() -> None:
+def test_reference_has_every_public_name_and_module() -> None:
     page = (ROOT / "docs/reference/api.md").read_text()
     in_tables = {*errors.__all__, "ProducerOptions", "__version__", "accelerated"}
     shown = set(re.findall(r"^::: aioproducer\.(\w+)$", page, re.MULTILINE))
@@ -127,7 +127,7 @@ def of(file: File) -> Any:
     return SimpleNamespace(file=file, meta={})
 
 
-def test_every_link_of_the_site_leads_to_a_file_of_the_site(site: Files) -> None:
+def test_links_of_the_site_lead_to_its_files(site: Files) -> None:
     outside = 0
     for page in site.documentation_pages():
         markdown = hooks.on_page_markdown(page.content_string, page=of(page))
@@ -138,7 +138,7 @@ def test_every_link_of_the_site_leads_to_a_file_of_the_site(site: Files) -> None
     assert outside > 10
 
 
-def test_a_program_that_is_linked_becomes_a_page_that_shows_it(site: Files) -> None:
+def test_linked_program_becomes_a_page(site: Files) -> None:
     program = file(site, "repository/examples/test_your_code.py.md")
     shown = program.content_string
     assert shown.startswith("# test_your_code.py\n")
@@ -147,7 +147,7 @@ def test_a_program_that_is_linked_becomes_a_page_that_shows_it(site: Files) -> N
     assert hooks.on_page_markdown(code, page=of(program)) == code
 
 
-def test_what_a_linked_page_links_to_comes_with_it(site: Files) -> None:
+def test_links_of_a_linked_page_are_followed(site: Files) -> None:
     picture = file(site, "repository/benchmarks/report/headline.svg")
     assert picture.content_bytes == (ROOT / "benchmarks/report/headline.svg").read_bytes()
 
@@ -245,7 +245,7 @@ def test_cells_have_the_names_of_their_columns() -> None:
         '<p><img alt="" src="http://example.org/a.png"></p>',
     ],
 )
-def test_a_page_that_loads_something_from_elsewhere_is_warned_of(
+def test_page_with_an_external_resource_is_reported(
     loads: str, site: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = '<script src="assets/a.js"></script><a href="https://kafka.apache.org">Kafka</a>'
@@ -264,7 +264,7 @@ def test_a_page_that_loads_something_from_elsewhere_is_warned_of(
         ("reliability.md", {*errors.__all__} - {"broker_error"}),
     ],
 )
-def test_each_option_and_each_error_has_one_anchor_and_its_row_has_it(
+def test_options_and_errors_have_one_anchor_in_their_row(
     source: str, names: set[str], site: Files
 ) -> None:
     page = file(site, source)
@@ -312,7 +312,7 @@ def test_docs_url_is_a_page_of_the_site_when_it_has_an_address(
     assert file(site, "reliability.md").url == "reliability.html"
 
 
-def test_the_site_has_an_icon_of_its_own_and_the_changelog(site: Files) -> None:
+def test_site_has_an_icon_and_the_changelog(site: Files) -> None:
     config = load_config(str(ROOT / "mkdocs.yml"), plugins=[])
     icon: str = config.theme["favicon"]
     assert site.get_file_from_path(icon), icon
@@ -333,7 +333,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_index_and_the_worker_of_the_search_can_be_had_without_a_server(built: Path) -> None:
+def test_search_index_and_worker_load_without_a_server(built: Path) -> None:
     script = (built / "search/search_index.js").read_text()
     index = json.loads((built / "search/search_index.json").read_text())
     assert json.loads(script.removeprefix("var __index = ")) == index
@@ -349,7 +349,7 @@ def test_the_index_and_the_worker_of_the_search_can_be_had_without_a_server(buil
 @pytest.mark.skipif(not BROWSER, reason="there is no Chromium on the PATH")
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("page", ["index.html", "how-to/bound-latency.html"])
-def test_the_search_finds_in_pages_that_are_read_as_files(page: str, built: Path, tmp_path: Path) -> None:
+def test_search_finds_pages_without_a_server(page: str, built: Path, tmp_path: Path) -> None:
     address = f"{(built / page).as_uri()}?q=linger_ms"
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}")
     shown = subprocess.run(

@@ -59,26 +59,26 @@ def is_public(module: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_users_are_shown_is_public(path: Path) -> None:
+def test_documented_names_are_public(path: Path) -> None:
     for module, name in imported(path):
         assert is_public(module, name), f"{path.name} imports {name} from {module}"
 
 
 @pytest.mark.parametrize(("module", "what"), PUBLIC.items())
-def test_what_is_public_is_there(module: str, what: str) -> None:
+def test_public_names_exist(module: str, what: str) -> None:
     importlib.import_module(module)
     homes = [importlib.import_module(each) for each, said in PUBLIC.items() if said == what]
     for name in re.findall(r"`(\w+)`", what):
         assert any(hasattr(home, name) for home in homes), name
 
 
-def test_every_module_for_other_packages_is_public() -> None:
+def test_modules_for_other_packages_are_public() -> None:
     page = (ROOT / "docs/reference/api.md").read_text()
     for module in re.findall(r"^## (contrib\.\w+)$", page, re.MULTILINE):
         assert f"aioproducer.{module}" in PUBLIC
 
 
-def test_the_versions_are_those_that_the_tests_run_with() -> None:
+def test_supported_versions_are_those_of_the_tests() -> None:
     pythons, brokers = PAGE.split("## Pythons")[1].split("## Brokers")
     classified = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     tested = re.findall(r"^PYTHONS := (.*)$", MAKEFILE, re.MULTILINE)[0].split()

@@ -15,12 +15,12 @@ CLASSES = sorted({cls for cls, _ in MESSAGES}, key=lambda cls: cls.__name__)
 
 
 @pytest.mark.parametrize(("cls", "version"), KNOWN, ids=message_id)
-def test_a_version_has_the_fields_that_kafka_says(cls: type[Message], version: int) -> None:
+def test_message_version_has_the_fields_of_its_definition(cls: type[Message], version: int) -> None:
     assert as_declared(cls, version) == as_kafka_says(cls.__name__, version)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=message_id)
-def test_the_api_key_and_the_versions_are_kafkas(cls: type[Message]) -> None:
+def test_api_keys_and_versions_are_those_of_kafka(cls: type[Message]) -> None:
     kafka = definition(cls.__name__)
     assert kafka["apiKey"] == cls.API_KEY
     assert kafka["type"] == ("request" if issubclass(cls, Request) else "response")
@@ -34,7 +34,7 @@ def test_the_api_key_and_the_versions_are_kafkas(cls: type[Message]) -> None:
     assert lowest <= cls.VERSIONS[0] <= newest <= highest
 
 
-def test_the_oracle_would_notice() -> None:
+def test_definition_check_detects_a_wrong_field() -> None:
     """A check of the check: another version's fields are not these."""
     (produce,) = (cls for cls in CLASSES if cls.__name__ == "ProduceResponse")
     assert as_declared(produce, 9) != as_kafka_says("ProduceResponse", 10)

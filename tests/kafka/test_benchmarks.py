@@ -28,7 +28,7 @@ def short_warm_ups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_every_client_has_its_run_and_no_topic_is_left(kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_benchmark_runs_every_client_and_leaves_no_topic(kafka: ApacheKafka, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     small = ["--seconds", "0.05", "--rounds", "1", "--tables", "best", "--json", str(path)]
     where = ["--bootstrap-servers", kafka.bootstrap_servers, "--work", "fire,bulk"]
@@ -50,9 +50,7 @@ def test_every_client_has_its_run_and_no_topic_is_left(kafka: ApacheKafka, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_sweep_tries_every_set_of_options_and_keeps_what_others_had(
-    kafka: ApacheKafka, tmp_path: Path
-) -> None:
+def test_sweep_tries_every_set_of_options_and_keeps_results(kafka: ApacheKafka, tmp_path: Path) -> None:
     path = tmp_path / "best.json"
     Winners(rows={"lone": {"aioproducer": [{"options": {}, "p50_ms": 1.0}]}}).save(path)
     small = ["--seconds", "0.05", "--rounds", "1", "--out", str(path)]
@@ -69,7 +67,7 @@ def test_a_sweep_tries_every_set_of_options_and_keeps_what_others_had(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_file_is_sent_by_each_command_and_one_that_sends_nothing_is_found_out(
+def test_file_benchmark_runs_commands_and_detects_lost_records(
     kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = ["--bootstrap-servers", kafka.bootstrap_servers, "--megabytes", "1", "--rounds", "1"]

@@ -18,7 +18,7 @@ def test_producer_names_of_newest_kafka_are_known() -> None:
     assert names - KNOWN_TO_PRODUCERS == set()
 
 
-def test_names_without_effect_are_kafkas() -> None:
+def test_options_without_effect_are_names_of_kafka() -> None:
     assert (WITHOUT_EFFECT | REFUSED.keys()) - client_names("producer") == set()
 
 

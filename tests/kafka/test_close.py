@@ -18,7 +18,7 @@ async def enqueue_all(producer: Producer, topic: str) -> list[asyncio.Future[Rec
     return [await producer.enqueue(topic, value, partition=0) for value in VALUES]
 
 
-async def test_close_waits_for_everything_and_fails_nothing(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_close_waits_for_all_records(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic()
     producer = Producer(kafka.bootstrap_servers, linger_ms=10_000)
     await producer.start()
@@ -43,7 +43,7 @@ async def test_flush_returns_after_the_done_callbacks(kafka: ApacheKafka, new_to
             assert len(called) == done
 
 
-async def test_close_without_a_moment_fails_what_was_not_sent(
+async def test_close_fails_unsent_records_when_its_timeout_is_zero(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -62,7 +62,7 @@ async def test_close_without_a_moment_fails_what_was_not_sent(
 
 
 @pytest.mark.parametrize("batches_first", [0, 1, 20])
-async def test_close_in_mid_stream_tells_of_every_record_whether_it_may_be_in_the_log(
+async def test_close_reports_possible_persistence_of_every_record(
     kafka: ApacheKafka, new_topic: NewTopic, batches_first: int
 ) -> None:
     topic = new_topic()
@@ -85,9 +85,7 @@ async def test_close_in_mid_stream_tells_of_every_record_whether_it_may_be_in_th
     assert all(isinstance(each, ProducerClosed) and each.possibly_persisted for each in persisted)
 
 
-async def test_a_cancelled_close_fails_what_is_left_and_is_cancelled(
-    kafka: ApacheKafka, new_topic: NewTopic
-) -> None:
+async def test_cancelled_close_fails_the_remaining_records(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic()
     producer = Producer(kafka.bootstrap_servers)
     await producer.start()

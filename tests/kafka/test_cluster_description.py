@@ -9,7 +9,7 @@ from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 
 
-async def test_brokers_topics_leaders_and_replicas(three_brokers: ApacheKafka) -> None:
+async def test_describe_cluster_lists_brokers_leaders_and_replicas(three_brokers: ApacheKafka) -> None:
     topic = "described"
     three_brokers.create_topic(topic, partitions=2)
     async with Producer(three_brokers.bootstrap_servers) as producer:
@@ -23,7 +23,7 @@ async def test_brokers_topics_leaders_and_replicas(three_brokers: ApacheKafka) -
         assert set(each.replicas) == set(each.in_sync) == {1, 2, 3}
 
 
-async def test_what_is_purged_is_not_in_the_log(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_purged_records_are_not_in_the_log(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic()
     async with Producer(kafka.bootstrap_servers, linger_ms=50, batch_size=1_000) as producer:
         futures = []

@@ -18,9 +18,7 @@ def as_read(sample: Sample, sent: RecordMetadata, offset: int) -> tuple[object, 
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-async def test_records_and_batches_are_what_aiokafka_reads(
-    kafka: ApacheKafka, topic: str, idempotent: bool
-) -> None:
+async def test_aiokafka_reads_records_and_batches(kafka: ApacheKafka, topic: str, idempotent: bool) -> None:
     samples = [sample for sample in SAMPLES if sample.key is not None or sample.value is not None]
     written = []
     async with AIOKafkaProducer(
@@ -48,7 +46,7 @@ async def test_records_and_batches_are_what_aiokafka_reads(
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == sorted(written)
 
 
-async def test_what_the_broker_refuses_has_aiokafkas_names(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_broker_errors_have_the_names_of_aiokafka(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="100")
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, request_timeout_ms=1_000
@@ -60,7 +58,7 @@ async def test_what_the_broker_refuses_has_aiokafkas_names(kafka: ApacheKafka, n
             _ = await producer.send(topic, b"v", partition=1)
 
 
-async def test_a_topic_that_is_not_there_is_unknown(spare_kafka: ApacheKafka) -> None:
+async def test_missing_topic_is_unknown(spare_kafka: ApacheKafka) -> None:
     async with AIOKafkaProducer(
         bootstrap_servers=spare_kafka.bootstrap_servers, request_timeout_ms=500
     ) as producer:

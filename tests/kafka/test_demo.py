@@ -15,7 +15,7 @@ async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterato
     assert done() == total, what
 
 
-async def test_the_demo_finds_on_a_real_cluster_what_another_client_finds(kafka: ApacheKafka) -> None:
+async def test_demo_audit_agrees_with_another_client(kafka: ApacheKafka) -> None:
     config = ProducerConfig(bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd")
     plan = Plan(config, records=5_000, partitions=3, compression="zstd")
     outcome = await run(plan, follow)

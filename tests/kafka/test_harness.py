@@ -49,21 +49,19 @@ def some_records(count: int, *, partitions: int = 1) -> list[Record]:
     return sorted(records)
 
 
-async def test_a_fresh_topic_is_empty(kafka: ApacheKafka, topic: str) -> None:
+async def test_fresh_topic_is_empty(kafka: ApacheKafka, topic: str) -> None:
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == []
 
 
-async def test_a_thousand_records_are_read_back_as_written_by_both_clients(
-    kafka: ApacheKafka, topic: str
-) -> None:
+async def test_both_clients_read_back_a_thousand_records(kafka: ApacheKafka, topic: str) -> None:
     written = some_records(1_000, partitions=3)
     produce(kafka, topic, written)
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == written
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == written
 
 
-async def test_both_clients_tell_the_brokers_clock_from_ours(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_both_clients_distinguish_log_append_time(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
     produce(kafka, topic, some_records(1))
     [record] = read_with_librdkafka(kafka.bootstrap_servers, topic)
@@ -72,22 +70,22 @@ async def test_both_clients_tell_the_brokers_clock_from_ours(kafka: ApacheKafka,
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == [record]
 
 
-def test_reading_a_topic_that_does_not_exist_is_an_error_not_an_empty_list(kafka: ApacheKafka) -> None:
+def test_readback_fails_when_the_topic_does_not_exist(kafka: ApacheKafka) -> None:
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
         read_with_librdkafka(kafka.bootstrap_servers, "no-such-topic")
 
 
-def test_a_read_that_takes_too_long_gives_up() -> None:
+def test_readback_fails_after_its_timeout() -> None:
     with pytest.raises(TimeoutError):
         read_with_librdkafka(f"127.0.0.1:{free_ports(1)[0]}", "orders", timeout_s=0.1)
 
 
-def test_a_broker_that_cannot_start_says_why() -> None:
+def test_start_of_a_broker_fails_with_its_log() -> None:
     with pytest.raises(BrokerFailed, match=r"broker 1 .*\n(.*\n)*.*log\.segment\.bytes"):
         ApacheKafka(properties={"log.segment.bytes": "many"}).start()
 
 
-def test_no_broker_outlives_a_killed_test_session(tmp_path: Path) -> None:
+def test_killed_test_session_leaves_no_broker(tmp_path: Path) -> None:
     """Not even a SIGKILL of the tests leaves a JVM behind."""
     code = """if True:
         from tests.kafka.apache.broker import ApacheKafka, free_ports
@@ -110,7 +108,7 @@ def test_no_broker_outlives_a_killed_test_session(tmp_path: Path) -> None:
                 assert broker.recv(1) == b""
 
 
-def test_a_damaged_jar_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_jar_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "CACHE", tmp_path)
     jar = jars.pinned()[0]
     assert not jar.intact
@@ -127,18 +125,18 @@ def test_a_damaged_jar_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ('openjdk version "25" 2025-09-16', 25),
     ],
 )
-def test_the_release_of_a_java_is_read_from_what_it_says(tmp_path: Path, told: str, release: int) -> None:
+def test_java_release_is_read_from_its_version_output(tmp_path: Path, told: str, release: int) -> None:
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     java.chmod(0o755)
     assert java_release(java) == release
 
 
-def test_something_that_is_no_java_has_no_release(tmp_path: Path) -> None:
+def test_java_release_is_none_for_other_programs(tmp_path: Path) -> None:
     assert java_release(tmp_path / "java") is None
 
 
-def test_classes_are_shared_by_brokers_with_the_same_java_and_the_same_jars(tmp_path: Path) -> None:
+def test_class_archive_depends_on_java_and_jars(tmp_path: Path) -> None:
     java, other = tmp_path / "java", tmp_path / "other"
     java.write_text("")
     other.write_text("")
@@ -149,7 +147,7 @@ def test_classes_are_shared_by_brokers_with_the_same_java_and_the_same_jars(tmp_
     assert shared_classes(java, "a.jar") != shared_classes(other, "a.jar")
 
 
-def test_what_a_broker_has_left_suits_those_after_it() -> None:
+def test_class_archive_of_a_broker_can_be_loaded() -> None:
     """Unless this Java has none of its own to add to: then nothing is made, and brokers start more slowly."""
     java, classes = find_java(), jars.class_path()
     archive = shared_classes(java, classes)

@@ -32,7 +32,7 @@ def verdict(sent: list[Sent], numbers_in_log: list[int], *, idempotent: bool, fr
     judge(load, log)
 
 
-async def test_what_was_promised_is_accepted() -> None:
+async def test_checker_accepts_kept_promises() -> None:
     three = [acknowledged(number, offset=number) for number in range(3)]
     verdict(three, [0, 1, 2], idempotent=True)
     verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2, 3], idempotent=True)
@@ -42,7 +42,7 @@ async def test_what_was_promised_is_accepted() -> None:
     verdict([acknowledged(0, offset=7), acknowledged(1, offset=0)], [1], idempotent=True, fresh_from=1)
 
 
-async def test_what_was_broken_is_named() -> None:
+async def test_checker_names_a_broken_promise() -> None:
     one, two = acknowledged(0, offset=0), acknowledged(1, offset=1)
     surely_not = DeliveryTimeout(possibly_persisted=False)
     for broken, sent, numbers_in_log, idempotent in (

@@ -20,14 +20,14 @@ def no_topic() -> str:
     return f"late-{uuid.uuid4()}"
 
 
-async def test_a_broker_that_creates_topics_is_made_to(kafka: ApacheKafka, no_topic: str) -> None:
+async def test_send_creates_a_topic_when_the_broker_allows_it(kafka: ApacheKafka, no_topic: str) -> None:
     async with Producer(kafka.bootstrap_servers) as producer:
         sent = await with_send(producer, no_topic, SAMPLES)
     written = [sample.as_read(where) for sample, where in zip(SAMPLES, sent, strict=True)]
     assert read_with_librdkafka(kafka.bootstrap_servers, no_topic) == sorted(written)
 
 
-async def test_whoever_waits_for_a_topic_is_served_in_order_when_an_admin_creates_it(
+async def test_waiting_sends_keep_their_order_for_a_created_topic(
     spare_kafka: ApacheKafka, no_topic: str
 ) -> None:
     async with Producer(spare_kafka.bootstrap_servers) as producer:
@@ -44,7 +44,7 @@ async def test_whoever_waits_for_a_topic_is_served_in_order_when_an_admin_create
     assert read_with_librdkafka(spare_kafka.bootstrap_servers, no_topic) == written
 
 
-async def test_nobody_waits_longer_than_max_block_ms_and_is_told_why(
+async def test_send_fails_after_max_block_ms_when_the_topic_is_missing(
     spare_kafka: ApacheKafka, no_topic: str
 ) -> None:
     async with Producer(spare_kafka.bootstrap_servers, max_block_ms=200) as producer:

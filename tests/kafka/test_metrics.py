@@ -12,7 +12,7 @@ from tests.kafka.conftest import NewTopic
 
 
 @pytest.mark.parametrize("options", [{}, {"compression_type": "zstd"}], ids=["none", "zstd"])
-async def test_records_and_bytes_sent_are_those_in_the_log(
+async def test_metrics_count_the_records_and_bytes_in_the_log(
     kafka: ApacheKafka, new_topic: NewTopic, options: ProducerOptions
 ) -> None:
     topic = new_topic(partitions=1)

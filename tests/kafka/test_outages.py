@@ -77,7 +77,7 @@ def power_cut(kafka: ApacheKafka) -> None:
 
 
 @pytest.mark.parametrize("restart", [ApacheKafka.restart, power_cut], ids=["in-order", "power-cut"])
-async def test_a_restart_does_to_a_stream_no_more_than_its_acks_allow(
+async def test_restart_harms_a_stream_only_as_its_acks_allow(
     spare_kafka: ApacheKafka, request: pytest.FixtureRequest, restart: Callable[[ApacheKafka], None]
 ) -> None:
     servers, case = spare_kafka.bootstrap_servers, request.node.callspec.id
@@ -116,7 +116,7 @@ async def test_a_restart_does_to_a_stream_no_more_than_its_acks_allow(
 
 
 @pytest.mark.parametrize("count", [1, 4])
-async def test_what_it_had_stored_before_it_was_started_again_is_not_stored_twice(
+async def test_records_stored_before_a_restart_are_not_stored_twice(
     spare_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""

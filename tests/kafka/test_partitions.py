@@ -23,7 +23,7 @@ def random_keys(count: int) -> list[bytes]:
     return list({randomness.randbytes(randomness.randrange(1, 40)) for _ in range(2 * count)})[:count]
 
 
-async def test_ten_thousand_keys_share_their_partitions_with_another_clients(
+async def test_ten_thousand_keys_have_the_partitions_of_librdkafka(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=PARTITIONS)
@@ -46,14 +46,16 @@ async def test_ten_thousand_keys_share_their_partitions_with_another_clients(
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\xff" * 4, b"customer-7", "größe".encode()])
-async def test_a_key_goes_where_aiokafka_puts_it(kafka: ApacheKafka, new_topic: NewTopic, key: bytes) -> None:
+async def test_key_has_the_partition_of_aiokafka(kafka: ApacheKafka, new_topic: NewTopic, key: bytes) -> None:
     partitions = list(range(PARTITIONS))
     async with Producer(kafka.bootstrap_servers) as producer:
         sent = await producer.send(new_topic(partitions=PARTITIONS), b"value", key)
     assert sent.partition == DefaultPartitioner()(key, partitions, partitions)
 
 
-async def test_a_partition_that_was_just_added_can_be_named(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_explicit_partition_is_accepted_right_after_its_creation(
+    kafka: ApacheKafka, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     async with Producer(kafka.bootstrap_servers) as producer:
         await producer.send(topic, b"before")
@@ -67,9 +69,7 @@ async def test_a_partition_that_was_just_added_can_be_named(kafka: ApacheKafka, 
     assert [(each.partition, each.value) for each in found] == [(0, b"before"), (2, b"after")]
 
 
-async def test_partitions_added_while_producing_are_used_after_a_refresh(
-    kafka: ApacheKafka, new_topic: NewTopic
-) -> None:
+async def test_added_partitions_are_used_after_a_refresh(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic()
     told: list[RecordMetadata] = []
     async with asyncio.timeout(30), Producer(kafka.bootstrap_servers, metadata_max_age_ms=100) as producer:
@@ -86,9 +86,7 @@ async def test_partitions_added_while_producing_are_used_after_a_refresh(
     assert [each[:2] for each in found] == sorted((each.partition, each.offset) for each in told)
 
 
-async def test_a_topic_deleted_and_created_again_goes_on_with_its_new_partitions(
-    kafka: ApacheKafka, new_topic: NewTopic
-) -> None:
+async def test_recreated_topic_uses_its_new_partitions(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=1)
     async with Producer(kafka.bootstrap_servers) as producer:
         for _ in range(3):

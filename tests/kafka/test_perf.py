@@ -19,7 +19,7 @@ def call(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("rate", [(), ("--rate", "20000")])
-def test_a_run_is_in_the_topic_as_the_audit_finds(
+def test_perf_run_is_in_the_topic_as_the_audit_reports(
     kafka: ApacheKafka, topic: str, rate: tuple[str, ...]
 ) -> None:
     where = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic)

@@ -39,7 +39,7 @@ def found(kafka: ApacheKafka, topic: str) -> list[tuple[int, int, bytes | None]]
 
 
 @either
-async def test_batches_over_the_topics_limit_are_split_in_order_and_nothing_is_lost(
+async def test_batches_over_the_topic_limit_are_split_in_order(
     kafka: ApacheKafka, new_topic: NewTopic, idempotent: bool
 ) -> None:
     topic = new_topic(partitions=2, max_message_bytes="3000")
@@ -61,7 +61,7 @@ async def test_batches_over_the_topics_limit_are_split_in_order_and_nothing_is_l
     assert [value for _, _, value in log] == in_order[0] * 2 + in_order[1] * 2
 
 
-async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
+async def test_stored_batch_is_not_stored_again_in_parts(
     kafka: ApacheKafka, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit was lowered before we could ask again: the broker does not say that it has it, it refuses the parts."""
@@ -93,7 +93,7 @@ async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
 
 
 @either
-async def test_a_record_over_the_topics_limit_fails_alone(
+async def test_record_over_the_topic_limit_fails_alone(
     kafka: ApacheKafka, new_topic: NewTopic, idempotent: bool
 ) -> None:
     topic = new_topic(max_message_bytes="3000")
@@ -117,7 +117,7 @@ async def test_a_record_over_the_topics_limit_fails_alone(
     assert after.offset == 2 * len(good)
 
 
-async def test_a_record_over_our_own_limit_never_leaves(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_record_over_the_client_limit_is_not_sent(kafka: ApacheKafka, new_topic: NewTopic) -> None:
     topic = new_topic()
     async with Producer(kafka.bootstrap_servers, max_request_size=10_000) as producer:
         with pytest.raises(RecordTooLarge, match="max_request_size"):
@@ -129,7 +129,7 @@ async def test_a_record_over_our_own_limit_never_leaves(kafka: ApacheKafka, new_
 
 
 @either
-async def test_a_record_without_the_key_that_a_compacted_topic_needs_fails_alone(
+async def test_record_without_key_fails_alone_in_a_compacted_topic(
     kafka: ApacheKafka, new_topic: NewTopic, idempotent: bool
 ) -> None:
     topic = new_topic(cleanup_policy="compact")
@@ -147,7 +147,7 @@ async def test_a_record_without_the_key_that_a_compacted_topic_needs_fails_alone
 
 
 @either
-async def test_a_record_from_too_long_ago_fails_alone(
+async def test_record_with_an_old_timestamp_fails_alone(
     kafka: ApacheKafka, new_topic: NewTopic, idempotent: bool
 ) -> None:
     topic = new_topic(message_timestamp_before_max_ms="3600000")

@@ -90,9 +90,7 @@ async def test_every_level_of_compression_can_be_read(
     assert str(first_batch(kafka.first_segment(topic)).codec) == compression["compression_type"]
 
 
-async def test_mutable_values_and_mappings_of_headers_are_sent_as_they_were_at_the_call(
-    kafka: ApacheKafka, topic: str
-) -> None:
+async def test_mutable_values_and_headers_are_sent_as_of_the_call(kafka: ApacheKafka, topic: str) -> None:
     value, key, headers = bytearray(b"value"), bytearray(b"key"), {"trace": bytearray(b"1f"), "null": None}
     async with Producer(kafka.bootstrap_servers, linger_ms=50) as producer:
         future = await producer.enqueue(topic, value, memoryview(key), headers=headers, timestamp_ms=1)
@@ -103,7 +101,7 @@ async def test_mutable_values_and_mappings_of_headers_are_sent_as_they_were_at_t
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == [expected.as_read(sent)]
 
 
-async def test_a_common_header_comes_before_a_records_own(kafka: ApacheKafka, topic: str) -> None:
+async def test_common_header_precedes_headers_of_the_record(kafka: ApacheKafka, topic: str) -> None:
     async with Producer(kafka.bootstrap_servers) as producer:
         await producer.send_many(
             topic,
@@ -118,7 +116,7 @@ async def test_a_common_header_comes_before_a_records_own(kafka: ApacheKafka, to
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_with_fewer_acks_records_arrive_all_the_same(
+async def test_records_arrive_with_fewer_acks(
     kafka: ApacheKafka, new_topic: NewTopic, acks: Literal[0, 1]
 ) -> None:
     topic = new_topic()

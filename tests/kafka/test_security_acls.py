@@ -25,7 +25,7 @@ def as_user(kafka: SecuredKafka, user: str) -> ProducerOptions:
 
 
 @either
-async def test_writing_is_denied_on_one_topic_and_not_on_another(
+async def test_denied_topic_leaves_another_topic_writable(
     secured: SecuredKafka, secured_topic: str, idempotent: bool
 ) -> None:
     user, forbidden = secured_topic, f"{secured_topic}-forbidden"
@@ -55,7 +55,9 @@ async def test_writing_is_denied_on_one_topic_and_not_on_another(
     assert values(secured, forbidden) == [b"allowed"]
 
 
-async def test_a_topic_may_not_be_created(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_send_fails_when_the_user_may_not_create_the_topic(
+    secured: SecuredKafka, secured_topic: str
+) -> None:
     user, missing = secured_topic, f"{secured_topic}-missing"
     chosen = as_user(secured, user)
     allow(secured, user, AclOperation.WRITE, [secured_topic, missing])
@@ -67,13 +69,15 @@ async def test_a_topic_may_not_be_created(secured: SecuredKafka, secured_topic: 
     assert values(secured, secured_topic) == [b"here"]
 
 
-async def test_a_topic_may_be_created(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_send_creates_the_topic_when_the_user_may(secured: SecuredKafka, secured_topic: str) -> None:
     async with connect(secured, "SASL", "SCRAM-SHA-256") as producer:
         await producer.send(f"{secured_topic}-new", b"first")
     assert values(secured, f"{secured_topic}-new") == [b"first"]
 
 
-async def test_who_may_write_nowhere_gets_no_producer_id(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_user_without_write_access_gets_no_producer_id(
+    secured: SecuredKafka, secured_topic: str
+) -> None:
     """Bob may see the topic, and that is all: the cluster gives him no producer id."""
     allow(secured, "bob", AclOperation.DESCRIBE, [secured_topic])
     chosen = options(secured, "SASL", "SCRAM-SHA-512", "bob")
@@ -84,7 +88,7 @@ async def test_who_may_write_nowhere_gets_no_producer_id(secured: SecuredKafka, 
     assert values(secured, secured_topic) == []
 
 
-def test_the_driver_of_spark_finds_a_missing_right(secured: SecuredKafka, secured_topic: str) -> None:
+def test_spark_driver_reports_a_missing_acl(secured: SecuredKafka, secured_topic: str) -> None:
     """By the authorized operations of the topic (KIP-430): Describe alone shows it."""
     pytest.importorskip("pyspark")
     from aioproducer.spark.committing import check  # noqa: PLC0415 - where Spark is

@@ -150,7 +150,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-async def test_start_says_what_is_wrong(
+async def test_start_fails_with_the_cause_of_the_refused_login(
     secured: SecuredKafka, mistake: Mistake, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -173,7 +173,7 @@ async def test_start_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["refused first", "refused last"])
-async def test_it_says_so_whatever_other_addresses_say(secured: SecuredKafka, order: int) -> None:
+async def test_start_names_the_cause_when_other_servers_fail(secured: SecuredKafka, order: int) -> None:
     nobody = "127.0.0.1:1"
     servers = [secured.at("SASL"), nobody][::order]
     wrong: ProducerOptions = {"sasl_password": "wrong"}

@@ -60,7 +60,7 @@ async def test_each_mechanism_logs_in(
 
 @pytest.mark.parametrize("acks", [0, 1])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-async def test_it_logs_in_for_other_acks(
+async def test_producer_logs_in_with_other_acks(
     secured: SecuredKafka, secured_topic: str, mechanism: MechanismName, acks: Literal[0, 1]
 ) -> None:
     await write(connect(secured, "SASL_TLS", mechanism, acks=acks), secured_topic)
@@ -76,7 +76,7 @@ async def test_it_logs_in_for_other_acks(
         ("TLS12", None, "TLSv1.2"),
     ],
 )
-async def test_each_version_of_tls_is_spoken(
+async def test_tls_connects_with_each_version(
     secured: SecuredKafka, secured_topic: str, listener: str, versions: str | None, spoken: str
 ) -> None:
     chosen: ProducerOptions = {} if versions is None else {"ssl_enabled_protocols": versions}
@@ -118,7 +118,7 @@ def as_pkcs12(kafka: SecuredKafka, folder: Path) -> ProducerOptions:
 
 @pytest.mark.parametrize("given", [in_one_file, in_two_files, as_text, encrypted, as_pkcs12])
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-async def test_a_certificate_of_ours_is_accepted(
+async def test_client_certificate_is_accepted(
     secured: SecuredKafka, secured_topic: str, tmp_path: Path, given: Trust, version: str
 ) -> None:
     ours = given(secured, tmp_path)
@@ -140,7 +140,7 @@ def own_context(kafka: SecuredKafka, folder: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("how", ["context", "callable", "coroutine function"])
-async def test_the_users_own_context_is_used(
+async def test_ssl_context_of_the_user_is_used(
     secured: SecuredKafka, secured_topic: str, tmp_path: Path, how: str
 ) -> None:
     context = own_context(secured, tmp_path)
@@ -169,7 +169,7 @@ def trust_store(kafka: SecuredKafka, folder: Path) -> ProducerOptions:
 
 
 @pytest.mark.parametrize("given", [trust_file, trust_several, trust_store])
-async def test_an_authority_is_trusted_however_it_is_given(
+async def test_certificate_authority_is_trusted_from_each_source(
     secured: SecuredKafka, secured_topic: str, tmp_path: Path, given: Trust
 ) -> None:
     trusting = given(secured, tmp_path)
@@ -179,7 +179,7 @@ async def test_an_authority_is_trusted_however_it_is_given(
     assert values(secured, secured_topic) == RECORDS
 
 
-async def test_any_host_name_may_be_accepted(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_host_name_check_can_be_disabled(secured: SecuredKafka, secured_topic: str) -> None:
     await write(
         connect(secured, "ELSEWHERE", ssl_endpoint_identification_algorithm=""),
         secured_topic,
@@ -207,7 +207,7 @@ async def test_password_logs_in_as_stored_by_another_client(
     assert values(secured, secured_topic) == RECORDS
 
 
-async def test_a_jvm_producers_line_logs_in(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_jaas_line_of_a_jvm_producer_logs_in(secured: SecuredKafka, secured_topic: str) -> None:
     line = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         f' username="alice" password="{PASSWORDS["alice"]}";'
@@ -224,7 +224,7 @@ async def test_a_jvm_producers_line_logs_in(secured: SecuredKafka, secured_topic
     assert values(secured, secured_topic) == RECORDS
 
 
-async def test_the_certificate_says_who_writes(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_principal_is_taken_from_the_certificate(secured: SecuredKafka, secured_topic: str) -> None:
     async with connect(secured, "MTLS", **identity(secured.client("carol"))) as producer:
         with pytest.raises(TopicAuthorizationFailed):
             await producer.send(secured_topic, b"not mine")

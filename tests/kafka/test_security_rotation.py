@@ -36,7 +36,7 @@ COUNT: Final = 5_000
 PER_S: Final = 1_000
 
 
-async def test_a_renewed_certificate_is_shown_by_the_next_connection(
+async def test_next_connection_presents_a_renewed_certificate(
     secured: SecuredKafka, secured_topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, after, others = secured.client("before"), secured.client("after"), f"{secured_topic}-others"
@@ -78,7 +78,7 @@ async def sent_after_reset(producer: Producer, topic: str, value: bytes) -> None
         return
 
 
-async def test_a_password_is_changed(secured: SecuredKafka, secured_topic: str) -> None:
+async def test_changed_password_is_used(secured: SecuredKafka, secured_topic: str) -> None:
     """On one side before the other: first on the broker's, then on ours."""
     user, current = secured_topic, "first"
     set_password(secured, user, current)

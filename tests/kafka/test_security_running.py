@@ -101,7 +101,7 @@ def assert_paced(at: list[float]) -> None:
 
 
 @pytest.mark.parametrize("listener", ["SASL", "REAUTH"])
-async def test_a_user_who_is_removed_and_comes_back(
+async def test_removed_user_can_write_again_when_restored(
     secured: SecuredKafka, secured_topic: str, dials: list[float], listener: str
 ) -> None:
     user, unknown_topic = secured_topic, f"{secured_topic}-unknown"
@@ -149,7 +149,7 @@ async def healed(producer: Producer, topic: str, *, within_s: float = TOLD_WITHI
                 return
 
 
-async def test_a_certificate_that_is_no_longer_good(
+async def test_expired_certificate_fails_the_producer(
     secured: SecuredKafka, secured_topic: str, tmp_path: Path, dials: list[float]
 ) -> None:
     good, bad = secured.client("alice"), Authority("another").issue(common_name="alice")
@@ -170,7 +170,7 @@ async def test_a_certificate_that_is_no_longer_good(
     assert sorted(map(str, values(secured, secured_topic))) == ["b'after'", "b'before'"]
 
 
-async def test_a_token_that_is_no_longer_good(
+async def test_expired_token_fails_the_producer(
     secured: SecuredKafka, secured_topic: str, dials: list[float]
 ) -> None:
     lives_s = 3_600.0

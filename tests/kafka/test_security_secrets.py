@@ -85,7 +85,7 @@ def told(error: BaseException) -> list[str]:
 
 @pytest.mark.parametrize("good", [True, False], ids=["accepted", "refused"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_a_secret_is_shown_nowhere(
+async def test_secret_is_shown_nowhere(
     secured: SecuredKafka,
     secured_topic: str,
     tmp_path: Path,

@@ -72,7 +72,7 @@ def asking(counted: Counted, kafka: SecuredKafka, listener: str, mechanism: Mech
 
 
 @pytest.mark.timeout(60 + 4 * LASTS_S)
-async def test_logging_in_again_harms_no_stream(
+async def test_reauthentication_harms_no_stream(
     secured: SecuredKafka, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     caplog.set_level("INFO", "aioproducer")
@@ -104,7 +104,7 @@ def told_of_losses(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.getMessage().startswith(lost)]
 
 
-async def test_a_session_goes_on_while_nothing_is_sent(
+async def test_session_continues_while_the_producer_is_idle(
     secured: SecuredKafka, secured_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "aioproducer")

@@ -23,7 +23,7 @@ def order(number: int) -> str:
     return json.dumps({"order": number, "by": f"customer-{number % 50}", "meta": {"trace": f"{number:x}"}})
 
 
-def test_a_file_that_is_sent_in_two_parts_is_there_once_and_in_order(
+def test_file_sent_in_two_parts_is_stored_once_in_order(
     kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
     """The first call stops at a line that makes no sense; when that is mended, the second one goes on there."""
@@ -63,7 +63,7 @@ def test_a_file_that_is_sent_in_two_parts_is_there_once_and_in_order(
         assert dict(each.headers)["trace"] == told["meta"]["trace"].encode()
 
 
-def test_topics_are_shown_as_the_broker_has_them(kafka: ApacheKafka, topic: str) -> None:
+def test_topics_command_shows_the_topics_of_the_broker(kafka: ApacheKafka, topic: str) -> None:
     where = ("--bootstrap-servers", kafka.bootstrap_servers)
     told = json.loads(call("topics", topic, *where, "--json").stdout)
     assert [f"{each['host']}:{each['port']}" for each in told["brokers"]] == [kafka.bootstrap_servers]

@@ -71,9 +71,7 @@ def rows_of(topic: str) -> tuple[pa.Table, list[Record]]:
 
 
 @pytest.mark.parametrize("form", ["table", "stream"])
-async def test_every_row_is_read_once_as_it_was_with_its_key_headers_partition_and_time(
-    kafka: ApacheKafka, topic: str, form: str
-) -> None:
+async def test_every_row_of_a_table_is_read_back_once(kafka: ApacheKafka, topic: str, form: str) -> None:
     table, expected = rows_of(topic)
     async with Producer(kafka.bootstrap_servers, compression_type="lz4") as producer:
         result = await send_table(
@@ -99,7 +97,7 @@ async def test_every_row_is_read_once_as_it_was_with_its_key_headers_partition_a
     )
 
 
-async def test_a_row_that_the_broker_refuses_is_named_and_what_was_acknowledged_is_in_the_log(
+async def test_refused_row_is_named_and_others_are_in_the_log(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
     topic = new_topic(max_message_bytes="3000")

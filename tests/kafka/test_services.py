@@ -29,7 +29,7 @@ def check_logs(crowd: Crowd, kafka: ApacheKafka) -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-async def test_sigterm_in_mid_load_loses_nothing_that_was_answered(app: str, kafka: ApacheKafka) -> None:
+async def test_sigterm_under_load_loses_no_answered_request(app: str, kafka: ApacheKafka) -> None:
     async with (
         program(app, kafka.bootstrap_servers) as running,
         httpx.AsyncClient(base_url=running.base_url, timeout=AT_MOST_S) as client,
@@ -47,7 +47,7 @@ async def test_sigterm_in_mid_load_loses_nothing_that_was_answered(app: str, kaf
     await asyncio.to_thread(check_logs, crowd, kafka)
 
 
-async def test_while_the_broker_is_away_clients_are_asked_to_come_back(
+async def test_service_answers_503_while_the_broker_is_down(
     spare_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All services see the same outage: a broker takes seconds to be back."""

@@ -70,7 +70,7 @@ def names(found: list[Push]) -> set[str]:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "telemetry-1"])
-async def test_a_broker_takes_what_is_pushed(receiver: Receiver, transactional_id: str | None) -> None:
+async def test_broker_accepts_pushed_metrics(receiver: Receiver, transactional_id: str | None) -> None:
     client_id = f"ours-{transactional_id}"
     async with Producer(
         receiver.kafka.bootstrap_servers, client_id=client_id, transactional_id=transactional_id
@@ -91,7 +91,7 @@ async def test_a_broker_takes_what_is_pushed(receiver: Receiver, transactional_i
     assert f"{PREFIX}node.request.latency.max['node-1']" in last
 
 
-async def test_the_names_are_those_of_the_jvm_client(receiver: Receiver) -> None:
+async def test_metric_names_are_those_of_the_jvm_client(receiver: Receiver) -> None:
     """What it pushes and we do not is of threads, selectors and the like; what we push, it has."""
     servers = (f"bootstrap.servers={receiver.kafka.bootstrap_servers}", "client.id=theirs")
     with java_producing(*servers):  # two pushes with records: by then some were answered

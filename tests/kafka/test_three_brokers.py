@@ -13,7 +13,7 @@ CONTROLLER = 1
 in_thread = asyncio.to_thread
 
 
-async def test_others_take_over_from_a_killed_broker_until_it_is_back(three_brokers: ApacheKafka) -> None:
+async def test_other_brokers_take_over_from_a_killed_broker(three_brokers: ApacheKafka) -> None:
     async with under_load(three_brokers) as loads:
         three_brokers.kill(2)
         await loads.acknowledged_by()
@@ -21,7 +21,7 @@ async def test_others_take_over_from_a_killed_broker_until_it_is_back(three_brok
         await loads.acknowledged_by()
 
 
-async def test_others_take_over_from_a_frozen_broker_that_then_goes_on_where_it_was(
+async def test_other_brokers_take_over_from_a_frozen_broker(
     three_brokers: ApacheKafka,
 ) -> None:
     async with under_load(three_brokers) as loads:
@@ -33,7 +33,7 @@ async def test_others_take_over_from_a_frozen_broker_that_then_goes_on_where_it_
         await loads.acknowledged_by()
 
 
-async def test_nobody_takes_over_from_a_frozen_controller_and_all_is_delivered_when_it_goes_on(
+async def test_records_are_delivered_after_a_frozen_controller_resumes(
     three_brokers: ApacheKafka,
 ) -> None:
     """Without it no leader is elected and no replica leaves the in-sync ones: everybody waits for it."""
@@ -47,7 +47,7 @@ async def test_nobody_takes_over_from_a_frozen_controller_and_all_is_delivered_w
 
 
 @pytest.mark.timeout(120)  # three starts of a broker take half a minute on a busy machine
-async def test_a_rolling_restart_is_survived_broker_by_broker(three_brokers: ApacheKafka) -> None:
+async def test_producer_survives_a_rolling_restart(three_brokers: ApacheKafka) -> None:
     async with under_load(three_brokers) as loads:
         for node_id in (2, 3, CONTROLLER):
             await in_thread(three_brokers.shut_down, node_id)

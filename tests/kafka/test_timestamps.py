@@ -13,7 +13,7 @@ from tests.kafka.samples import SAMPLES, WAYS_TO_SEND, WayToSend
 
 
 @pytest.mark.parametrize("send", WAYS_TO_SEND)
-async def test_the_brokers_clock_is_told_and_stored(
+async def test_log_append_time_is_returned_and_stored(
     kafka: ApacheKafka, new_topic: NewTopic, send: WayToSend
 ) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
@@ -30,7 +30,7 @@ async def test_the_brokers_clock_is_told_and_stored(
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == expected
 
 
-async def test_without_a_timestamp_a_record_has_the_time_of_the_call(kafka: ApacheKafka, topic: str) -> None:
+async def test_record_without_timestamp_has_the_time_of_the_call(kafka: ApacheKafka, topic: str) -> None:
     before = wall_ms()
     async with Producer(kafka.bootstrap_servers) as producer:
         one = await producer.send(topic, b"value", partition=0)

@@ -22,7 +22,7 @@ FAILS_WITHIN_S: Final = 10.0
 in_thread = asyncio.to_thread
 
 
-async def test_a_lowered_limit_splits_batches_and_fails_only_a_record_that_is_over_it_by_itself(
+async def test_lowered_limit_splits_batches_and_fails_larger_records(
     three_brokers: ApacheKafka,
 ) -> None:
     async def refused(load: Load, partition: int) -> Sent:
@@ -42,7 +42,7 @@ async def test_a_lowered_limit_splits_batches_and_fails_only_a_record_that_is_ov
     assert {type(sent.error) for sent in too_large} == {MessageTooLarge}
 
 
-async def test_a_topic_deleted_and_created_again_takes_what_is_sent_from_then_on(
+async def test_recreated_topic_receives_later_records(
     three_brokers: ApacheKafka,
 ) -> None:
     async def create_again(load: Load) -> None:

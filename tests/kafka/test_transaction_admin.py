@@ -87,7 +87,7 @@ def committed(kafka: ApacheKafka, topic: str) -> int:
 
 class TestEnd:
     @pytest.mark.parametrize("commit", [True, False])
-    async def test_it_is_ended_by_somebody_else_and_again_makes_no_difference(
+    async def test_transaction_can_be_ended_twice_from_elsewhere(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str, commit: bool
     ) -> None:
         prepared = await prepare(kafka, topic)
@@ -98,7 +98,7 @@ class TestEnd:
         assert committed(kafka, topic) == (2 if commit else 0)
 
     @pytest.mark.parametrize("commit", [True, False])
-    async def test_an_empty_one_is_ended_either_way(
+    async def test_empty_transaction_can_be_committed_or_aborted(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str, commit: bool, version: int
     ) -> None:
         never_used = await prepare(kafka, None)
@@ -120,7 +120,7 @@ class TestEnd:
             assert isinstance(caught.value.__cause__, BrokerError)
             assert caught.value.__cause__.code == 48
 
-    async def test_one_whose_time_ran_out_is_lost_where_that_is_certain(
+    async def test_expired_transaction_is_lost_where_that_is_certain(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str, version: int
     ) -> None:
         prepared = await prepare(kafka, topic, timeout_ms=500)
@@ -136,7 +136,7 @@ class TestEnd:
             await admin.end(prepared, commit=False)
         assert committed(kafka, topic) == 0
 
-    async def test_of_one_that_was_fenced_nothing_can_be_told(
+    async def test_outcome_of_a_fenced_transaction_is_unknown(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str
     ) -> None:
         prepared = await prepare(kafka, topic)
@@ -147,7 +147,7 @@ class TestEnd:
             assert isinstance(caught.value.__cause__, ProducerFenced)
         assert committed(kafka, topic) == 0
 
-    async def test_what_is_committed_is_not_aborted(
+    async def test_committed_transaction_cannot_be_aborted(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str, version: int
     ) -> None:
         prepared = await prepare(kafka, topic)
@@ -157,7 +157,7 @@ class TestEnd:
             await admin.end(prepared, commit=False)
         assert committed(kafka, topic) == 2
 
-    async def test_what_is_aborted_is_not_committed(
+    async def test_aborted_transaction_cannot_be_committed(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str, version: int
     ) -> None:
         prepared = await prepare(kafka, topic)
@@ -167,7 +167,7 @@ class TestEnd:
             await admin.end(prepared, commit=True)
         assert committed(kafka, topic) == 0
 
-    async def test_after_writer_and_broker_were_killed(
+    async def test_transaction_can_be_ended_after_writer_and_broker_died(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str
     ) -> None:
         prepared = await prepare(kafka, topic)
@@ -179,7 +179,7 @@ class TestEnd:
 
 
 class TestEndMany:
-    async def test_each_has_its_outcome(
+    async def test_end_many_returns_an_outcome_per_transaction(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str
     ) -> None:
         several = [await prepare(kafka, topic) for _ in range(20)]
@@ -195,12 +195,12 @@ class TestEndMany:
             )
         assert committed(kafka, topic) == 2 * 19
 
-    async def test_of_none(self, admin: TransactionAdmin) -> None:
+    async def test_end_many_accepts_no_transactions(self, admin: TransactionAdmin) -> None:
         assert await admin.end_many([], commit=True) == {}
 
 
 class TestLooking:
-    async def test_an_open_one_is_described(
+    async def test_open_transaction_is_described(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str
     ) -> None:
         before_ms = time.time_ns() // 1_000_000
@@ -224,7 +224,7 @@ class TestLooking:
         assert described is not None
         assert (described.state, described.began_at_ms) == ("Empty", None)
 
-    async def test_all_brokers_are_asked_for_those_that_match(
+    async def test_list_transactions_queries_all_brokers(
         self, kafka: ApacheKafka, admin: TransactionAdmin, topic: str
     ) -> None:
         group = f"listed-{next(numbers)}"
@@ -244,7 +244,7 @@ class TestLooking:
         assert {each.state for each in await admin.list(rf"{group}\..*")} == {"Empty"}
         assert committed(kafka, topic) == 2
 
-    async def test_filters_that_make_no_sense(self, admin: TransactionAdmin) -> None:
+    async def test_contradicting_filters_are_refused(self, admin: TransactionAdmin) -> None:
         with pytest.raises(ValueError, match="knows no ongoing"):
             await admin.list(states="ongoing")
         with pytest.raises(BrokerError) as caught:

@@ -43,13 +43,15 @@ def committed(kafka: ApacheKafka) -> list[bytes | None]:
     return [record.value for record in read]
 
 
-async def test_the_handshake_tells_the_feature(versioned: tuple[int, ApacheKafka], raw: RawProducer) -> None:
+async def test_api_versions_contain_the_transaction_feature(
+    versioned: tuple[int, ApacheKafka], raw: RawProducer
+) -> None:
     version, _ = versioned
     assert raw.transaction_version == version
     assert raw.connection.versions.finalized_features_epoch >= 0
 
 
-async def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+async def test_readers_see_committed_and_no_aborted_records(
     versioned: tuple[int, ApacheKafka], raw: RawProducer
 ) -> None:
     version, kafka = versioned

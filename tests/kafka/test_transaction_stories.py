@@ -42,7 +42,9 @@ async def told(bootstrap_servers: str, story: Story) -> list[tuple[str, int, int
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_a_story_goes_as_with_apache_kafka(both: tuple[ApacheKafka, int], story: Story) -> None:
+async def test_cluster_answers_a_sequence_as_apache_kafka(
+    both: tuple[ApacheKafka, int], story: Story
+) -> None:
     kafka, version = both
     topic = story.__name__
     kafka.create_topic(topic, PARTITIONS)

@@ -71,7 +71,7 @@ async def abort_if_open(producer: Producer) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_cancelled_at_random(stand: Stand, stand_topic: str) -> None:
+async def test_transactions_stay_whole_when_calls_are_cancelled(stand: Stand, stand_topic: str) -> None:
     seed = time.time_ns()
     print(f"seed {seed}")  # noqa: T201 - pytest shows it if this fails
     chance = random.Random(seed)

@@ -134,7 +134,7 @@ def in_short(case: Mapping[str, Any]) -> bool:
 @pytest.mark.parametrize("coordinated", [True, False], ids=["coordinator", "broker"])
 @pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_node_goes_at_a_step(
+async def test_transaction_survives_the_loss_of_a_node_at_a_step(
     kafka: ApacheKafka, topic: str, step: str, abort: bool, coordinated: bool, how: str
 ) -> None:
     """Nothing fails: others take over, and the producer goes on with them, and when it is back."""
@@ -162,7 +162,9 @@ async def test_a_node_goes_at_a_step(
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_nodes_go_one_after_the_other_under_load(kafka: ApacheKafka, topic: str, how: str) -> None:
+async def test_transactions_survive_the_loss_of_nodes_in_turn(
+    kafka: ApacheKafka, topic: str, how: str
+) -> None:
     """Four producers, whose coordinators are different ones, write transactions all the time."""
     ledger = Ledger(kafka.bootstrap_servers, topic)
     ids = [f"{topic}-{number}" for number in range(4)]

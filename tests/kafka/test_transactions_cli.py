@@ -60,7 +60,9 @@ def prepare(kafka: ApacheKafka, topic: str, name: str) -> PreparedTransaction:
 
 
 class TestSend:
-    def test_a_file_lands_whole(self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str) -> None:
+    def test_send_transactional_stores_the_whole_file(
+        self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str
+    ) -> None:
         lines = [f"{number}" for number in range(RECORDS)]
         (tmp_path / "in").write_text("\n".join(lines))
         done = call("send", topic, tmp_path / "in", "-b", kafka.bootstrap_servers, "--transactional-id", name)
@@ -70,7 +72,9 @@ class TestSend:
         assert ended(kafka, name) == "CompleteCommit"
         assert sorted(committed(kafka, topic), key=str) == sorted((each.encode() for each in lines), key=str)
 
-    def test_or_not_at_all(self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str) -> None:
+    def test_send_transactional_stores_nothing_when_it_fails(
+        self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str
+    ) -> None:
         (tmp_path / "in").write_text("1\n" * RECORDS + "nonsense")
         send: list[str | Path] = [
             "send",
@@ -89,7 +93,7 @@ class TestSend:
         assert ended(kafka, name) == "CompleteAbort"
         assert committed(kafka, topic) == []
 
-    def test_the_audit_leaves_out_what_was_aborted(
+    def test_audit_ignores_aborted_records(
         self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str
     ) -> None:
         where = ("-b", kafka.bootstrap_servers)
@@ -104,7 +108,7 @@ class TestSend:
         done = call(*audit)
         assert done.exit_code == 0, done.output
 
-    def test_a_signal_aborts(self, kafka: ApacheKafka, topic: str, name: str) -> None:
+    def test_signal_aborts_the_transaction(self, kafka: ApacheKafka, topic: str, name: str) -> None:
         send = [sys.executable, "-u", "-m", "aioproducer", "send", topic, "-b", kafka.bootstrap_servers]
         with subprocess.Popen(
             [*send, "--transactional-id", name],
@@ -125,9 +129,7 @@ class TestSend:
         assert ended(kafka, name) == "CompleteAbort"
         assert committed(kafka, topic) == []
 
-    def test_one_that_is_fenced_meanwhile_commits_nothing(
-        self, kafka: ApacheKafka, topic: str, name: str
-    ) -> None:
+    def test_fenced_command_commits_nothing(self, kafka: ApacheKafka, topic: str, name: str) -> None:
         send = [sys.executable, "-u", "-m", "aioproducer", "send", topic, "-b", kafka.bootstrap_servers]
         with subprocess.Popen(
             [*send, "--transactional-id", name],
@@ -150,7 +152,7 @@ class TestSend:
 
 
 class TestTransactions:
-    def test_what_was_prepared_is_found_looked_at_and_ended(
+    def test_prepared_transaction_is_listed_described_and_ended(
         self, kafka: ApacheKafka, topic: str, name: str
     ) -> None:
         where = ("-b", kafka.bootstrap_servers)
@@ -171,7 +173,7 @@ class TestTransactions:
         assert ended(kafka, f"{name}.2") == "CompleteCommit"
         assert committed(kafka, topic) == [b"prepared"] * 2
 
-    def test_what_cannot_be_told_is_said_so(self, kafka: ApacheKafka, topic: str, name: str) -> None:
+    def test_unknown_outcome_is_reported(self, kafka: ApacheKafka, topic: str, name: str) -> None:
         prepared = prepare(kafka, topic, name)
         where = ("-b", kafka.bootstrap_servers)
         assert call("transactions", "fence", name, *where).exit_code == 0
@@ -180,7 +182,7 @@ class TestTransactions:
         assert done.output.startswith(f"0 of 1 committed\n{name}: TransactionOutcomeUnknown: nobody can tell")
         assert committed(kafka, topic) == []
 
-    def test_a_filter_that_makes_no_sense(self, kafka: ApacheKafka) -> None:
+    def test_contradicting_filter_is_refused(self, kafka: ApacheKafka) -> None:
         done = call("transactions", "list", "-b", kafka.bootstrap_servers, "--state", "ongoing")
         assert done.exit_code == 2
         assert "knows no ongoing" in done.output

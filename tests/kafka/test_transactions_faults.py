@@ -116,7 +116,7 @@ async def judge(stand: Stand, topic: str, told: list[str]) -> None:
 @pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
 @pytest.mark.parametrize("what", What, ids=lambda what: what.name.lower())
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removesuffix("Request"))
-async def test_a_request_that_goes_wrong_once(
+async def test_transaction_survives_one_failed_request(
     stand: Stand, stand_topic: str, kind: type[Request[Any]], what: What, abort: bool
 ) -> None:
     if stand.version == 2 and kind in ONLY_VERSION_1:
@@ -164,7 +164,9 @@ class Code(NamedTuple):
     ],
     ids=lambda row: f"{row.kind.__name__.removesuffix('Request')}-{row.code}",
 )
-async def test_a_code(stand: Stand, stand_topic: str, row: Code, after: bool) -> None:
+async def test_transaction_reacts_to_an_error_code(
+    stand: Stand, stand_topic: str, row: Code, after: bool
+) -> None:
     if stand.version == 2 and row.kind in ONLY_VERSION_1:
         pytest.skip("no such request in version 2")
     what = What.REFUSED_AFTER if after else What.REFUSED
@@ -183,9 +185,7 @@ async def test_a_code(stand: Stand, stand_topic: str, row: Code, after: bool) ->
 @pytest.mark.parametrize(
     "what", [What.REFUSED, What.RESET, What.REFUSED_AFTER], ids=lambda what: what.name.lower()
 )
-async def test_nothing_overtakes_the_first_batch_of_a_transaction(
-    stand: Stand, stand_topic: str, what: What
-) -> None:
+async def test_first_batch_of_a_transaction_stays_first(stand: Stand, stand_topic: str, what: What) -> None:
     """In version 2 several are on their way at once: a leader takes nothing but sequence 0 first (KIP-890)."""
     async with producer_of(stand, stand_topic, batch_size=1_000, linger_ms=0) as producer:
         for number in range(3):

@@ -29,7 +29,9 @@ def in_short(case: Mapping[str, Any]) -> bool:
 @pytest.mark.long(unless=in_short)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("reconnect", [True, False], ids=["reconnected", "connected"])
-async def test_it_is_switched_under_load(stand: Stand, stand_topic: str, reconnect: bool) -> None:
+async def test_transaction_version_can_be_switched_under_load(
+    stand: Stand, stand_topic: str, reconnect: bool
+) -> None:
     """A producer hears of it when it connects anew; until then it goes on as before, which brokers understand."""
     ledger = Ledger(stand.servers, stand_topic)
     other = 3 - stand.version

@@ -103,7 +103,7 @@ def in_short(case: Mapping[str, Any]) -> bool:
 @pytest.mark.long(unless=in_short)
 @pytest.mark.timeout(360)
 @pytest.mark.parametrize("killed_at", ["written", "offsets", "committed"])
-async def test_each_record_is_transformed_once(stand: Stand, stand_topic: str, killed_at: str) -> None:
+async def test_consumed_records_are_transformed_once(stand: Stand, stand_topic: str, killed_at: str) -> None:
     topic = f"{stand_topic}-source"
     await asyncio.to_thread(stand.kafka.create_topic, topic, PARTITIONS)
     await asyncio.to_thread(stand.kafka.create_topic, f"{topic}-sink", 3)

@@ -44,7 +44,7 @@ REFUSED = 87
 
 
 @pytest.mark.timeout(300)
-async def test_commits_and_aborts_back_to_back(stand: Stand, stand_topic: str) -> None:
+async def test_transactions_run_back_to_back(stand: Stand, stand_topic: str) -> None:
     ledger = Ledger(stand.servers, stand_topic)
     async with Producer(stand.servers, transactional_id=stand_topic) as producer:
         for number in range(IN_A_ROW):
@@ -54,7 +54,7 @@ async def test_commits_and_aborts_back_to_back(stand: Stand, stand_topic: str) -
     await ledger.judge(stand_topic)
 
 
-async def test_an_empty_transaction_sends_nothing(stand: Stand, stand_topic: str) -> None:
+async def test_empty_transaction_sends_nothing(stand: Stand, stand_topic: str) -> None:
     async with Producer(stand.servers, transactional_id=stand_topic) as producer:
         assert InitProducerIdRequest in stand.proxy.seen
         stand.proxy.clear()
@@ -78,7 +78,7 @@ async def of_records_that_nobody_awaits(producer: Producer, ledger: Ledger, numb
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-async def test_a_failed_record_that_nobody_awaited_fails_the_commit(
+async def test_commit_fails_when_an_unawaited_record_failed(
     stand: Stand, stand_topic: str, by_hand: bool
 ) -> None:
     ledger = Ledger(stand.servers, stand_topic)
@@ -184,7 +184,7 @@ Way: TypeAlias = Callable[[Producer, Ledger], Awaitable[None]]
     ],
     ids=lambda way: way.__name__,
 )
-async def test_nothing_is_left_open(stand: Stand, stand_topic: str, way: Way) -> None:
+async def test_failed_transaction_is_not_left_open(stand: Stand, stand_topic: str, way: Way) -> None:
     """When the call returns, it is over, or the coordinator has it down that it is."""
     ledger = Ledger(stand.servers, stand_topic)
     async with TransactionAdmin(stand.servers) as admin:

@@ -75,7 +75,9 @@ def in_short(case: Mapping[str, Any]) -> bool:
     [a_send, a_send_to_another_partition, offsets, a_commit, an_abort],
     ids=lambda meets: meets.__name__,
 )
-async def test_who_meets_it_first(stand: Stand, stand_topic: str, meets: Meeting) -> None:
+async def test_expired_transaction_fails_the_next_call(
+    stand: Stand, stand_topic: str, meets: Meeting
+) -> None:
     ledger = Ledger(stand.servers, stand_topic)
     async with Producer(
         stand.servers, transactional_id=stand_topic, transaction_timeout_ms=TIMEOUT_MS
@@ -114,7 +116,7 @@ async def test_who_meets_it_first(stand: Stand, stand_topic: str, meets: Meeting
     assert visible == {1: 10}
 
 
-async def test_nobody_meets_it(stand: Stand, stand_topic: str) -> None:
+async def test_expired_transaction_fails_without_a_call(stand: Stand, stand_topic: str) -> None:
     """It runs from the first write: a transaction that waits for longer before that is in time."""
     ledger = Ledger(stand.servers, stand_topic)
     other = f"{stand_topic}-other"
@@ -135,7 +137,7 @@ async def test_nobody_meets_it(stand: Stand, stand_topic: str) -> None:
 
 
 @pytest.mark.long
-async def test_nobody_is_there_to_meet_it(stand: Stand, stand_topic: str) -> None:
+async def test_transaction_of_a_dead_writer_expires(stand: Stand, stand_topic: str) -> None:
     """It is left open, as by close(0), and holds nobody back for longer than its timeout."""
     ledger = Ledger(stand.servers, stand_topic)
     producer = Producer(stand.servers, transactional_id=stand_topic, transaction_timeout_ms=TIMEOUT_MS)

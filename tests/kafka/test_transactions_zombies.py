@@ -64,7 +64,7 @@ def killed_in_short(case: Mapping[str, Any]) -> bool:
 @pytest.mark.long(unless=killed_in_short)
 @pytest.mark.parametrize("end", ["commit", "abort"])
 @pytest.mark.parametrize("step", ["started", *STEPS])
-async def test_the_writer_is_killed_and_a_successor_takes_over(
+async def test_successor_takes_over_from_a_killed_writer(
     stand: Stand, stand_topic: str, step: str, end: str
 ) -> None:
     ledger = Ledger(stand.servers, stand_topic)
@@ -87,7 +87,7 @@ async def test_the_writer_is_killed_and_a_successor_takes_over(
 @pytest.mark.long(unless=lambda case: case["end"] == "commit" and case["what"] is What.MUTED_AFTER)
 @pytest.mark.parametrize("what", [What.MUTED, What.MUTED_AFTER], ids=lambda what: what.name.lower())
 @pytest.mark.parametrize("end", ["commit", "abort"])
-async def test_the_writer_is_killed_while_it_waits_for_the_answer_to_its_end(
+async def test_successor_takes_over_when_a_writer_dies_in_end_txn(
     stand: Stand, stand_topic: str, what: What, end: str
 ) -> None:
     ledger = Ledger(stand.servers, stand_topic)
@@ -105,7 +105,7 @@ async def test_the_writer_is_killed_while_it_waits_for_the_answer_to_its_end(
 @pytest.mark.long(unless=of_the_newer_version)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("commit", [True, False])
-async def test_prepared_then_writer_and_broker_are_killed_and_it_is_ended_from_elsewhere(
+async def test_prepared_transaction_ends_after_writer_and_broker_died(
     stand: Stand, stand_topic: str, commit: bool
 ) -> None:
     ledger = Ledger(stand.servers, stand_topic)
@@ -133,7 +133,7 @@ def taken_over_in_short(case: Mapping[str, Any]) -> bool:
 @pytest.mark.long(unless=taken_over_in_short)
 @pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
 @pytest.mark.parametrize("step", ["started", *STEPS])
-async def test_a_successor_takes_over_from_one_that_goes_on(
+async def test_successor_takes_over_from_a_running_writer(
     stand: Stand, stand_topic: str, step: str, abort: bool
 ) -> None:
     """All that the zombie is told is that it is over, at the latest by the end of its next transaction."""
@@ -167,7 +167,7 @@ async def test_a_successor_takes_over_from_one_that_goes_on(
 
 @pytest.mark.long(unless=of_the_newer_version)
 @pytest.mark.parametrize("what", [What.MUTED, What.MUTED_AFTER], ids=lambda what: what.name.lower())
-async def test_a_successor_takes_over_while_an_end_has_no_answer(
+async def test_successor_takes_over_while_end_txn_is_unanswered(
     stand: Stand, stand_topic: str, what: What
 ) -> None:
     """The zombie asks again, and is refused: whether it was committed the coordinator cannot tell it any more."""

@@ -63,7 +63,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
 
 
 @pytest.mark.parametrize(("request_type", "version"), EVERY_VERSION)
-async def test_every_version_of_every_request_does_its_work(
+async def test_every_version_of_every_request_works(
     kafka: ApacheKafka,
     topic: str,
     cap: Cap,
@@ -83,7 +83,7 @@ async def test_every_version_of_every_request_does_its_work(
 
 
 @pytest.mark.parametrize("version", range(3, 7))
-async def test_a_broker_that_is_too_old_for_zstd_says_so(
+async def test_old_broker_refuses_zstd(
     kafka: ApacheKafka, new_topic: NewTopic, cap: Cap, version: int
 ) -> None:
     """KIP-110: before version 7 of Produce a broker could not know what to do with it."""

@@ -46,7 +46,7 @@ async def send_many_all(producer: Producer, topic: str, task: int) -> Written:
 
 
 @pytest.mark.parametrize(("send_all", "idempotent"), [(enqueue_all, True), (send_many_all, False)])
-async def test_a_hundred_thousand_records_are_where_the_producer_says_in_the_order_of_the_calls(
+async def test_100000_records_are_at_their_offsets_in_order(
     kafka: ApacheKafka,
     new_topic: NewTopic,
     send_all: Callable[[Producer, str, int], Awaitable[Written]],

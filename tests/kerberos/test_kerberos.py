@@ -48,7 +48,7 @@ def options(
 
 @pytest.mark.parametrize("listener", ["KERBEROS", "KERBEROS_TLS"])
 @pytest.mark.parametrize("acks", ["all", 0])
-async def test_a_keytab_logs_in(
+async def test_keytab_logs_in(
     kerberized: SecuredKafka, topic: str, keytab: Path, listener: str, acks: Literal["all", 0]
 ) -> None:
     chosen = options(kerberized, listener, keytab)
@@ -58,7 +58,7 @@ async def test_a_keytab_logs_in(
     assert values(kerberized, topic, at_least=1) == [b"value"]
 
 
-async def test_a_ticket_logs_in(
+async def test_ticket_logs_in(
     kerberized: SecuredKafka, topic: str, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.ticket('alice')}")
@@ -67,7 +67,7 @@ async def test_a_ticket_logs_in(
     assert values(kerberized, topic) == [b"value"]
 
 
-async def test_a_jvm_clients_file_logs_in(
+async def test_properties_file_of_a_jvm_client_logs_in(
     kerberized: SecuredKafka, topic: str, keytab: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "client.properties"
@@ -82,7 +82,7 @@ async def test_a_jvm_clients_file_logs_in(
     assert values(kerberized, topic) == [b"value"]
 
 
-async def test_the_door_for_aiokafka_logs_in(
+async def test_aiokafka_compatible_producer_logs_in(
     kerberized: SecuredKafka, topic: str, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.ticket('alice')}")
@@ -96,7 +96,7 @@ async def test_the_door_for_aiokafka_logs_in(
     assert values(kerberized, topic) == [b"value"]
 
 
-async def test_another_client_logs_in_alike(
+async def test_librdkafka_logs_in_with_the_same_keytab(
     kerberized: SecuredKafka, topic: str, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So what refuses us elsewhere in this file refuses us rightly."""
@@ -111,7 +111,7 @@ async def test_another_client_logs_in_alike(
     assert values(kerberized, topic) == [b"value"]
 
 
-async def test_who_the_ticket_is_for_is_who_may_write(kerberized: SecuredKafka, topic: str, kdc: Kdc) -> None:
+async def test_principal_of_the_ticket_may_write(kerberized: SecuredKafka, topic: str, kdc: Kdc) -> None:
     chosen = options(kerberized, "KERBEROS", kdc.keytab("bob"), "bob")
     async with Producer(kerberized.at("KERBEROS"), **chosen) as producer:
         with pytest.raises(TopicAuthorizationFailed):
@@ -119,7 +119,7 @@ async def test_who_the_ticket_is_for_is_who_may_write(kerberized: SecuredKafka, 
 
 
 @pytest.mark.timeout(120)
-async def test_logging_in_again_harms_no_stream(
+async def test_reauthentication_harms_no_stream(
     kerberized: SecuredKafka, topic: str, keytab: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "aioproducer")
@@ -151,14 +151,14 @@ async def refusal(kafka: SecuredKafka, chosen: ProducerOptions) -> str:
     return said
 
 
-async def test_no_ticket(kerberized: SecuredKafka) -> None:
+async def test_login_fails_without_a_ticket(kerberized: SecuredKafka) -> None:
     said = await refusal(kerberized, options(kerberized, "KERBEROS"))
     assert "Kerberos says" in said
     assert "No Kerberos credentials available" in said
     assert "kinit" in said
 
 
-async def test_a_ticket_that_has_expired(
+async def test_login_fails_when_the_ticket_has_expired(
     kerberized: SecuredKafka, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = kdc.ticket("alice", lives="1s")
@@ -173,7 +173,9 @@ async def test_a_ticket_that_has_expired(
         await asyncio.wait_for(log_in_until_refused(), 5)
 
 
-async def test_a_keytab_that_is_not_there_or_empty(kerberized: SecuredKafka, tmp_path: Path) -> None:
+async def test_login_fails_when_the_keytab_is_missing_or_empty(
+    kerberized: SecuredKafka, tmp_path: Path
+) -> None:
     keytab = tmp_path / "no.keytab"
     with pytest.raises(ConfigError, match=r"keyTab cannot be read: .*No such file.*no\.keytab"):
         Producer(kerberized.at("KERBEROS"), **options(kerberized, "KERBEROS", keytab))
@@ -182,7 +184,7 @@ async def test_a_keytab_that_is_not_there_or_empty(kerberized: SecuredKafka, tmp
     assert str(keytab) in said
 
 
-async def test_a_keytab_whose_key_was_changed(kerberized: SecuredKafka, kdc: Kdc) -> None:
+async def test_login_fails_when_the_key_was_changed(kerberized: SecuredKafka, kdc: Kdc) -> None:
     old = kdc.keytab("carol")
     kept = old.with_suffix(".old")
     kept.write_bytes(old.read_bytes())
@@ -191,7 +193,7 @@ async def test_a_keytab_whose_key_was_changed(kerberized: SecuredKafka, kdc: Kdc
     assert "Kerberos says" in said
 
 
-async def test_a_service_that_the_kdc_does_not_know(kerberized: SecuredKafka, keytab: Path) -> None:
+async def test_login_fails_when_the_service_is_unknown(kerberized: SecuredKafka, keytab: Path) -> None:
     chosen = options(kerberized, "KERBEROS", keytab)
     chosen["sasl_kerberos_service_name"] = "kafkaesque"
     said = await refusal(kerberized, chosen)
@@ -199,7 +201,9 @@ async def test_a_service_that_the_kdc_does_not_know(kerberized: SecuredKafka, ke
     assert "sasl_kerberos_service_name" in said
 
 
-async def test_a_ticket_for_another_service(kerberized: SecuredKafka, kdc: Kdc, keytab: Path) -> None:
+async def test_login_fails_with_a_ticket_for_another_service(
+    kerberized: SecuredKafka, kdc: Kdc, keytab: Path
+) -> None:
     """The KDC gives it, the broker does not take it."""
     kdc.keytab("elsewhere/localhost")
     chosen = options(kerberized, "KERBEROS", keytab)
@@ -208,9 +212,7 @@ async def test_a_ticket_for_another_service(kerberized: SecuredKafka, kdc: Kdc, 
     assert "sasl_kerberos_service_name" in said
 
 
-async def test_a_kdc_that_does_not_answer_holds_up_nobody(
-    kerberized: SecuredKafka, kdc: Kdc, keytab: Path
-) -> None:
+async def test_silent_kdc_blocks_no_other_task(kerberized: SecuredKafka, kdc: Kdc, keytab: Path) -> None:
     loop = asyncio.get_running_loop()
     turns = [loop.time()]
     over = False

@@ -77,7 +77,7 @@ async def test_every_shape_of_record_is_read_as_it_was_sent(
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-async def test_without_acknowledgements_all_of_it_arrives_too(servers: str, topic: str, codec: Any) -> None:
+async def test_records_with_acks_0_arrive(servers: str, topic: str, codec: Any) -> None:
     async with Producer(servers, acks=0, compression_type=codec, linger_ms=1) as producer:
         sent = [*await with_send(producer, topic, SAMPLES), *await with_send_many(producer, topic, SAMPLES)]
         assert {each.offset for each in sent} == {-1}
@@ -90,9 +90,7 @@ async def test_without_acknowledgements_all_of_it_arrives_too(servers: str, topi
     assert Counter(each._replace(offset=-1) for each in arrived) == Counter(written)
 
 
-async def test_topics_are_created_when_they_are_asked_for_and_led_by_all_brokers(
-    servers: str, topic: str
-) -> None:
+async def test_requested_topics_are_created_on_all_brokers(servers: str, topic: str) -> None:
     async with Producer(servers, linger_ms=0) as producer:
         for number in range(10):  # leaders are drawn by lot
             created = f"{topic}-{number}"
@@ -106,7 +104,7 @@ async def test_topics_are_created_when_they_are_asked_for_and_led_by_all_brokers
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
-async def test_many_batches_in_flight_stay_in_order(topic: str, end: str) -> None:
+async def test_batches_in_flight_stay_in_order(topic: str, end: str) -> None:
     with mock_cluster(**{"test.mock.broker.rtt": 20}) as servers:
         producer = Producer(servers, batch_size=2_000, linger_ms=0)
         await producer.start()
@@ -131,7 +129,7 @@ async def test_many_batches_in_flight_stay_in_order(topic: str, end: str) -> Non
     )
 
 
-async def test_a_cluster_that_goes_away_fails_records_at_their_deadline_and_holds_up_nobody(
+async def test_records_expire_when_the_cluster_disappears(
     topic: str,
 ) -> None:
     with mock_cluster() as servers:

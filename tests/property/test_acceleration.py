@@ -102,7 +102,7 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
 @example(([None], None, None, [0]), 61)
 @example(([b"v"] * 8200, None, None, [0] * 8200), 0)
 @example(([b"v"] * 2, None, None, [-(2**63), 2**63 - 1]), 0)
-def test_the_records_are_the_same_bytes(
+def test_both_encoders_write_the_same_bytes(
     made: tuple[list[Any], list[Any] | None, Any, list[int]], room: int
 ) -> None:
     section = outcome(python_records_section, *made, room)
@@ -113,19 +113,21 @@ def test_the_records_are_the_same_bytes(
 @given(columns())
 @example(([b"v" * (SMALL_PAYLOAD - 1)], None, None, [0]))
 @example(([b"v" * SMALL_PAYLOAD], None, HeaderColumns([HeaderColumn("a", b"1")], 1), [0]))
-def test_the_sizes_are_the_same(made: tuple[list[Any], list[Any] | None, Any, list[int]]) -> None:
+def test_both_encoders_estimate_the_same_sizes(
+    made: tuple[list[Any], list[Any] | None, Any, list[int]],
+) -> None:
     assert accelerator.sizes(*made[:3]) == python_sizes(*made[:3])
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 2**31 - 1))
 @example([bytes(length) for length in (0, 1, 2, 3, 4, 255, 256, 257, 5000)], 2**31 - 1)
 @example([b"\xff" * 16, b"\x80" * 19] * 30, 12)
-def test_keys_go_to_the_same_partitions(keys: list[bytes], partition_count: int) -> None:
+def test_both_partitioners_choose_the_same_partition(keys: list[bytes], partition_count: int) -> None:
     assert accelerator.key_partitions(keys, partition_count) == python_key_partitions(keys, partition_count)
 
 
 @given(columns(), st.data())
-def test_what_is_no_data_is_refused_wherever_it_is(
+def test_both_encoders_refuse_other_types(
     made: tuple[list[Any], list[Any] | None, Any, list[int]], data: st.DataObject
 ) -> None:
     """`check_rows` lets none of it through; a bug of ours would raise, and read no memory."""
@@ -143,7 +145,7 @@ def test_what_is_no_data_is_refused_wherever_it_is(
 
 
 @given(WRONG_HEADERS, st.booleans())
-def test_headers_of_the_wrong_shape_are_refused(wrong: Any, first: bool) -> None:
+def test_both_encoders_refuse_malformed_headers(wrong: Any, first: bool) -> None:
     headers = [wrong, (("a", b"1"),)] if first else [(("a", b"1"),), wrong]
     for function, more in ((accelerator.sizes, ()), (accelerator.records_section, ([0, 0], 0))):
         with pytest.raises((TypeError, UnicodeEncodeError, SystemError)):
@@ -158,7 +160,7 @@ def test_headers_of_the_wrong_shape_are_refused(wrong: Any, first: bool) -> None
         ([b"v"], None, HeaderColumns([HeaderColumn("a", None, [b"1", b"2"])], 2)),
     ],
 )
-def test_columns_of_unequal_length_are_refused(arguments: Sequence[Any]) -> None:
+def test_both_encoders_refuse_columns_of_unequal_length(arguments: Sequence[Any]) -> None:
     with pytest.raises(ValueError, match="equal length"):
         accelerator.sizes(*arguments)
     with pytest.raises(ValueError, match="equal length"):
@@ -168,9 +170,7 @@ def test_columns_of_unequal_length_are_refused(arguments: Sequence[Any]) -> None
 
 
 @given(st.lists(st.one_of(DATA, NO_DATA), min_size=1, max_size=5), st.data())
-def test_what_is_sent_or_refused_is_the_same_whatever_users_hand_in(
-    values: list[Any], data: st.DataObject
-) -> None:
+def test_both_intakes_agree_on_any_argument(values: list[Any], data: st.DataObject) -> None:
     """Checked as `send_many` does; what comes of that both can take."""
     some = st.lists(st.one_of(DATA, NO_DATA), min_size=len(values), max_size=len(values))
     mappings = st.dictionaries(NAMES, DATA, max_size=2)

@@ -157,7 +157,7 @@ STEPS = st.tuples(
 @example([("await", 0), ("wait", 0), ("cancel", 0), ("set", 2), ("wake", 0), ("result", 0)])
 @example([("await", 0), ("wait", 0), ("await", 2), ("wait", 2), ("set", 0), ("interrupt", 0), ("wake", 1)])
 @example([("wake", 0), ("set", 2), ("wake", 0)])
-def test_whatever_happens_happens_to_both(steps: list[tuple[str, int]]) -> None:
+def test_acknowledgement_behaves_like_its_python_version(steps: list[tuple[str, int]]) -> None:
     python, c = Twin(InPython, NAMES), Twin(accelerator, NAMES)
     for what, which in steps:
         assert c.outcome(what, which) == python.outcome(what, which)
@@ -178,7 +178,7 @@ def test_whatever_happens_happens_to_both(steps: list[tuple[str, int]]) -> None:
         ((print,), {"context": Context(), "more": 1}),
     ],
 )
-def test_a_callback_without_its_context_is_refused(arguments: tuple[Any, Any]) -> None:
+def test_callback_without_context_is_refused(arguments: tuple[Any, Any]) -> None:
     made: tuple[Callable[..., Any], ...] = (python_acknowledgements, accelerator.acknowledgements)
     for make in made:
         with pytest.raises(TypeError, match="add_done_callback"):
@@ -186,7 +186,7 @@ def test_a_callback_without_its_context_is_refused(arguments: tuple[Any, Any]) -
 
 
 @for_each("wrong", [None, 5, [5], [(5,)], [(5, 5)], [((), ())], "ab"])
-def test_what_is_no_acknowledgement_is_refused(wrong: Any) -> None:
+def test_wait_refuses_other_objects(wrong: Any) -> None:
     """A bug of ours would raise, and read no memory."""
     calls: tuple[Callable[[], Any], ...] = (
         lambda: accelerator.set_outcomes(wrong, [WHERE]),
@@ -204,7 +204,7 @@ def test_what_is_no_acknowledgement_is_refused(wrong: Any) -> None:
         accelerator.acknowledgements(wrong)
 
 
-def test_what_outcomes_raise_is_raised() -> None:
+def test_errors_of_outcomes_propagate() -> None:
     waiter = accelerator.acknowledgements(Acknowledgement)()
     with pytest.raises(ZeroDivisionError):
         accelerator.set_outcomes([waiter], (1 // 0 for _ in range(1)))
@@ -212,7 +212,7 @@ def test_what_outcomes_raise_is_raised() -> None:
         accelerator.wake_each((1 // 0 for _ in range(1)), None)
 
 
-def test_a_task_that_nobody_else_knows_is_not_kept() -> None:
+def test_waiting_task_is_not_kept_alive() -> None:
     """A task holds what it awaits, which holds how to wake the task: the collector knows of that."""
 
     async def leave_one_waiting() -> weakref.ref[Any]:
@@ -241,7 +241,7 @@ def test_a_task_that_nobody_else_knows_is_not_kept() -> None:
     "without_getpid", [python_running_loop_without_getpid, accelerator.running_loop_without_getpid]
 )
 class TestRunningLoop:
-    async def test_asyncio_is_asked_after_a_fork_only(self, without_getpid: Any) -> None:
+    async def test_running_loop_is_read_from_asyncio_after_a_fork(self, without_getpid: Any) -> None:
         if sys.version_info >= (3, 12) and without_getpid is not python_running_loop_without_getpid:
             pytest.skip("asyncio makes no system call there, and keeps another value")
         loop, process, other = asyncio.get_running_loop(), [object()], object()
@@ -270,13 +270,13 @@ class TestRunningLoop:
         other = object()
         assert without_getpid(object(), [object()], lambda: other)() is other
 
-    def test_what_it_cannot_be_told_is_refused(self, without_getpid: Any) -> None:
+    def test_running_loop_refuses_other_arguments(self, without_getpid: Any) -> None:
         with pytest.raises((TypeError, IndexError)):
             without_getpid(object(), (), object)
         with pytest.raises(IndexError):
             without_getpid(object(), [], object)
 
-    def test_it_lets_go_of_what_it_was_told(self, without_getpid: Any) -> None:
+    def test_running_loop_releases_its_references(self, without_getpid: Any) -> None:
         class Loop:
             pass
 

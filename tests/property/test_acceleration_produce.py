@@ -148,7 +148,7 @@ def test_produce_writer_keeps_no_spare_memory(topics: int, by_name: bool) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-def test_what_fits_is_written(data: st.DataObject, version: int) -> None:
+def test_produce_request_is_written_when_it_fits(data: st.DataObject, version: int) -> None:
     request = data.draw(instances(ProduceRequest, version))
     assert written(accelerator.produce_writer(version <= BY_NAME), request) == b"header" + encode(
         request, version
@@ -254,14 +254,14 @@ FINE = PartitionProduceResponse(
 
 
 @pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
-def test_what_acknowledgements_say(read: Callable[..., Any]) -> None:
+def test_acknowledgements_are_read_with_their_fields(read: Callable[..., Any]) -> None:
     expected = BaseOffsets(9, {("orders", 3): (2**40, 7)})
     assert read(BaseOffsets, payload_of(FINE), {ID: "orders"}) == (expected, 0)
     assert read(BaseOffsets, payload_of(FINE, BY_NAME, "orders") + b"12", None) == (expected, 2)
 
 
 @pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
-def test_what_is_no_acknowledgement_is_not_read(read: Callable[..., Any]) -> None:
+def test_response_other_than_an_acknowledgement_is_not_read(read: Callable[..., Any]) -> None:
     refused = PartitionProduceResponse(index=3, error_code=-1, base_offset=-1)
     told = PartitionProduceResponse(index=3, error_code=0, base_offset=1, error_message="so what")
     led = PartitionProduceResponse(
@@ -330,12 +330,12 @@ def test_acknowledgement_is_refused_when_throttle_is_negative(read: Callable[...
         lambda: accelerator.produce_writer(True)(bytearray()),
     ],
 )
-def test_anything_else_is_refused(call: Callable[[], object]) -> None:
+def test_produce_writer_refuses_other_arguments(call: Callable[[], object]) -> None:
     with pytest.raises(TypeError):
         call()
 
 
-def test_whether_topics_are_named_may_be_anything_that_has_a_truth() -> None:
+def test_flag_for_topic_names_takes_any_truth_value() -> None:
     class NoTruth:
         def __bool__(self) -> bool:
             raise ZeroDivisionError

@@ -55,11 +55,11 @@ def of_each(draw: st.DrawFn) -> list[Any]:
 @given(st.binary(max_size=40))
 @example(bytes(5000))
 @example(b"\xff" * 19)
-def test_the_hash_is_the_same(key: bytes) -> None:
+def test_both_hashes_are_equal(key: bytes) -> None:
     assert accelerator.murmur2(key) == python_murmur2(key)
 
 
-def test_what_is_no_key_has_no_hash() -> None:
+def test_hash_refuses_other_types() -> None:
     with pytest.raises(TypeError):
         accelerator.murmur2("key")
 
@@ -88,7 +88,7 @@ def test_headers_become_the_same_columns(headers: list[Any]) -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 3))
 @example([0, 10**30, -1, 0], 2)
-def test_rows_come_to_the_same_groups_in_the_same_order(chosen: list[int], width: int) -> None:
+def test_both_groupings_of_rows_are_equal(chosen: list[int], width: int) -> None:
     columns: list[Any] = [range(len(chosen)), [b"%d" % row for row in range(len(chosen))], tuple(chosen)][
         :width
     ]
@@ -101,7 +101,7 @@ def test_rows_come_to_the_same_groups_in_the_same_order(chosen: list[int], width
 @pytest.mark.parametrize(
     "rows", [range(3), range(5, 8), range(4, -2, -2), range(2**63 - 3, 2**63), range(0)], ids=str
 )
-def test_ranges_come_to_groups_as_their_numbers(rows: range) -> None:
+def test_ranges_are_grouped_like_their_numbers(rows: range) -> None:
     [[ones], [others]] = accelerator.split_columns([rows], ["a", "b", "a"][: len(rows)] or []).values() or [
         [()],
         [()],
@@ -132,12 +132,12 @@ def test_running_totals_refuse_other_types(wrong: Any) -> None:
         ([[1]], [[]], TypeError),
     ],
 )
-def test_what_cannot_be_grouped_is_refused(columns: Any, chosen: Any, error: type[Exception]) -> None:
+def test_grouping_refuses_other_arguments(columns: Any, chosen: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         accelerator.split_columns(columns, chosen)
 
 
-def test_a_choice_that_changes_its_mind_is_refused() -> None:
+def test_grouping_refuses_an_inconsistent_chooser() -> None:
     class Fickle:
         asked = 0
 
@@ -161,7 +161,7 @@ def test_metadata_are_the_same(timestamps: list[int], base: int, log_append: boo
     assert {type(each) for each in made} <= {RecordMetadata}
 
 
-def test_the_garbage_collector_need_not_look_at_metadata_that_lead_nowhere() -> None:
+def test_metadata_without_references_are_untracked() -> None:
     class Time(IntEnum):
         NOW = 8
 
@@ -181,7 +181,7 @@ def test_metadata_have_the_same_hash() -> None:
     assert [*map(hash, made)] == [*map(hash, python_new_metadata(RecordMetadata, *fields))]
 
 
-def test_offsets_that_cannot_be_are_refused() -> None:
+def test_metadata_refuse_impossible_offsets() -> None:
     with pytest.raises(OverflowError, match="no such offsets"):
         accelerator.new_metadata(RecordMetadata, "orders", 3, 2**63 - 1, [1], False)
 

@@ -48,14 +48,14 @@ def _section(draw: st.DrawFn, array: pa.Array) -> pa.Array:
 
 
 @given(sections(st.binary(max_size=9), BYTES))
-def test_bytes(array: pa.Array) -> None:
+def test_bytes_columns_equal_lists(array: pa.Array) -> None:
     expected = array.to_pylist()
     assert list(as_bytes(array)) == sliced(plain(array)) == expected
     assert bytes_in(array) == sum(len(each or b"") for each in expected)
 
 
 @given(sections(texts, TEXT))
-def test_strings(array: pa.Array) -> None:
+def test_string_columns_equal_lists(array: pa.Array) -> None:
     expected = array.to_pylist()
     utf_8 = [None if each is None else each.encode() for each in expected]
     assert list(as_bytes(array)) == sliced(plain(array)) == utf_8
@@ -69,7 +69,7 @@ def test_strings(array: pa.Array) -> None:
         lambda a: not pa.types.is_dictionary(a.type)
     )
 )
-def test_partitions(array: pa.Array) -> None:
+def test_partition_columns_equal_lists(array: pa.Array) -> None:
     expected = array.to_pylist()
     assert as_partitions("p", array) == (expected if any(each is not None for each in expected) else None)
 
@@ -78,7 +78,7 @@ def test_partitions(array: pa.Array) -> None:
     ("unit", "multiplier", "divisor"), [("s", 1000, 1), ("ms", 1, 1), ("us", 1, 10**3), ("ns", 1, 10**6)]
 )
 @given(data=st.data())
-def test_timestamps(unit: str, multiplier: int, divisor: int, data: st.DataObject) -> None:
+def test_timestamp_columns_equal_lists(unit: str, multiplier: int, divisor: int, data: st.DataObject) -> None:
     numbers = data.draw(sections(st.integers(0, (2**63 - 1) // multiplier), [pa.int64()]))
     if pa.types.is_dictionary(numbers.type):
         numbers = numbers.dictionary_decode()
@@ -90,7 +90,7 @@ def test_timestamps(unit: str, multiplier: int, divisor: int, data: st.DataObjec
 @pytest.mark.parametrize("in_place", [READS_IN_PLACE, False])
 @pytest.mark.parametrize("fast_lists", [True, False])
 @given(data=st.data())
-def test_headers(fast_lists: bool, in_place: bool, data: st.DataObject) -> None:
+def test_header_columns_equal_lists(fast_lists: bool, in_place: bool, data: st.DataObject) -> None:
     pairs = st.lists(st.tuples(texts, st.none() | st.binary(max_size=5)), max_size=3)
     array = data.draw(sections(pairs, HEADERS[2:]) | sections(pairs.map(_entries), HEADERS[:2]))
     expected = [tuple(map(_pair, each or ())) for each in array.to_pylist()]

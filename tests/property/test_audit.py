@@ -16,7 +16,7 @@ LANES = st.lists(st.sampled_from([None, b"a", b"b"]), min_size=12, max_size=12)
 
 
 @given(LOGS, st.none() | st.integers(0, 14), LANES)
-def test_an_audit_is_what_it_says_it_is(
+def test_audit_finds_losses_copies_and_disorder(
     logs: list[list[int | None]], expect: int | None, lanes: list[bytes | None]
 ) -> None:
     """*lanes* are those of the offsets."""
@@ -57,7 +57,7 @@ def test_an_audit_is_what_it_says_it_is(
 
 
 @given(LOGS, LANES)
-def test_without_the_copies_what_is_doubled_only_is_in_order(
+def test_doubled_log_is_in_order_without_its_copies(
     logs: list[list[int | None]], lanes: list[bytes | None]
 ) -> None:
     """There is a choice of one copy of each record, so that these are in order in every lane of a partition."""

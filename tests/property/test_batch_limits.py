@@ -26,7 +26,7 @@ def send(limits: BatchLimits, rate: float) -> int:
 
 
 @given(st.lists(rates, max_size=20), rates)
-def test_they_come_near_it_whatever_was_before(before: list[float], rate: float) -> None:
+def test_batch_limit_approaches_the_target_from_any_history(before: list[float], rate: float) -> None:
     limits = BatchLimits(batching_settings(batch_bytes=READY, batch_max_bytes=FULL))
     for each in before:
         send(limits, each)
@@ -37,7 +37,7 @@ def test_they_come_near_it_whatever_was_before(before: list[float], rate: float)
 
 
 @given(st.lists(rates, min_size=1, max_size=50))
-def test_one_is_too_large_only_if_it_is_worse_than_all_that_were_learnt_of(seen: list[float]) -> None:
+def test_batch_exceeds_its_limit_only_after_worse_compression(seen: list[float]) -> None:
     limits = BatchLimits(batching_settings(batch_bytes=READY, batch_max_bytes=FULL))
     for rate in seen:
         estimated = limits.rate

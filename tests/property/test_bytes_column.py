@@ -100,7 +100,7 @@ def test_batches_are_equal_to_those_of_lists(table: Table) -> None:
 
 
 @given(tables(), st.data())
-def test_a_column_is_the_sequence_of_its_bytes(table: Table, data: st.DataObject) -> None:
+def test_bytes_column_equals_the_sequence_of_its_bytes(table: Table, data: st.DataObject) -> None:
     column, expected = as_bytes(table.values), _listed(table.values)
     assert len(column) == len(expected)
     assert list(column) == expected
@@ -132,7 +132,7 @@ def test_headers_are_equal_to_pairs(table: Table) -> None:
         assert list(headers[1:]) == expected[1:]
 
 
-def test_a_column_keeps_the_memory_of_its_parts() -> None:
+def test_bytes_column_keeps_its_buffers_alive() -> None:
     memory = bytearray(b"abcd")
     column = BytesColumn(None, bytes([0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0]), memory, False, 0, 2)
     part, again = column[1:], column[::-1][:1]
@@ -160,13 +160,13 @@ def test_a_column_keeps_the_memory_of_its_parts() -> None:
         ((None, b"\xff\xff\xff\xff\0\0\0\0", b"abc", False, 0, 1), "outside"),
     ],
 )
-def test_a_column_refuses_rows_outside_of_its_buffers(arguments: Sequence[Any], message: str) -> None:
+def test_bytes_column_refuses_rows_outside_of_its_buffers(arguments: Sequence[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BytesColumn(*arguments)
 
 
 @pytest.mark.parametrize("arguments", [(), ("", b"", b"", False, 0, 0), (None, 5, b"", False, 0, 0)])
-def test_a_column_refuses_other_types(arguments: Sequence[Any]) -> None:
+def test_bytes_column_refuses_other_types(arguments: Sequence[Any]) -> None:
     with pytest.raises(TypeError):
         BytesColumn(*arguments)
 

@@ -21,7 +21,7 @@ from tests.unit._core.net.scripted import ASK, answer_to, settings
     st.booleans(),
     st.sampled_from([b"", b"\x00\x00\x00\x09\x7f", b"\x00"]),
 )
-def test_any_split_of_the_stream_gives_the_same_answers(
+def test_responses_are_equal_for_any_split_of_the_stream(
     asked: list[bool], cuts: list[int], too_old: bool, tail: bytes
 ) -> None:
     """The handshake in one stream with what follows it, and with nonsense at its end."""

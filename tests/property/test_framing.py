@@ -34,12 +34,12 @@ def read(chunks: list[bytes]) -> tuple[list[bytes], str, int]:
 
 
 @given(payloads, st.lists(st.integers(min_value=0)))
-def test_any_split_of_the_stream_gives_the_same_frames(payloads: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_equal_for_any_split_of_the_stream(payloads: list[bytes], cuts: list[int]) -> None:
     assert read(split(framed(payloads), cuts)) == (payloads, "", 0)
 
 
 @given(payloads, st.lists(st.integers(min_value=0)), st.integers(min_value=1))
-def test_an_unfinished_frame_is_counted_and_finished_later(
+def test_unfinished_frame_is_counted_and_completed(
     payloads: list[bytes], cuts: list[int], missing: int
 ) -> None:
     whole = framed([b"last"])
@@ -50,9 +50,7 @@ def test_an_unfinished_frame_is_counted_and_finished_later(
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(min_value=0)))
-def test_any_split_of_garbage_gives_the_same_frames_and_the_same_error(
-    stream: bytes, cuts: list[int]
-) -> None:
+def test_errors_are_equal_for_any_split_of_garbage(stream: bytes, cuts: list[int]) -> None:
     assert read(split(stream, cuts)) == read([stream])
 
 

@@ -10,7 +10,7 @@ from aioproducer.cli.perf_command import STEP, Latencies
 
 
 @given(st.lists(st.floats(1e-9, 1e4), min_size=1, max_size=200), st.floats(0, 1, exclude_min=True))
-def test_a_percentile_is_no_more_than_a_hundredth_off(latencies_s: list[float], share: float) -> None:
+def test_percentile_is_accurate_to_one_percent(latencies_s: list[float], share: float) -> None:
     exact = sorted(latencies_s)[math.ceil(share * len(latencies_s)) - 1]
     latencies = Latencies()
     for each in latencies_s:

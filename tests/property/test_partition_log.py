@@ -35,7 +35,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, start=st.sampled_from([0, 3, MAX_SEQUENCE - 5, MAX_SEQUENCE]))
-def test_resent_batches_leave_each_record_in_the_log_once_and_in_order(steps: list[Step], start: int) -> None:
+def test_resent_batches_are_stored_once_in_order(steps: list[Step], start: int) -> None:
     log = PartitionLog()
     sent: list[tuple[bytearray, int]] = []
     expected: list[bytes] = []
@@ -58,9 +58,7 @@ def test_resent_batches_leave_each_record_in_the_log_once_and_in_order(steps: li
     sequence=st.integers(0, 12),
     records=st.integers(1, 5),
 )
-def test_a_batch_is_appended_answered_as_known_or_refused(
-    first: int, epoch: int, sequence: int, records: int
-) -> None:
+def test_batch_is_appended_known_or_refused(first: int, epoch: int, sequence: int, records: int) -> None:
     """The whole rule for a producer that has written *first* records in epoch 1, said another way."""
     log = PartitionLog()
     append(log, batch(*[b"old"] * first, producer_id=1, epoch=1, sequence=0))
@@ -80,7 +78,7 @@ def test_a_batch_is_appended_answered_as_known_or_refused(
 
 
 @given(position=st.integers(0, 200), byte=st.integers(0, 255), cut=st.integers(0, 200))
-def test_a_damaged_batch_is_refused_and_nothing_worse(position: int, byte: int, cut: int) -> None:
+def test_damaged_batch_is_refused(position: int, byte: int, cut: int) -> None:
     log = PartitionLog()
     original = batch(b"some", b"records", producer_id=1, epoch=0, sequence=0)
     damaged = bytearray(original)
@@ -102,7 +100,7 @@ def test_a_damaged_batch_is_refused_and_nothing_worse(position: int, byte: int, 
 @given(
     counts=st.lists(st.integers(1, 5), max_size=20), offset=st.integers(0, 120), limit=st.integers(0, 3000)
 )
-def test_a_read_is_a_run_of_whole_batches(counts: list[int], offset: int, limit: int) -> None:
+def test_fetch_returns_whole_consecutive_batches(counts: list[int], offset: int, limit: int) -> None:
     log = PartitionLog()
     stored: list[tuple[int, bytes]] = []  # the last offset of each batch, and the batch
     for count in counts:

@@ -20,7 +20,7 @@ prepared = st.builds(
 
 
 @given(prepared)
-def test_it_comes_back_from_its_text_which_is_one_line(one: PreparedTransaction) -> None:
+def test_prepared_transaction_is_parsed_from_its_one_line_text(one: PreparedTransaction) -> None:
     assert PreparedTransaction.parse(str(one)) == one
     assert len(str(one).splitlines()) == 1
     assert pickle.loads(pickle.dumps(one)) == one

@@ -16,13 +16,13 @@ def played(**environ: str) -> settings:
     return profiles(environ)[chosen(environ)]
 
 
-def test_people_get_other_examples_each_time_and_ci_the_same() -> None:
+def test_examples_vary_locally_and_are_fixed_in_ci() -> None:
     assert (played().derandomize, played(CI="true").derandomize) == (False, True)
     assert played().max_examples == played(CI="true").max_examples == 100
     assert played(CI="true").print_blob
 
 
-def test_the_environment_names_a_profile_or_a_number() -> None:
+def test_environment_selects_a_profile_or_a_number() -> None:
     assert played(CI="true", HYPOTHESIS_PROFILE="dev").max_examples == 10
     assert played(CI="true", EXAMPLES="2000").max_examples == 2000
     assert not played(CI="true", EXAMPLES="2000").derandomize
@@ -30,15 +30,15 @@ def test_the_environment_names_a_profile_or_a_number() -> None:
 
 
 @pytest.mark.parametrize("name", profiles({}))
-def test_no_profile_has_a_stopwatch(name: str) -> None:
+def test_profiles_have_no_deadline(name: str) -> None:
     assert profiles({})[name].deadline is None
 
 
-def test_a_share_is_at_least_one_example() -> None:
+def test_share_is_at_least_one_example() -> None:
     assert (share(1), share(1e-9)) == (settings().max_examples, 1)
 
 
 @for_each("path", sorted(Path(__file__).parent.glob("*.py")))
-def test_no_test_has_a_number_of_its_own(path: Path) -> None:
+def test_property_tests_use_the_number_of_their_profile(path: Path) -> None:
     if path.stem not in {"profiles", "test_profiles"}:
         assert re.findall(r"(?:deadline|max_examples)=(?!share\()", path.read_text()) == []

@@ -22,14 +22,14 @@ def escaped(text: str) -> str:
 
 
 @given(st.dictionaries(TEXT.filter(bool), TEXT), st.sampled_from([stored, escaped]))
-def test_what_was_written_is_read_back(properties: dict[str, str], write: object) -> None:
+def test_written_properties_are_read_back(properties: dict[str, str], write: object) -> None:
     assert callable(write)
     text = "".join(f"{write(name)}={write(value)}\n" for name, value in properties.items())
     assert read_properties(f"\n{text}") == properties
 
 
 @given(TEXT)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_properties_parser_reads_or_refuses_any_text(text: str) -> None:
     try:
         read_properties(f"{text}\n")
     except ConfigError as refused:

@@ -42,7 +42,7 @@ def test_decoding_inverts_encoding_in_every_version(cls: type[Message], data: st
 
 
 @given(some_message, st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=20), st.data())
-def test_a_frame_is_read_by_the_other_side(
+def test_frames_are_decoded_by_the_other_side(
     kind: tuple[type[Message], int], correlation_id: int, client_id: str | None, data: st.DataObject
 ) -> None:
     cls, version = kind
@@ -60,7 +60,7 @@ def test_a_frame_is_read_by_the_other_side(
 
 
 @given(some_response, st.binary(max_size=20), st.data())
-def test_a_response_is_read_whatever_is_behind_it(
+def test_response_is_decoded_with_any_trailing_bytes(
     kind: tuple[type[Message], int], junk: bytes, data: st.DataObject
 ) -> None:
     cls, version = kind
@@ -70,9 +70,7 @@ def test_a_response_is_read_whatever_is_behind_it(
 
 
 @given(some_message, st.data())
-def test_a_message_that_is_cut_anywhere_is_a_protocol_error(
-    kind: tuple[type[Message], int], data: st.DataObject
-) -> None:
+def test_truncated_message_is_a_protocol_error(kind: tuple[type[Message], int], data: st.DataObject) -> None:
     cls, version = kind
     wire = encode(data.draw(instances(cls, version)), version)
     for end in range(len(wire)):
@@ -81,7 +79,7 @@ def test_a_message_that_is_cut_anywhere_is_a_protocol_error(
 
 
 @given(some_message, st.data())
-def test_a_message_with_other_bytes_put_in_is_read_or_a_protocol_error(
+def test_altered_message_is_decoded_or_a_protocol_error(
     kind: tuple[type[Message], int], data: st.DataObject
 ) -> None:
     cls, version = kind
@@ -94,12 +92,12 @@ def test_a_message_with_other_bytes_put_in_is_read_or_a_protocol_error(
 
 
 @given(some_message, st.binary(max_size=200))
-def test_any_bytes_at_all_are_read_or_a_protocol_error(kind: tuple[type[Message], int], junk: bytes) -> None:
+def test_random_bytes_are_decoded_or_a_protocol_error(kind: tuple[type[Message], int], junk: bytes) -> None:
     read_or_refused(*kind, junk)
 
 
 @given(st.binary(max_size=200))
-def test_any_payload_at_all_has_a_request_header_or_is_a_protocol_error(junk: bytes) -> None:
+def test_random_request_header_is_decoded_or_a_protocol_error(junk: bytes) -> None:
     try:
         header, pos = decode_request(junk, REQUESTS)
     except ProtocolError:

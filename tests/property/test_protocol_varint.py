@@ -23,7 +23,7 @@ KINDS = {
 
 
 @given(st.sampled_from(sorted(KINDS)), st.data())
-def test_a_varint_is_read_as_it_was_written_and_as_long_as_its_size(kind: str, data: st.DataObject) -> None:
+def test_varint_is_read_back_and_has_its_size(kind: str, data: st.DataObject) -> None:
     append, read, size, bounds = KINDS[kind]
     value = data.draw(st.integers(*bounds))
     buf = bytearray()
@@ -33,7 +33,7 @@ def test_a_varint_is_read_as_it_was_written_and_as_long_as_its_size(kind: str, d
 
 
 @given(st.sampled_from(sorted(KINDS)), st.binary(max_size=12))
-def test_any_bytes_are_a_varint_in_range_or_a_protocol_error(kind: str, data: bytes) -> None:
+def test_random_bytes_are_a_varint_or_a_protocol_error(kind: str, data: bytes) -> None:
     _, read, _, (lowest, highest) = KINDS[kind]
     try:
         value, end = read(data, 0)

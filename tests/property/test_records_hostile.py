@@ -49,12 +49,14 @@ def with_crc(batch: bytearray) -> bytearray:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_decoder_refuses_random_bytes(data: bytes) -> None:
     try_to_decode(data)
 
 
 @given(st.binary(max_size=100), st.integers(0, 0xFF), st.integers(-2, 12))
-def test_any_section_behind_a_valid_header(section: bytes, attributes: int, count: int) -> None:
+def test_decoder_refuses_random_records_behind_a_valid_header(
+    section: bytes, attributes: int, count: int
+) -> None:
     header = record_batch.HEADER.pack(0, 0, -1, 2, 0, attributes, count - 1, 0, 0, -1, -1, -1, count)
     try_to_decode(with_crc(bytearray(header + section)))
 
@@ -65,7 +67,7 @@ def test_any_section_behind_a_valid_header(section: bytes, attributes: int, coun
     st.integers(0, 30),
     st.booleans(),
 )
-def test_any_damage_under_a_right_crc(
+def test_decoder_survives_damage_under_a_correct_crc(
     codec: Codec, changes: list[tuple[int, int]], cut: int, from_the_end: bool
 ) -> None:
     batch = bytearray(VALID[codec])
@@ -79,7 +81,7 @@ def test_any_damage_under_a_right_crc(
 
 
 @given(st.sampled_from(PACKED), st.binary(max_size=300), st.booleans())
-def test_any_bytes_that_claim_to_be_compressed(codec: Codec, data: bytes, begin_well: bool) -> None:
+def test_decoder_survives_random_compressed_bytes(codec: Codec, data: bytes, begin_well: bool) -> None:
     if begin_well:  # past the magic numbers
         data = compressor(codec, None)(b"some records")[:12] + data
     with suppress(ProtocolError):
@@ -87,14 +89,14 @@ def test_any_bytes_that_claim_to_be_compressed(codec: Codec, data: bytes, begin_
 
 
 @given(st.sampled_from(Codec), st.integers(min_value=1))
-def test_every_cut_of_a_batch_is_refused(codec: Codec, cut: int) -> None:
+def test_truncated_batch_is_refused(codec: Codec, cut: int) -> None:
     batch = VALID[codec]
     with pytest.raises(ProtocolError):
         decode(batch[: cut % (len(batch) - 1) + 1])
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_a_bomb_does_not_go_off(codec: Codec) -> None:
+def test_decompression_bomb_is_refused(codec: Codec) -> None:
     """What 20 MB were packed to costs what the limit allows, not 20 MB."""
     bomb = compressor(codec, None)(bytes(20_000_000))
     tracemalloc.start()

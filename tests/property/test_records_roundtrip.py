@@ -88,7 +88,7 @@ def test_encoded_records_come_back(records: list[Record], codec: Codec) -> None:
 
 
 @given(batches, codecs, st.booleans())
-def test_another_client_reads_the_same(records: list[Record], codec: Codec, transactional: bool) -> None:
+def test_aiokafka_decodes_the_same_records(records: list[Record], codec: Codec, transactional: bool) -> None:
     raw = encode_batch(
         columns_of(records),
         codec | TRANSACTIONAL if transactional else codec,
@@ -120,7 +120,7 @@ def test_appending_one_by_one_and_extending_make_the_same_batch(records: list[Re
 
 
 @given(batches, st.data())
-def test_the_parts_of_a_batch_are_its_records(records: list[Record], data: st.DataObject) -> None:
+def test_parts_of_a_batch_are_its_records(records: list[Record], data: st.DataObject) -> None:
     columns = columns_of(records)
     start = data.draw(st.integers(0, len(records)))
     stop = data.draw(st.integers(start, len(records)))
@@ -130,7 +130,7 @@ def test_the_parts_of_a_batch_are_its_records(records: list[Record], data: st.Da
 
 
 @given(batches, codecs, st.integers(0, (1 << 63) - 1), st.integers(0, 0x7FFF), st.integers(0, 0x7FFF_FFFF))
-def test_restamping_changes_the_stamp_and_nothing_else(
+def test_restamping_changes_only_the_stamp(
     records: list[Record], codec: Codec, producer_id: int, epoch: int, sequence: int
 ) -> None:
     stamp = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
@@ -141,7 +141,7 @@ def test_restamping_changes_the_stamp_and_nothing_else(
 
 
 @given(batches)
-def test_no_record_exceeds_its_bound_and_none_is_far_below_it(records: list[Record]) -> None:
+def test_record_size_bound_is_tight(records: list[Record]) -> None:
     columns = columns_of(records)
     bounds = sizes(columns.values, columns.keys, columns.headers)
     assert bounds == [record_size_bound(value, key, headers) for value, key, headers, _ in records]

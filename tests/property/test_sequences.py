@@ -21,7 +21,7 @@ counts = st.integers(1, 10_000)
 
 
 @given(anywhere, counts)
-def test_adding_is_what_brokers_do(sequence: int, count: int) -> None:
+def test_sequence_addition_equals_that_of_brokers(sequence: int, count: int) -> None:
     """Source: DefaultRecordBatch.incrementSequence."""
     wraps = sequence > LAST_SEQUENCE - count
     expected = count - (LAST_SEQUENCE - sequence) - 1 if wraps else sequence + count
@@ -29,13 +29,13 @@ def test_adding_is_what_brokers_do(sequence: int, count: int) -> None:
 
 
 @given(anywhere, counts, counts)
-def test_adding_twice_is_adding_the_sum(sequence: int, one: int, other: int) -> None:
+def test_sequence_addition_is_associative(sequence: int, one: int, other: int) -> None:
     at = BatchSequence(IDENTITY, sequence)
     assert at.after(one).after(other) == at.after(one + other)
 
 
 @given(anywhere, st.lists(counts, min_size=1, max_size=20))
-def test_each_stamp_begins_where_the_one_before_it_ends(first: int, batches: list[int]) -> None:
+def test_stamps_are_consecutive(first: int, batches: list[int]) -> None:
     keeper = IdentityKeeper()
     keeper.assign(*IDENTITY)
     sequences = PartitionSequences()
@@ -48,7 +48,7 @@ def test_each_stamp_begins_where_the_one_before_it_ends(first: int, batches: lis
 
 
 @given(st.integers(0, MAX_EPOCH), st.lists(st.booleans(), max_size=30))
-def test_no_identity_is_ever_left_backwards(epoch: int, gaps: list[bool]) -> None:
+def test_identity_epochs_never_decrease(epoch: int, gaps: list[bool]) -> None:
     """Whatever breaks, a partition never writes twice under the same producer id, epoch and sequence."""
     keeper = IdentityKeeper()
     keeper.assign(1, epoch)

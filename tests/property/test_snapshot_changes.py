@@ -37,7 +37,7 @@ def successor(draw: st.DrawFn, known: MetadataSnapshot) -> MetadataSnapshot:
 
 
 @given(st.data())
-def test_what_changed_and_who_has_no_leader_is_known_without_a_look_at_all_topics(
+def test_snapshot_tracks_changes_and_leaderless_partitions(
     data: st.DataObject,
 ) -> None:
     known = MetadataSnapshot()

@@ -33,7 +33,7 @@ class TestMetadata:
     @BOTH
     @for_each("stale", [0, 1, 2, 3, 5])
     @story
-    async def test_a_topic_that_some_answers_do_not_know_is_asked_for_until_one_does(
+    async def test_metadata_is_requested_until_a_broker_has_the_topic(
         self, stale: int, options: ProducerOptions
     ) -> None:
         """Deleted and made anew, say, or a broker that lags: two answers in a row with no topic in them."""
@@ -66,7 +66,7 @@ class TestMetadata:
             assert now() - back_at < 1.5
 
     @story
-    async def test_an_outage_of_metadata_alone_is_no_storm(self) -> None:
+    async def test_metadata_outage_causes_few_requests(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             cluster.on("produce").answer(UnknownTopicOrPartition)
@@ -84,7 +84,7 @@ class TestPauses:
 
     @BOTH
     @story
-    async def test_a_new_leader_is_followed_at_once(self, options: ProducerOptions) -> None:
+    async def test_single_record_follows_a_new_leader_at_once(self, options: ProducerOptions) -> None:
         async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             cluster.move_leader(TOPIC, 0, to_broker=2)
@@ -109,7 +109,7 @@ class TestPauses:
     @for_each("failover", [False, True])
     @for_each("away_s", [0.5, 3.0, 30.0])
     @story
-    async def test_a_broker_that_is_back_is_used_soon_after_the_first_dial_that_succeeds(
+    async def test_returned_broker_is_used_after_the_first_connection(
         self, options: ProducerOptions, away_s: float, *, failover: bool
     ) -> None:
         async with producing(brokers=3, linger_ms=0, **options) as (producer, cluster):
@@ -141,9 +141,7 @@ class TestPauses:
 
     @BOTH
     @story
-    async def test_a_broker_that_accepts_and_hangs_up_is_no_cause_for_a_storm(
-        self, options: ProducerOptions
-    ) -> None:
+    async def test_broker_that_hangs_up_causes_few_connections(self, options: ProducerOptions) -> None:
         async with producing(linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             hanging_up = cluster.on("produce", times=None).close()
@@ -158,7 +156,7 @@ class TestPauses:
     @BOTH
     @pytest.mark.parametrize("failover", [False, True])
     @story
-    async def test_so_it_is_with_many_records_under_way(
+    async def test_broker_that_hangs_up_causes_few_connections_under_load(
         self, options: ProducerOptions, *, failover: bool
     ) -> None:
         async with producing(brokers=3, partitions=6, linger_ms=0, **options) as (producer, cluster):
@@ -199,14 +197,14 @@ class TestPauses:
 
 class TestProducerId:
     @story
-    async def test_it_is_asked_for_again_as_soon_as_a_broker_is_back(self) -> None:
+    async def test_producer_id_is_requested_when_a_broker_returns(self) -> None:
         async with open_cluster() as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
             cluster.on("init_producer_id", times=4).close()
             await producer.partitions_for(TOPIC)
             assert await send_one(producer) < 1.5
 
     @story
-    async def test_one_is_asked_for_when_a_partition_has_used_up_its_epochs(self) -> None:
+    async def test_producer_id_is_requested_after_the_last_epoch(self) -> None:
         """Its last epoch is left in the turn that would have sent the next record."""
         async with producing(linger_ms=0) as (producer, cluster):
             assert producer._engine is not None
@@ -236,7 +234,7 @@ class TestUncertainBatches:
 
     @pytest.mark.parametrize("behind", [0, 1, 20])
     @story
-    async def test_a_log_that_lost_its_end_is_written_to_again(self, behind: int) -> None:
+    async def test_log_that_lost_its_end_is_written_again(self, behind: int) -> None:
         """What was acknowledged is gone, so the next sequence is none that the leader expects, ever."""
         async with producing(linger_ms=0) as (producer, cluster):
             for value in (b"kept", b"lost"):
@@ -251,9 +249,7 @@ class TestUncertainBatches:
 
     @pytest.mark.parametrize("count", [1, 2, 5])
     @story
-    async def test_what_a_leader_had_before_it_was_started_again_is_not_stored_twice(
-        self, count: int
-    ) -> None:
+    async def test_record_stored_before_a_restart_is_not_stored_twice(self, count: int) -> None:
         """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
         unanswered: list[Batch] = []
         all_lost = asyncio.Event()

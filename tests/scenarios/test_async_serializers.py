@@ -50,7 +50,7 @@ class TestOrder:
 
     @every_shape
     @story
-    async def test_all_ways_of_sending_keep_their_order(self, shape: str) -> None:
+    async def test_mixed_send_calls_keep_their_order(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             await asyncio.gather(
                 producer.send(TOPIC, "a:0.2"),
@@ -80,7 +80,7 @@ class TestOrder:
             assert logged(opened) == records
 
     @story
-    async def test_other_topics_continue(self) -> None:
+    async def test_slow_serializer_delays_no_other_topic(self) -> None:
         async with (
             open_cluster() as opened,
             Producer(opened.bootstrap_servers, value_serializer=encode) as producer,

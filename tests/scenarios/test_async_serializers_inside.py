@@ -196,7 +196,7 @@ async def test_record_returns_to_its_topic_by_way_of_another() -> None:
 
 
 @story
-async def test_other_calls_queue_behind_the_serializer() -> None:
+async def test_calls_queue_behind_an_awaiting_serializer() -> None:
     async def inside(producer: Producer) -> None:
         await asyncio.sleep(1)
         await producer.send(TOPIC, "in 0")
@@ -232,7 +232,7 @@ async def test_task_that_outlives_its_serializer_queues_as_usual() -> None:
 
 
 @story
-async def test_another_producer_is_independent() -> None:
+async def test_serializer_may_use_another_producer() -> None:
     async def inside(_: Producer) -> None:
         await other.send(TOPIC, b"other")
 

@@ -34,7 +34,7 @@ def batches(cluster: Cluster, partition: int = 0) -> list[list[bytes | None]]:
 
 class TestLinger:
     @story
-    async def test_a_batch_that_is_not_full_waits_for_more(self) -> None:
+    async def test_partial_batch_waits_for_its_linger(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             began_at = now()
             first = producer.send_nowait(TOPIC, b"a")
@@ -45,7 +45,7 @@ class TestLinger:
             assert batches(cluster) == [[b"a", b"b"]]
 
     @story
-    async def test_a_full_batch_does_not(self) -> None:
+    async def test_full_batch_is_sent_at_once(self) -> None:
         async with producing(linger_ms=500, batch_size=200) as (producer, cluster):
             began_at = now()
             first = producer.send_nowait(TOPIC, b"a" * 100)
@@ -67,7 +67,7 @@ class TestLinger:
             assert now() == began_at
 
     @story
-    async def test_without_linger_every_record_goes_at_once(self) -> None:
+    async def test_record_is_sent_at_once_without_linger(self) -> None:
         async with producing(linger_ms=0) as (producer, _):
             began_at = now()
             for _ in range(5):
@@ -75,7 +75,7 @@ class TestLinger:
             assert now() == began_at
 
     @story
-    async def test_what_comes_while_a_request_is_out_travels_together(self) -> None:
+    async def test_records_during_a_request_share_the_next_one(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
             futures = []
@@ -87,7 +87,7 @@ class TestLinger:
             assert values(cluster) == [b"%d" % number for number in range(10)]
 
     @story
-    async def test_with_a_batch_size_of_zero_each_record_travels_alone(self) -> None:
+    async def test_batch_size_zero_sends_each_record_alone(self) -> None:
         async with producing(batch_size=0, linger_ms=500) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"%d" % number) for number in range(3)]
             await producer.flush()
@@ -101,7 +101,7 @@ class TestGrowing:
         [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 36 if BUFFERED else 35)],
     )
     @story
-    async def test_what_cannot_be_sent_yet_grows_unless_a_batch_size_was_given(
+    async def test_unsendable_batch_grows_unless_batch_size_is_set(
         self, options: dict[str, Any], largest: int
     ) -> None:
         async with producing(max_in_flight_requests_per_connection=1, **options) as (producer, cluster):
@@ -114,7 +114,7 @@ class TestGrowing:
             assert values(cluster)[1:] == [b"%1100d" % number for number in range(100)]
 
     @story
-    async def test_it_goes_as_soon_as_it_is_ready_if_it_can(self) -> None:
+    async def test_ready_batch_is_sent_as_soon_as_possible(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             began_at = now()
             for number in range(45):
@@ -124,7 +124,7 @@ class TestGrowing:
             assert list(map(len, batches(cluster))) == [15, 15, 15]
 
     @story
-    async def test_what_is_too_large_for_the_topic_is_split_and_grows_no_further(self) -> None:
+    async def test_batch_too_large_for_the_topic_is_split(self) -> None:
         sent = [b"%1100d" % number for number in range(1_000)]
         async with producing() as (producer, cluster):
             cluster.create_topic("small", 1, message_max_bytes=50_000)
@@ -139,7 +139,7 @@ class TestGrowing:
 
 class TestRequests:
     @story
-    async def test_what_lingers_goes_along_with_a_request_to_its_broker(self) -> None:
+    async def test_lingering_batches_join_a_request_to_their_broker(self) -> None:
         async with producing(brokers=2, partitions=4, linger_ms=500) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
             began_at = now()
@@ -152,7 +152,7 @@ class TestRequests:
             assert now() - began_at == pytest.approx(LINGER_S * 1.1)
 
     @story
-    async def test_batches_of_one_broker_share_requests_up_to_max_request_size(self) -> None:
+    async def test_requests_share_batches_up_to_max_request_size(self) -> None:
         async with producing(partitions=6, max_request_size=1_000, linger_ms=500) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
             for partition in range(6):
@@ -161,7 +161,7 @@ class TestRequests:
             assert requests.hits == 3
 
     @story
-    async def test_a_batch_that_is_larger_goes_alone(self) -> None:
+    async def test_oversized_batch_is_sent_alone(self) -> None:
         async with producing(
             partitions=3,
             max_request_size=1_000,
@@ -178,7 +178,7 @@ class TestRequests:
             assert batches(cluster, 1) == [[b"x" * 300] * 6]
 
     @story
-    async def test_every_partition_has_its_turn(self) -> None:
+    async def test_partitions_take_turns_in_requests(self) -> None:
         async with producing(
             partitions=3,
             batch_size=0,
@@ -199,7 +199,7 @@ class TestRequests:
             await producer.close(0)
 
     @story
-    async def test_a_broker_that_is_busy_does_not_hold_up_another(self) -> None:
+    async def test_busy_broker_delays_no_other_broker(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
             cluster.freeze_broker(1)
             stuck = producer.send_nowait(TOPIC, b"v", partition=0)
@@ -210,7 +210,7 @@ class TestRequests:
             await stuck
 
     @story
-    async def test_a_broker_that_asks_for_a_pause_gets_it(self) -> None:
+    async def test_throttling_broker_receives_no_request(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).throttle(2_000)
             await producer.send(TOPIC, b"a")
@@ -223,7 +223,7 @@ class TestRequests:
             assert now() - began_at == pytest.approx(2.0)
 
     @story
-    async def test_a_retry_waits_for_its_backoff_and_others_go_meanwhile(self) -> None:
+    async def test_retry_waits_for_its_backoff_alone(self) -> None:
         async with producing(partitions=2, retry_backoff_ms=1_000, linger_ms=0) as (producer, cluster):
             cluster.on("produce", partition=0, topic=TOPIC).answer(NotEnoughReplicas)
             began_at = now()
@@ -236,7 +236,7 @@ class TestRequests:
 
 class TestStickiness:
     @story
-    async def test_records_without_a_key_share_a_batch_and_then_go_elsewhere(self) -> None:
+    async def test_keyless_records_share_a_batch_before_switching(self) -> None:
         async with producing(partitions=4, batch_size=480, linger_ms=500) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"x" * 100) for _ in range(40)]
             await producer.flush()
@@ -278,9 +278,7 @@ class TestCompression:
     @for_each("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
     @for_each("size", [10, 2_000])
     @story
-    async def test_batches_are_compressed_large_ones_in_a_thread_and_stay_in_order(
-        self, codec: str, size: int
-    ) -> None:
+    async def test_large_batches_are_compressed_in_a_thread_in_order(self, codec: str, size: int) -> None:
         async with producing(compression_type=codec, batch_size=200_000) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"%04d" % number * size) for number in range(60)]
             await asyncio.gather(*futures)
@@ -292,7 +290,7 @@ class TestCompression:
 
 
 @story
-async def test_an_idle_producer_does_nothing() -> None:
+async def test_idle_producer_schedules_nothing() -> None:
     async with producing(partitions=50) as (producer, cluster):
         await producer.send_many(TOPIC, [b"v"] * 50, partitions=range(50))
         before = cluster.request_count("produce"), cluster.request_count("metadata")
@@ -304,7 +302,7 @@ class TestAdaptiveLinger:
     """What `linger_ms` is where it is not given."""
 
     @story
-    async def test_a_record_does_not_wait_while_its_broker_has_nothing_of_ours(self) -> None:
+    async def test_record_is_sent_at_once_to_an_idle_broker(self) -> None:
         async with producing() as (producer, _):
             for _ in range(3):
                 began_at = now()
@@ -312,7 +310,7 @@ class TestAdaptiveLinger:
                 assert now() == began_at
 
     @story
-    async def test_what_comes_while_it_has_something_goes_together_when_it_has_answered(self) -> None:
+    async def test_records_for_a_busy_broker_are_sent_after_its_answer(self) -> None:
         async with producing() as (producer, cluster):
             produced = cluster.on("produce", times=None)
             slow = cluster.on("produce").delay(0.002, before_append=False)
@@ -326,7 +324,7 @@ class TestAdaptiveLinger:
             assert produced.hits == 2
 
     @story
-    async def test_it_waits_no_longer_than_kafkas_default_for_a_slow_broker(self) -> None:
+    async def test_adaptive_linger_is_at_most_5_ms(self) -> None:
         async with producing() as (producer, cluster):
             await producer.send(TOPIC, b"the leader knows us")
             slow = cluster.on("produce").delay(1.0, before_append=False)
@@ -351,7 +349,7 @@ class TestCompressedSizes:
     """Batches are as large as was asked for when they are sent, if that could be foreseen."""
 
     @story
-    async def test_what_compresses_well_comes_in_larger_batches_and_what_suddenly_does_not_is_split(
+    async def test_batch_size_follows_the_compression_ratio(
         self,
     ) -> None:
         alike, chance = [bytes(500)] * 10_000, random.Random(1)

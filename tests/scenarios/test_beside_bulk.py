@@ -82,7 +82,7 @@ async def latencies(producer: Producer, until: asyncio.Future[Any], **more: Any)
 class TestTheEventLoop:
     @pytest.mark.parametrize("options", SLOW.values(), ids=list(SLOW))
     @story
-    async def test_it_runs_again_after_ten_milliseconds_at_most(self, options: dict[str, Any]) -> None:
+    async def test_event_loop_runs_every_10_ms_beside_a_bulk_call(self, options: dict[str, Any]) -> None:
         async with producing(buffer_memory=100_000_000, **options) as (producer, cluster):
             sent = [b"%05d" % number for number in range(6_000)]
             sending = asyncio.create_task(producer.send_many(TOPIC, sent, keys=sent))
@@ -105,7 +105,7 @@ class TestTheEventLoop:
 
 class TestThoseBesideIt:
     @story
-    async def test_who_may_not_wait_need_not_while_there_is_memory(self) -> None:
+    async def test_send_nowait_succeeds_beside_a_bulk_call(self) -> None:
         async with producing(buffer_memory=100_000_000) as (producer, cluster):
             sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
             beside = []
@@ -118,7 +118,7 @@ class TestThoseBesideIt:
 
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
     @story
-    async def test_who_waits_for_memory_behind_it_has_it_in_time(self, timeout_s: float | None) -> None:
+    async def test_call_waiting_for_memory_behind_a_bulk_call_succeeds(self, timeout_s: float | None) -> None:
         """Although the bulk call waits for memory again and again, for far longer than `max_block_ms`."""
         async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000, linger_ms=0) as (
             producer,
@@ -138,7 +138,7 @@ class TestThoseBesideIt:
             assert log.count(b"beside") == len(took) > 10
 
     @story
-    async def test_another_bulk_call_is_not_held_up_either(self) -> None:
+    async def test_bulk_call_delays_no_other_bulk_call(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000) as (
             producer,
             cluster,
@@ -155,7 +155,7 @@ class TestThoseBesideIt:
             assert [value for value in values(cluster) if value in small] == small
 
     @story
-    async def test_a_call_that_takes_little_memory_is_not_torn_apart(self) -> None:
+    async def test_small_bulk_call_is_appended_in_one_chunk(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000) as (producer, cluster):
             calls = [[b"%d-%d" % (call, number) for number in range(30)] for call in range(20)]
             await asyncio.gather(
@@ -180,7 +180,7 @@ class TestItsEnd:
     @for_each("options", [{}, SLOW["all"], {"buffer_memory": 4_000}])
     @for_each("turns", range(1, 8))
     @story
-    async def test_closed_at_once_each_record_is_counted_and_told(
+    async def test_bulk_call_reports_each_record_when_closed_at_once(
         self, turns: int, options: dict[str, Any]
     ) -> None:
         async with producing(**{"linger_ms": 1_000, "buffer_memory": 10**8, **options}) as (
@@ -217,7 +217,7 @@ class TestItsEnd:
             assert log == [b"%05d" % number for number in range(len(log))]
 
     @story
-    async def test_when_time_is_up_nothing_more_is_appended(self) -> None:
+    async def test_bulk_call_appends_nothing_after_its_deadline(self) -> None:
         async with producing(value_serializer=slow_serializer, buffer_memory=10**8) as (producer, cluster):
             cluster.freeze_broker(1)
             with pytest.raises(SendManyError) as raised:

@@ -26,7 +26,7 @@ class Spy(Interceptor):
 
 class TestSend:
     @story
-    async def test_before_the_append_the_record_is_not_sent(self) -> None:
+    async def test_send_cancelled_before_the_append_sends_nothing(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             sending = asyncio.create_task(producer.send(TOPIC, b"cancelled"))
@@ -38,7 +38,7 @@ class TestSend:
             assert values(cluster) == [b"sent"]
 
     @story
-    async def test_after_the_append_it_goes_on(self) -> None:
+    async def test_send_cancelled_after_the_append_is_delivered(self) -> None:
         spy = Spy()
         async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
             sending = asyncio.create_task(producer.send(TOPIC, b"detached"))
@@ -53,7 +53,7 @@ class TestSend:
 
     @pytest.mark.parametrize("error", [None, TopicAuthorizationFailed])
     @story
-    async def test_interrupted_between_append_and_await_it_takes_nothing_from_its_neighbours(
+    async def test_send_interrupted_after_the_append_harms_no_neighbour(
         self, error: type[TopicAuthorizationFailed] | None
     ) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
@@ -80,7 +80,7 @@ class TestSend:
             assert values(cluster) == ([] if error else [b"0", b"1", b"2", b"3"])
 
     @story
-    async def test_its_neighbours_in_the_batch_are_not_disturbed(self) -> None:
+    async def test_cancelled_send_harms_no_record_of_its_batch(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(5)]
             await settle()
@@ -131,7 +131,7 @@ class TestFutures:
             assert (await future).offset == 0
 
     @story
-    async def test_a_cancelled_one_may_belong_to_a_record_that_fails(self) -> None:
+    async def test_cancelled_future_may_belong_to_a_failed_record(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
             cancelled, other = producer.send_nowait(TOPIC, b"a"), producer.send_nowait(TOPIC, b"b")
@@ -140,7 +140,7 @@ class TestFutures:
                 await other
 
     @story
-    async def test_nobody_has_to_look_at_them(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_unawaited_future_logs_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         """`story` fails if asyncio complains of an exception that was never retrieved."""
         spy = Spy()
         async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
@@ -169,7 +169,7 @@ class TestFutures:
 
 class TestTimeoutOfTheCall:
     @story
-    async def test_before_the_first_drain_the_record_is_taken_out(self) -> None:
+    async def test_timeout_before_the_drain_removes_the_record(self) -> None:
         spy = Spy()
         async with producing(linger_ms=1_000, interceptors=[spy]) as (producer, cluster):
             others = [producer.send_nowait(TOPIC, b"before")]
@@ -190,7 +190,7 @@ class TestTimeoutOfTheCall:
             ]
 
     @story
-    async def test_after_it_only_the_waiter_fails(self) -> None:
+    async def test_timeout_after_the_drain_fails_only_the_call(self) -> None:
         spy = Spy()
         async with producing(interceptors=[spy]) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -204,7 +204,7 @@ class TestTimeoutOfTheCall:
             assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 0
 
     @story
-    async def test_it_counts_from_the_call(self) -> None:
+    async def test_timeout_counts_from_the_call(self) -> None:
         async with producing(acquainted=False, linger_ms=1_000) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.4)
             began_at = asyncio.get_running_loop().time()
@@ -216,7 +216,7 @@ class TestTimeoutOfTheCall:
             assert values(cluster) == []
 
     @story
-    async def test_of_zero_is_over_at_once(self) -> None:
+    async def test_timeout_of_zero_fails_at_once(self) -> None:
         async with producing(linger_ms=5) as (producer, cluster):
             with pytest.raises(DeliveryTimeout):
                 await producer.send(TOPIC, b"late", timeout_s=0)
@@ -224,7 +224,7 @@ class TestTimeoutOfTheCall:
             assert values(cluster) == []
 
     @story
-    async def test_a_longer_one_than_the_delivery_timeout_changes_nothing(self) -> None:
+    async def test_timeout_beyond_the_delivery_timeout_has_no_effect(self) -> None:
         async with producing(delivery_timeout_ms=2_000, request_timeout_ms=1_000) as (producer, cluster):
             cluster.freeze_broker(1)
             began_at = asyncio.get_running_loop().time()

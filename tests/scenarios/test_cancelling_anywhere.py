@@ -68,7 +68,7 @@ CASES = {
 @in_each_manner
 @for_each("case", CASES.values())
 @story
-async def test_a_call(case: Case, manner: Manner) -> None:
+async def test_call_may_be_cancelled_at_any_step(case: Case, manner: Manner) -> None:
     cancelled_with: set[int] = set()
     async with producing(linger_ms=5, buffer_memory=800) as (producer, cluster):
         for turns in count():
@@ -153,7 +153,7 @@ async def a_life(producer: Producer, topic: str, acknowledged: list[RecordMetada
 
 @in_each_manner
 @story
-async def test_a_whole_life(manner: Manner) -> None:
+async def test_producer_may_be_cancelled_at_any_step(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():
             producer = Producer(opened.bootstrap_servers)

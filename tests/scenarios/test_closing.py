@@ -40,7 +40,7 @@ class TestBeforeItIsReady:
             cluster.thaw_broker(1)
 
     @story
-    async def test_after_a_start_that_failed(self) -> None:
+    async def test_close_returns_after_a_failed_start(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
             producer = Producer(cluster.bootstrap_servers)
@@ -57,7 +57,7 @@ class TestBeforeItIsReady:
 
 class TestWaitingForEverything:
     @story
-    async def test_what_lingers_goes_at_once(self) -> None:
+    async def test_close_sends_lingering_records_at_once(self) -> None:
         async with unclosed(linger_ms=60_000) as (producer, cluster):
             sending = send(producer, 3)
             await settle()
@@ -85,7 +85,7 @@ class TestWaitingForEverything:
             assert [(await each).offset for each in sending] == [0, 1]
 
     @story
-    async def test_the_delivery_timeout_bounds_it(self) -> None:
+    async def test_close_is_bounded_by_the_delivery_timeout(self) -> None:
         async with unclosed(delivery_timeout_ms=3_000, request_timeout_ms=1_000) as (producer, cluster):
             await cluster.stop_broker(1)
             sending = send(producer, 2)
@@ -119,7 +119,7 @@ class TestSeveralTimes:
             assert [await producer.close(), await producer.close(), await producer.close(0)] == [0, 0, 0]
 
     @story
-    async def test_at_the_same_time_is_fine(self) -> None:
+    async def test_concurrent_closes_all_return(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
             [sending] = send(producer)
@@ -128,7 +128,7 @@ class TestSeveralTimes:
             assert (await sending).offset == 0
 
     @story
-    async def test_an_impatient_one_overrules_a_patient_one(self) -> None:
+    async def test_shorter_close_timeout_wins(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.freeze_broker(1)
             sending = send(producer, 2)
@@ -143,7 +143,7 @@ class TestSeveralTimes:
 
 class TestCancelled:
     @story
-    async def test_it_is_as_close_0_and_then_cancelled_error(self) -> None:
+    async def test_cancelled_close_acts_like_a_timeout_of_0(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.freeze_broker(1)
             sending = send(producer, 3)
@@ -155,7 +155,7 @@ class TestCancelled:
             assert await producer.close() == 0
 
     @story
-    async def test_an_async_with_that_is_cancelled_ends(self) -> None:
+    async def test_cancelled_async_with_closes_the_producer(self) -> None:
         async with open_cluster() as cluster:
 
             async def work() -> None:

@@ -14,7 +14,7 @@ from tests.scenarios.story import TOPIC, now, settle, story, values
 
 class TestFailingTheRest:
     @story
-    async def test_at_once_what_was_never_sent_is_surely_not_in_the_log(self) -> None:
+    async def test_close_0_reports_unsent_records_as_absent(self) -> None:
         async with unclosed(linger_ms=60_000) as (producer, cluster):
             sending = send(producer, 3)
             await settle()
@@ -23,7 +23,7 @@ class TestFailingTheRest:
             assert values(cluster) == []
 
     @story
-    async def test_at_once_what_was_sent_may_be_in_the_log(self) -> None:
+    async def test_close_0_reports_sent_records_as_possibly_stored(self) -> None:
         async with unclosed(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
             sending = send(producer, 3)
@@ -32,7 +32,7 @@ class TestFailingTheRest:
             await closed(sending, possibly_persisted=True)
 
     @story
-    async def test_after_a_while(self) -> None:
+    async def test_close_fails_the_rest_after_its_timeout(self) -> None:
         async with unclosed(linger_ms=0, brokers=2, partitions=2) as (producer, cluster):
             cluster.freeze_broker(2)
             delivered = asyncio.create_task(producer.send(TOPIC, b"v", partition=0))
@@ -66,7 +66,7 @@ class TestFailingTheRest:
             assert isinstance(knowing.exception(), ProducerClosed)
 
     @story
-    async def test_every_record_of_a_bulk_call_is_counted(self) -> None:
+    async def test_close_counts_every_record_of_a_bulk_call(self) -> None:
         async with unclosed(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             cluster.freeze_broker(1)
             many = asyncio.create_task(producer.send_many(TOPIC, [b"x" * 100] * 50))
@@ -78,7 +78,7 @@ class TestFailingTheRest:
             assert len(raised.value.result.failures) == 50
 
     @story
-    async def test_a_bulk_call_between_two_chunks(self) -> None:
+    async def test_close_fails_a_bulk_call_between_two_chunks(self) -> None:
         async with unclosed(buffer_memory=100_000_000) as (producer, _):
             many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
             await asyncio.sleep(0)
@@ -89,7 +89,7 @@ class TestFailingTheRest:
             assert failed == len(raised.value.result.failures) == 20_000
 
     @story
-    async def test_in_the_middle_of_retries(self) -> None:
+    async def test_close_fails_records_between_retries(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
             sending = send(producer, 2)
@@ -98,7 +98,7 @@ class TestFailingTheRest:
             await closed(sending, possibly_persisted=False)
 
     @story
-    async def test_with_all_brokers_away(self) -> None:
+    async def test_close_fails_records_without_brokers(self) -> None:
         async with unclosed(brokers=2, partitions=2) as (producer, cluster):
             for node_id in (1, 2):
                 await cluster.stop_broker(node_id)
@@ -109,7 +109,7 @@ class TestFailingTheRest:
             await closed(sending)
 
     @story
-    async def test_while_large_batches_are_compressed(self) -> None:
+    async def test_close_fails_batches_under_compression(self) -> None:
         async with unclosed(compression_type="gzip", batch_size=1_000_000, linger_ms=0) as (producer, _):
             sending = send(producer, 5, b"x" * 100_000)
             await settle()  # no time passes while a thread is out
@@ -118,7 +118,7 @@ class TestFailingTheRest:
             assert [type(each) for each in outcomes].count(ProducerClosed) == failed
 
     @story
-    async def test_metadata_and_memory_that_come_at_the_same_moment_are_too_late(self) -> None:
+    async def test_close_fails_calls_whose_memory_is_granted_with_it(self) -> None:
         """Whoever was just woken must not append to a producer that is closed: nobody would ever send it."""
         async with unclosed(acquainted=False, delivery_timeout_ms=60_000, linger_ms=5) as (producer, _):
             [sending] = send(producer)

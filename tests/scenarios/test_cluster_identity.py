@@ -64,7 +64,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @COUNTS
 @BOTH_KINDS
 @pytest.mark.usefixtures("api_versions")
-def test_other_cluster_at_an_address_gets_no_record(
+def test_another_cluster_at_an_address_receives_no_record(
     records: int, idempotent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     @story
@@ -91,7 +91,7 @@ def test_other_cluster_at_an_address_gets_no_record(
 
 @pytest.mark.usefixtures("api_versions")
 @story
-async def test_other_cluster_at_a_bootstrap_address_is_not_adopted() -> None:
+async def test_another_cluster_at_a_bootstrap_address_is_refused() -> None:
     """The address of a broker is a bootstrap address too: the servers that are left report the known cluster."""
     for _ in range(10):  # the order of the addresses is random
         async with two_clusters(3) as (ours, other), Producer(ours.bootstrap_servers) as producer:
@@ -214,7 +214,7 @@ async def test_transactional_producer_initializes_again_while_idle() -> None:
 )
 @pytest.mark.usefixtures("api_versions")
 @story
-async def test_nothing_is_compared_without_the_check(options: dict[str, Any]) -> None:
+async def test_cluster_ids_are_ignored_without_the_check(options: dict[str, Any]) -> None:
     async with two_clusters() as (ours, other), Producer(ours.bootstrap_servers, **options) as producer:
         await send_all(producer, 2)
         asked = ours.request_count("metadata")

@@ -44,7 +44,9 @@ async def started(client: ModuleType, cluster: ThreadedCluster, **options: Any) 
         await producer.stop()
 
 
-async def test_a_record_is_sent_and_awaited(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_send_and_wait_returns_record_metadata(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
     async with started(client, kafka_cluster) as producer:
         sent = await producer.send_and_wait(TOPIC, b"Super message", partition=1)
     (record,) = kafka_cluster.records(TOPIC, 1)
@@ -53,7 +55,7 @@ async def test_a_record_is_sent_and_awaited(client: ModuleType, kafka_cluster: T
     assert sent.topic_partition.topic == sent.topic == TOPIC
 
 
-async def test_send_returns_a_future_and_cancelling_it_does_not_cancel_the_send(
+async def test_cancelled_future_leaves_the_record_sent(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, linger_ms=20) as producer:
@@ -70,7 +72,7 @@ async def test_send_returns_a_future_and_cancelling_it_does_not_cancel_the_send(
     assert second.headers == (("trace", b"1f"), ("null", None))
 
 
-async def test_a_time_may_have_a_fraction(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_timestamp_may_have_a_fraction(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         for send in (producer.send, producer.send_and_wait):
             await send(TOPIC, b"v", partition=0, timestamp_ms=1234.9)
@@ -86,7 +88,7 @@ async def test_keys_go_where_java_puts_them(client: ModuleType, kafka_cluster: T
     assert chosen == [2, 0, 2, 2, 1, 0, 1, 0, 0, 2, 1, 0]
 
 
-async def test_a_partitioner_sees_the_key_and_the_partitions(
+async def test_partitioner_receives_key_and_partitions(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     seen = []
@@ -115,7 +117,7 @@ async def test_values_are_serialized_and_compressed(
     assert [json.loads(each.value or b"") for each in kafka_cluster.records(TOPIC, 0)] == data
 
 
-async def test_a_batch_is_filled_and_sent(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_batch_builder_is_filled_and_sent(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         await producer.send_and_wait(TOPIC, b"before", partition=1)
         batch = producer.create_batch()
@@ -158,7 +160,7 @@ async def test_batches_are_filled_until_none_of_a_thousand_is_left(
     assert sorted(values) == sorted(b"Test message %d" % number for number in range(1_000))
 
 
-async def test_a_batch_asks_the_serializers_and_may_be_sent_again(
+async def test_batch_builder_serializes_and_may_be_resent(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, value_serializer=str.encode) as producer:
@@ -173,7 +175,7 @@ async def test_a_batch_asks_the_serializers_and_may_be_sent_again(
     assert len(kafka_cluster.records(TOPIC, 0)) == 2
 
 
-async def test_a_full_batch_is_closed(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_full_batch_builder_refuses_records(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster, max_batch_size=1_000) as producer:
         batch = producer.create_batch()
         for size, fits in [(500, True), (500, False), (1, False)]:  # the last one would not be in its place
@@ -183,13 +185,13 @@ async def test_a_full_batch_is_closed(client: ModuleType, kafka_cluster: Threade
     assert [each.value for each in kafka_cluster.records(TOPIC, 0)] == [bytes(500)]
 
 
-async def test_an_empty_batch_does_no_harm(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_empty_batch_builder_is_accepted(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         await (await producer.send_batch(producer.create_batch(), TOPIC, partition=0))
     assert kafka_cluster.records(TOPIC, 0) == []
 
 
-async def test_it_is_its_own_context_manager(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_async_with_returns_the_producer(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     producer = client.AIOKafkaProducer(bootstrap_servers=[kafka_cluster.bootstrap_servers])
     async with producer as entered:
         assert entered is producer
@@ -208,9 +210,7 @@ async def test_flush_waits_for_what_was_sent(client: ModuleType, kafka_cluster: 
         assert all(each.done() for each in futures)
 
 
-async def test_the_partitions_of_a_topic_are_a_set(
-    client: ModuleType, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_partitions_for_returns_a_set(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         assert await producer.partitions_for(TOPIC) == {0, 1, 2}
 
@@ -222,7 +222,7 @@ async def test_acks(client: ModuleType, kafka_cluster: ThreadedCluster, acks: ob
     assert len(kafka_cluster.wait_for_records(TOPIC, 0, 1)) == 1
 
 
-async def test_an_idempotent_producer_is_told_by_its_id(
+async def test_idempotent_producer_sends_its_producer_id(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     for idempotent, partition in [(False, 0), (True, 1)]:
@@ -249,7 +249,7 @@ async def test_options_that_make_no_sense_are_value_errors(
         client.AIOKafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers, **options)
 
 
-async def test_the_key_is_serialized_first(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_key_is_serialized_before_the_value(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     seen = []
 
     def serialize(data: bytes) -> bytes:
@@ -265,7 +265,7 @@ async def test_the_key_is_serialized_first(client: ModuleType, kafka_cluster: Th
     assert seen == [b"k", b"v"] * 3
 
 
-async def test_what_a_serializer_raises_is_raised_as_it_is(
+async def test_serializer_errors_propagate_unchanged(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, value_serializer=lambda value: value / 0) as producer:
@@ -276,7 +276,7 @@ async def test_what_a_serializer_raises_is_raised_as_it_is(
 
 
 @pytest.mark.parametrize("record", [{"value": "text"}, {"value": b"v", "key": "text"}], ids=str)
-async def test_what_is_not_bytes_is_a_type_error(
+async def test_value_other_than_bytes_is_a_type_error(
     client: ModuleType, kafka_cluster: ThreadedCluster, record: dict[str, Any]
 ) -> None:
     async with started(client, kafka_cluster) as producer:
@@ -311,7 +311,7 @@ FAULTS: list[tuple[str, Callable[[Rule], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
-async def test_a_broker_that_refuses_is_told_by_the_same_error(
+async def test_broker_errors_equal_those_of_aiokafka(
     client: ModuleType, kafka_cluster: ThreadedCluster, name: str, fault: Callable[[Rule], object]
 ) -> None:
     async with started(client, kafka_cluster, request_timeout_ms=PATIENCE_MS) as producer:
@@ -327,7 +327,7 @@ async def test_a_broker_that_refuses_is_told_by_the_same_error(
         assert rule.hits > 0
 
 
-async def test_a_broker_that_is_away_is_not_ready(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_missing_broker_is_not_ready(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster, request_timeout_ms=PATIENCE_MS) as producer:
         await producer.partitions_for(TOPIC)
         kafka_cluster.stop_broker(1)
@@ -338,16 +338,14 @@ async def test_a_broker_that_is_away_is_not_ready(client: ModuleType, kafka_clus
         assert caught.value.retriable
 
 
-async def test_a_topic_that_is_not_there_is_unknown(
-    client: ModuleType, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_missing_topic_is_unknown(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster, request_timeout_ms=PATIENCE_MS) as producer:
         for call in (producer.send_and_wait("none", b"v"), producer.partitions_for("none")):
             with pytest.raises(errors_of(client).UnknownTopicOrPartitionError):
                 await call
 
 
-async def test_a_record_that_is_too_large_is_refused_at_the_call(
+async def test_oversized_record_is_refused_by_the_call(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, max_request_size=1_000) as producer:
@@ -355,7 +353,7 @@ async def test_a_record_that_is_too_large_is_refused_at_the_call(
             await producer.send(TOPIC, bytes(1_000))
 
 
-async def test_no_broker_at_the_start_is_a_connection_error(
+async def test_start_without_broker_is_a_connection_error(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     kafka_cluster.stop_broker(1)
@@ -365,7 +363,7 @@ async def test_no_broker_at_the_start_is_a_connection_error(
     await producer.stop()
 
 
-async def test_an_idempotent_producer_goes_on_after_its_request_timeout(
+async def test_idempotent_producer_continues_after_a_request_timeout(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     options = {"enable_idempotence": True, "request_timeout_ms": 100, "retry_backoff_ms": 60}
@@ -376,7 +374,7 @@ async def test_an_idempotent_producer_goes_on_after_its_request_timeout(
     assert refused.hits == 4
 
 
-async def test_what_is_for_a_topic_that_is_gone_fails_though_the_producer_is_idempotent(
+async def test_records_for_a_deleted_topic_fail_when_idempotent(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     options = {"enable_idempotence": True, "request_timeout_ms": PATIENCE_MS}

@@ -40,7 +40,7 @@ async def send(client: ModuleType, cluster: ThreadedCluster, **options: Any) -> 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1}, security_protocol="SASL_SSL", users=USERS)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_a_user_logs_in(client: ModuleType, kafka_cluster: ThreadedCluster, mechanism: str) -> None:
+async def test_password_logs_in(client: ModuleType, kafka_cluster: ThreadedCluster, mechanism: str) -> None:
     await send(
         client,
         kafka_cluster,
@@ -54,7 +54,7 @@ async def test_a_user_logs_in(client: ModuleType, kafka_cluster: ThreadedCluster
 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1}, security_protocol="SASL_SSL", tokens=TOKENS)
-async def test_a_token_logs_in(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_token_logs_in(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     class Provider(part(client, "abc").AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return "t0ken"
@@ -74,7 +74,7 @@ async def test_a_token_logs_in(client: ModuleType, kafka_cluster: ThreadedCluste
 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1}, security_protocol="SSL", client_auth=True)
-async def test_a_certificate_is_who_we_are(
+async def test_client_certificate_is_the_principal(
     client: ModuleType, kafka_cluster: ThreadedCluster, tmp_path: Path
 ) -> None:
     options = kafka_cluster.client_options
@@ -95,7 +95,7 @@ async def test_a_certificate_is_who_we_are(
     [{"sasl_plain_password": "wrong"}, {"sasl_mechanism": "OAUTHBEARER"}, {"ssl_context": None}],
     ids=lambda wrong: next(iter(wrong)),
 )
-async def test_who_is_not_let_in_gets_the_same_error(
+async def test_refused_login_equals_that_of_aiokafka(
     client: ModuleType, kafka_cluster: ThreadedCluster, wrong: dict[str, Any]
 ) -> None:
     class Provider(part(client, "abc").AbstractTokenProvider):  # type: ignore[misc]

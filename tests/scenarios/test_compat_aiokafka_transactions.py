@@ -28,9 +28,7 @@ def committed(cluster: ThreadedCluster) -> list[bytes | None]:
     ]
 
 
-async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
-    client: ModuleType, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_readers_see_only_committed_records(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:
         for value, commit in ((b"1", True), (b"2", False), (b"3", True)):
             await producer.begin_transaction()
@@ -41,7 +39,7 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     assert committed(kafka_cluster) == [b"1", b"3"]
 
 
-async def test_the_context_commits_or_aborts_and_lets_the_error_out(
+async def test_transaction_block_commits_or_aborts(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:
@@ -73,7 +71,7 @@ async def test_offsets_go_with_the_transaction(client: ModuleType, kafka_cluster
     assert [each and (each.offset, each.metadata) for each in told] == [(7, ""), (9, "why")]
 
 
-async def test_nothing_is_sent_outside_a_transaction(
+async def test_send_outside_a_transaction_is_refused(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:
@@ -104,7 +102,7 @@ async def test_offsets_of_nobody(
         await producer.abort_transaction()
 
 
-async def test_who_is_fenced_is_told_and_the_other_goes_on(
+async def test_fenced_producer_fails_and_its_successor_continues(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as first:
@@ -118,9 +116,7 @@ async def test_who_is_fenced_is_told_and_the_other_goes_on(
     assert committed(kafka_cluster) == [b"second"]
 
 
-async def test_who_is_fenced_within_a_block_is_told(
-    client: ModuleType, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_producer_fenced_in_a_block_fails(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as first:
         with pytest.raises(errors_of(client).ProducerFenced):  # noqa: PT012 - a block of its own
             async with first.transaction():
@@ -134,7 +130,7 @@ async def test_who_is_fenced_within_a_block_is_told(
     assert committed(kafka_cluster) == [b"second"]
 
 
-async def test_a_batch_outside_of_a_transaction_is_refused(
+async def test_batch_outside_a_transaction_is_refused(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:

@@ -36,7 +36,7 @@ def row(cell: str) -> Callable[[Test], Test]:
     return lambda test: test
 
 
-def test_every_row_is_shown() -> None:
+def test_differences_page_rows_have_tests() -> None:
     table = PAGE.split("### Differences\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
     assert sorted(rows[2:]) == sorted(SHOWN)
@@ -52,7 +52,7 @@ def committed(cluster: Cluster) -> list[Any]:
 
 class TestCalls:
     @row("a call in an invalid transaction state: commit without begin, a second begin")
-    async def test_a_call_that_the_transaction_does_not_allow(self) -> None:
+    async def test_illegal_transaction_calls_raise_different_errors(self) -> None:
         async def begin_twice(producer: Any, _: Cluster) -> None:
             await producer.begin_transaction()
             await producer.begin_transaction()
@@ -61,7 +61,7 @@ class TestCalls:
             assert await of_both(ask, transactional_id="me") == ["AssertionError", "IllegalOperation"]
 
     @row("a commit after an unawaited record failed")
-    async def test_a_record_that_failed_and_that_nobody_awaited(self) -> None:
+    async def test_commit_fails_for_an_unawaited_failed_record(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> list[Any]:
             cluster.on("produce").answer(errors.TopicAuthorizationFailed)
 
@@ -82,7 +82,7 @@ class TestCalls:
         assert ours == ["TopicAuthorizationFailedError", "committed", 2]
 
     @row("`group_id` of `send_offsets_to_transaction()`")
-    async def test_who_has_read_the_offsets(self) -> None:
+    async def test_send_offsets_takes_group_metadata(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> None:
             cluster.join_group("readers", "me", 1)
             await producer.begin_transaction()
@@ -94,12 +94,12 @@ class TestCalls:
 
     @row("an invalid argument: a missing partition, neither key nor value")
     @pytest.mark.parametrize("record", [{"value": b"v", "partition": -1}, {"value": None}], ids=str)
-    async def test_a_wrong_argument(self, record: dict[str, Any]) -> None:
+    async def test_wrong_argument_raises_a_different_error(self, record: dict[str, Any]) -> None:
         got = await of_both(lambda producer, _: producer.send(TOPIC, **record))
         assert got == ["AssertionError", "ValueError"]
 
     @row("a negative timestamp")
-    async def test_a_negative_timestamp(self) -> None:
+    async def test_negative_timestamp_is_refused(self) -> None:
         async def ask(producer: Any, _: Cluster) -> int:
             timestamp: int = (await producer.send_and_wait(TOPIC, b"v", timestamp_ms=-5)).timestamp
             return timestamp
@@ -107,12 +107,12 @@ class TestCalls:
         assert await of_both(ask) == [-5, "ValueError"]
 
     @row("an invalid topic name")
-    async def test_an_illegal_topic(self) -> None:
+    async def test_illegal_topic_is_refused(self) -> None:
         got = await of_both(lambda producer, _: producer.send("a b", b"v"), request_timeout_ms=PATIENCE_MS)
         assert got == ["UnknownTopicOrPartitionError", "ValueError"]
 
     @row("a partitioner that raises")
-    async def test_a_partitioner_that_raises(self) -> None:
+    async def test_failing_partitioner_raises_a_different_error(self) -> None:
         def refuse(key: bytes | None, every: list[int], available: list[int]) -> int:
             raise LookupError(key)
 
@@ -147,7 +147,7 @@ class TestErrors:
         assert ours == ["UNKNOWN_SERVER_ERROR", "NOT_LEADER_OR_FOLLOWER", "MESSAGE_TOO_LARGE"]
 
     @row("`retriable` of codes 2, 9, 51 and 72")
-    def test_the_codes_that_are_retriable_here_only(self) -> None:
+    def test_more_codes_are_retriable_than_in_aiokafka(self) -> None:
         differing = {
             code
             for code, theirs in aiokafka.errors.kafka_errors.items()
@@ -158,7 +158,7 @@ class TestErrors:
         assert differing == {2, 9, 51, 72}
 
     @row("a broker stopped with a request in flight, and did not return")
-    async def test_a_request_that_was_lost(self) -> None:
+    async def test_lost_request_raises_a_different_error(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> None:
             unanswered = cluster.on("produce").drop()
             future = await producer.send(TOPIC, b"v", partition=0)
@@ -182,7 +182,7 @@ class TestErrors:
         assert names(compat_errors, compat) == [False] * 3
 
     @row("error of `start()` after a failed TLS handshake or login")
-    async def test_a_refused_login(self) -> None:
+    async def test_refused_login_raises_a_different_error(self) -> None:
         said = []
         async with Cluster(security_protocol="SASL_PLAINTEXT", users={"alice": "right"}) as cluster:
             for module in CLIENTS:
@@ -246,7 +246,7 @@ class TestBatches:
         assert await of_both(ask, request_timeout_ms=PATIENCE_MS) == ["KafkaTimeoutError", 20]
 
     @row("a batch that is sent while it is open")
-    async def test_an_open_batch(self) -> None:
+    async def test_sent_batch_builder_is_closed(self) -> None:
         async def ask(producer: Any, _: Cluster) -> bool:
             batch = filled(producer, b"v")
             await producer.send_batch(batch, TOPIC, partition=0)
@@ -309,7 +309,7 @@ class TestLife:
         await ours.stop()
 
     @row("`send()` before `start()`")
-    async def test_before_the_start(self) -> None:
+    async def test_calls_before_start_raise_different_errors(self) -> None:
         for client, expected in zip(CLIENTS, ["TimeoutError", "ProducerClosed"], strict=True):
             producer = client.AIOKafkaProducer(bootstrap_servers=SERVERS)
             assert await outcome(asyncio.wait_for(producer.send(TOPIC, b"v"), 0.05)) == expected

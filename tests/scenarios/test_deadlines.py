@@ -34,7 +34,7 @@ async def pause(producer: Producer, cluster: Cluster, ms: int) -> None:
 
 
 @story
-async def test_a_record_without_a_connection_expires_unsent() -> None:
+async def test_record_without_connection_expires_unsent() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await cluster.stop_broker(1)
         began_at = now()
@@ -47,7 +47,7 @@ async def test_a_record_without_a_connection_expires_unsent() -> None:
 
 
 @story
-async def test_a_record_without_a_leader_expires_unsent() -> None:
+async def test_record_without_leader_expires_unsent() -> None:
     async with producing(brokers=2, partitions=2, **OPTIONS) as (producer, cluster):
         await cluster.stop_broker(2)
         await asyncio.sleep(1)
@@ -58,7 +58,7 @@ async def test_a_record_without_a_leader_expires_unsent() -> None:
 
 
 @story
-async def test_a_record_in_flight_expires_and_may_be_in_the_log() -> None:
+async def test_record_in_flight_expires_as_possibly_persisted() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await pause(producer, cluster, 1_500)
         cluster.on("produce", topic=TOPIC).delay(5.0)
@@ -69,7 +69,7 @@ async def test_a_record_in_flight_expires_and_may_be_in_the_log() -> None:
 
 
 @story
-async def test_a_record_in_backoff_expires_and_tells_the_last_error() -> None:
+async def test_record_in_backoff_expires_with_its_last_error() -> None:
     async with producing(
         **OPTIONS,
         retry_backoff_ms=2_000,
@@ -84,7 +84,7 @@ async def test_a_record_in_backoff_expires_and_tells_the_last_error() -> None:
 
 
 @story
-async def test_one_uncertain_attempt_among_refusals_leaves_it_open() -> None:
+async def test_one_uncertain_attempt_makes_an_expiry_uncertain() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(RequestTimedOut, before_append=False)
         cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
@@ -94,7 +94,7 @@ async def test_one_uncertain_attempt_among_refusals_leaves_it_open() -> None:
 
 
 @story
-async def test_a_record_that_waits_for_metadata_has_no_longer_than_that() -> None:
+async def test_record_waiting_for_metadata_expires_at_its_deadline() -> None:
     async with producing(**OPTIONS, max_block_ms=60_000) as (producer, cluster):
         cluster.on("metadata", topic="slow", times=None).drop()
         began_at = now()
@@ -104,7 +104,7 @@ async def test_a_record_that_waits_for_metadata_has_no_longer_than_that() -> Non
 
 
 @story
-async def test_the_time_spent_waiting_counts() -> None:
+async def test_delivery_timeout_includes_time_spent_waiting() -> None:
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
         cluster.on("metadata", topic=TOPIC).delay(0.9)
         began_at = now()
@@ -115,7 +115,7 @@ async def test_the_time_spent_waiting_counts() -> None:
 
 
 @story
-async def test_a_batch_expires_with_its_oldest_record() -> None:
+async def test_batch_expires_with_its_oldest_record() -> None:
     async with producing(**OPTIONS | {"linger_ms": 1_000}) as (producer, cluster):
         await cluster.stop_broker(1)
         began_at = now()
@@ -128,7 +128,7 @@ async def test_a_batch_expires_with_its_oldest_record() -> None:
 
 
 @story
-async def test_an_expired_batch_takes_no_sequence_with_it() -> None:
+async def test_expired_batch_returns_its_sequence() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await producer.send(TOPIC, b"a")
         await cluster.stop_broker(1)
@@ -141,7 +141,7 @@ async def test_an_expired_batch_takes_no_sequence_with_it() -> None:
 
 
 @story
-async def test_an_abandoned_batch_does_not_desynchronise_the_sequences() -> None:
+async def test_abandoned_batch_keeps_sequences_in_step() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await pause(producer, cluster, 1_500)
         cluster.on("produce", topic=TOPIC).delay(1.8)
@@ -155,7 +155,7 @@ async def test_an_abandoned_batch_does_not_desynchronise_the_sequences() -> None
 
 
 @story
-async def test_the_request_timeout_is_the_connections_and_the_record_goes_on() -> None:
+async def test_request_timeout_ends_the_connection_and_retries() -> None:
     async with producing(
         request_timeout_ms=1_000,
         delivery_timeout_ms=60_000,
@@ -270,7 +270,7 @@ async def test_calls_of_one_batch_may_all_reach_their_own_deadline(calls: int, i
 
 
 @story
-async def test_everything_is_settled_in_time_while_a_broker_is_away_for_good() -> None:
+async def test_records_expire_in_time_when_a_broker_never_returns() -> None:
     async with producing(
         brokers=2,
         partitions=2,

@@ -153,7 +153,7 @@ async def test_failures_of_the_function_are_failed_connections(result: object) -
     assert raised.value.__cause__ is not None
 
 
-async def test_a_silent_function_is_cancelled_at_the_setup_timeout() -> None:
+async def test_silent_connect_function_is_cancelled_at_its_timeout() -> None:
     cancelled = False
 
     async def dial(host: str, port: int) -> socket.socket:
@@ -187,6 +187,6 @@ async def test_streams_with_unread_bytes_are_refused() -> None:
             await Producer("localhost:1", dial=dial).start()
 
 
-def test_a_value_that_is_no_function_is_refused() -> None:
+def test_connect_option_refuses_other_values() -> None:
     with pytest.raises(ConfigError, match="dial"):
         Producer("localhost:1", dial="socks5://proxy:1080")  # type: ignore[arg-type]

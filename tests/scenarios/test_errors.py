@@ -67,7 +67,9 @@ class TestRetried:
     @for_each("times", [1, 3])
     @for_each("error", [*RETRIED, *SELF_HEALED])
     @story
-    async def test_the_caller_hears_nothing_of_it(self, error: type[BrokerError], times: int) -> None:
+    async def test_retriable_error_is_invisible_to_the_caller(
+        self, error: type[BrokerError], times: int
+    ) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             fault = cluster.on("produce", topic=TOPIC, times=times).answer(error)
             sent = [each.result() for each in await send_all(producer, 6)]
@@ -77,7 +79,7 @@ class TestRetried:
 
     @pytest.mark.parametrize("error", [RequestTimedOut, NotEnoughReplicasAfterAppend, NotLeaderOrFollower])
     @story
-    async def test_what_was_appended_all_the_same_is_not_doubled(self, error: type[BrokerError]) -> None:
+    async def test_batch_appended_despite_an_error_is_not_doubled(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=2).answer(error, before_append=False)
             sent = [each.result() for each in await send_all(producer, 4)]
@@ -85,7 +87,7 @@ class TestRetried:
             assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
     @story
-    async def test_a_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
+    async def test_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(DuplicateSequenceNumber, before_append=False)
             result = await producer.send_many(TOPIC, [b"a", b"b"])
@@ -108,7 +110,7 @@ class TestRetried:
 class TestFinal:
     @pytest.mark.parametrize("error", FINAL)
     @story
-    async def test_the_batch_fails_and_the_others_go_on(self, error: type[BrokerError]) -> None:
+    async def test_final_error_fails_only_its_batch(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
             cluster.on("produce", topic=TOPIC, after=2).answer(error)
@@ -121,7 +123,7 @@ class TestFinal:
             assert values(cluster) == [b"first", b"0", b"1", b"3", b"4"]
 
     @story
-    async def test_a_code_that_nobody_knows_is_final(self) -> None:
+    async def test_unknown_error_code_is_final(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(4711)
             with pytest.raises(BrokerError) as raised:
@@ -131,7 +133,7 @@ class TestFinal:
             await producer.send(TOPIC, b"v")
 
     @story
-    async def test_each_record_has_an_exception_of_its_own_and_the_cause_is_shared(self) -> None:
+    async def test_failed_records_have_own_errors_and_a_shared_cause(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
             outcomes = await asyncio.gather(
@@ -145,7 +147,7 @@ class TestFinal:
             assert isinstance(outcomes[0].__cause__, TopicAuthorizationFailed)
 
     @story
-    async def test_the_message_tells_where_how_often_and_why(self) -> None:
+    async def test_error_message_has_partition_attempts_and_cause(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
             with pytest.raises(TopicAuthorizationFailed) as raised:
@@ -167,7 +169,7 @@ class TestFinal:
 
 class TestTooLarge:
     @story
-    async def test_a_batch_is_taken_apart_in_order_and_none_is_lost(self) -> None:
+    async def test_oversized_batch_is_split_in_order(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
             futures = [producer.send_nowait(TOPIC, b"%02d" % number * 50) for number in range(20)]
@@ -177,9 +179,7 @@ class TestTooLarge:
 
     @pytest.mark.parametrize("error", [RequestTimedOut, NotLeaderOrFollower])
     @story
-    async def test_one_that_might_be_in_the_log_and_is_not_is_taken_apart_too(
-        self, error: type[BrokerError]
-    ) -> None:
+    async def test_oversized_uncertain_batch_is_split_when_absent(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(error)
             cluster.message_max_bytes = 500
@@ -189,7 +189,7 @@ class TestTooLarge:
             assert values(cluster) == sent
 
     @story
-    async def test_one_that_is_in_the_log_is_not_stored_again_in_parts(self) -> None:
+    async def test_oversized_stored_batch_is_not_stored_again(self) -> None:
         """Which of them it has a broker cannot tell: the limit is looked at first, and it never saw the parts."""
         async with producing(linger_ms=100) as (producer, cluster):
             appended = cluster.on("produce", topic=TOPIC).close(before_append=False)
@@ -206,7 +206,7 @@ class TestTooLarge:
             assert values(cluster) == [*(b"%02d" % number * 50 for number in range(20)), b"next"]
 
     @story
-    async def test_the_next_batches_are_made_smaller(self) -> None:
+    async def test_batches_after_a_split_are_smaller(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
             await producer.send_many(TOPIC, [b"x" * 100] * 20)
@@ -217,7 +217,7 @@ class TestTooLarge:
             )
 
     @story
-    async def test_a_single_record_fails_and_it_alone(self) -> None:
+    async def test_single_oversized_record_fails_alone(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
             futures = [producer.send_nowait(TOPIC, value) for value in (b"a", b"x" * 1_000, b"b")]
@@ -229,7 +229,7 @@ class TestTooLarge:
             assert values(cluster) == [b"a", b"b"]
 
     @story
-    async def test_one_that_max_request_size_forbids_is_refused_at_once(self) -> None:
+    async def test_record_over_max_request_size_is_refused_at_once(self) -> None:
         async with producing(max_request_size=1_000) as (producer, cluster):
             with pytest.raises(RecordTooLarge, match="max_request_size=1,000") as raised:
                 await producer.send(TOPIC, b"x" * 1_000)
@@ -239,7 +239,7 @@ class TestTooLarge:
 
 class TestRecordsRefusedByName:
     @story
-    async def test_a_compacted_topic_refuses_those_without_a_key(self) -> None:
+    async def test_compacted_topic_refuses_only_keyless_records(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.create_topic("compacted", compacted=True)
             await producer.send("compacted", b"0", key=b"k")
@@ -262,7 +262,7 @@ class TestRecordsRefusedByName:
             assert values(cluster, topic="compacted") == [b"0", b"0", b"2", b"4"]
 
     @story
-    async def test_a_time_too_far_ahead_is_refused(self) -> None:
+    async def test_record_too_far_in_the_future_fails_alone(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             good = producer.send_nowait(TOPIC, b"good")
             bad = producer.send_nowait(TOPIC, b"bad", timestamp_ms=2**50)
@@ -272,7 +272,7 @@ class TestRecordsRefusedByName:
             assert values(cluster) == [b"good"]
 
     @story
-    async def test_if_all_are_refused_all_fail_and_the_next_goes(self) -> None:
+    async def test_batch_of_refused_records_fails_alone(self) -> None:
         async with producing() as (producer, cluster):
             cluster.create_topic("compacted", compacted=True)
             with pytest.raises(InvalidRecord):
@@ -281,12 +281,12 @@ class TestRecordsRefusedByName:
 
 
 class TestClasses:
-    def test_every_error_is_exported_at_the_top(self) -> None:
+    def test_errors_are_exported_by_the_package(self) -> None:
         for name in errors.__all__:
             assert getattr(aioproducer, name) is getattr(errors, name)
 
     @for_each("name", [each for each in errors.__all__ if each != "broker_error"])
-    def test_every_error_tells_the_two_things(self, name: str) -> None:
+    def test_errors_have_retriable_and_possibly_persisted(self, name: str) -> None:
         kind: Any = getattr(errors, name)
         assert issubclass(kind, ProducerError)
         assert isinstance(kind.retriable, bool)
@@ -295,7 +295,7 @@ class TestClasses:
         assert kind("told", possibly_persisted=True, **more).possibly_persisted is True
 
 
-def test_an_error_may_travel_to_another_process() -> None:
+def test_errors_can_be_pickled() -> None:
     error = TopicAuthorizationFailed("told", possibly_persisted=True)
     travelled = pickle.loads(pickle.dumps(error))
     assert isinstance(travelled, TopicAuthorizationFailed)

@@ -75,7 +75,7 @@ async def failing(call: Awaitable[Any], kind: type[BaseException]) -> BaseExcept
 
 class TestAppended:
     @story
-    async def test_each_hears_of_its_own_record(self) -> None:
+    async def test_interceptor_is_called_once_per_record(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, _):
             sent = await asyncio.gather(
@@ -133,7 +133,7 @@ class TestAppended:
 
 class TestWithoutTheRestOfTheBatch:
     @story
-    async def test_one_that_the_broker_refuses_alone(self) -> None:
+    async def test_interceptor_receives_a_record_refused_by_index(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(InvalidRecord, record_errors={1: "no"})
@@ -141,7 +141,7 @@ class TestWithoutTheRestOfTheBatch:
             assert ledger.outcomes == [0, InvalidRecord, 1]
 
     @story
-    async def test_one_whose_call_gives_up_before_its_batch_is_sent(self) -> None:
+    async def test_interceptor_receives_a_record_that_timed_out_unsent(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False, linger_ms=500) as (producer, _):
             await producer.partitions_for(TOPIC)
@@ -196,7 +196,7 @@ class TestNeverAppended:
             assert [type(error.__cause__) for error, _ in ledger.told] == [TypeError, TypeError, ValueError]
 
     @story
-    async def test_what_another_interceptor_spoils(self) -> None:
+    async def test_interceptor_receives_a_record_made_invalid(self) -> None:
         class Spoiler:
             def on_send(self, record: ProducerRecord) -> ProducerRecord:
                 if record.value == b"bad":
@@ -217,7 +217,7 @@ class TestNeverAppended:
             assert values(cluster) == [b"good", b"good"]
 
     @story
-    async def test_what_is_cancelled_while_it_waits(self) -> None:
+    async def test_interceptor_receives_a_record_cancelled_waiting(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -232,7 +232,7 @@ class TestNeverAppended:
             assert ledger.outcomes[2:] == [0]
 
     @story
-    async def test_what_is_cancelled_just_after_another_call_has_appended_it(self) -> None:
+    async def test_interceptor_receives_a_record_cancelled_when_appended(self) -> None:
         """The one who leaves the line appends for those behind it: then the record is on its way, cancelled or not."""
         ledger = Ledger()
         sending: list[asyncio.Task[RecordMetadata]] = []
@@ -256,7 +256,7 @@ class TestNeverAppended:
             assert ledger.outcomes == [0, 1]
 
     @story
-    async def test_those_of_a_send_many_that_is_cancelled_while_it_waits_for_memory(self) -> None:
+    async def test_interceptor_receives_records_of_a_cancelled_send_many(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False, buffer_memory=1_000) as (
             producer,
@@ -275,7 +275,7 @@ class TestNeverAppended:
 
 class TestAround:
     @pytest.mark.parametrize("sending", ["send", "send_many"])
-    def test_the_chain_goes_on_around_one_that_fails(self, sending: str) -> None:
+    def test_interceptor_chain_continues_after_a_failure(self, sending: str) -> None:
         heard: list[str] = []
 
         class Marks:
@@ -309,7 +309,7 @@ class TestAround:
 
 
 @story
-async def test_who_asks_hears_how_long_each_record_took() -> None:
+async def test_interceptor_receives_the_latency_of_each_record() -> None:
     heard: list[float | None] = []
 
     class Timing:

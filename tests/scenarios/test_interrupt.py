@@ -112,7 +112,7 @@ def interrupted(story: str, run: str = "asyncio.run") -> subprocess.CompletedPro
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 @pytest.mark.parametrize("story", STORIES.values(), ids=list(STORIES))
-def test_it_ends_the_program_at_once_and_without_a_complaint(story: str) -> None:
+def test_ctrl_c_ends_the_program_at_once(story: str) -> None:
     ended = interrupted(story)
     assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
     assert ended.returncode == -signal.SIGINT
@@ -122,7 +122,7 @@ def test_it_ends_the_program_at_once_and_without_a_complaint(story: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-def test_that_nobody_has_closed_the_producer_is_the_one_complaint() -> None:
+def test_ctrl_c_warns_only_of_the_unclosed_producer() -> None:
     ended = interrupted(NOBODY_CLOSES)
     assert ended.stderr.count("Warning: ") == ended.stderr.count("ResourceWarning: unclosed producer") == 1
     assert ended.returncode == -signal.SIGINT
@@ -132,6 +132,6 @@ def test_that_nobody_has_closed_the_producer_is_the_one_complaint() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-def test_threads_that_compress_keep_no_program_that_leaves_its_loop() -> None:
+def test_compression_threads_do_not_block_the_exit() -> None:
     ended = interrupted(COMPRESSES, run="asyncio.new_event_loop().run_until_complete")
     assert ended.returncode == -signal.SIGINT

@@ -169,7 +169,7 @@ async def test_topic_accepts_records_after_an_interrupted_first_one() -> None:
 
 
 @story
-async def test_an_interrupted_purge_affects_no_later_record() -> None:
+async def test_interrupted_purge_affects_no_later_record() -> None:
     async with cluster(partitions=2) as opened, Producer(opened.bootstrap_servers, linger_ms=5) as producer:
         await producer.send_many(TOPIC, [b"known"] * 2, partitions=[0, 1])
         at, has_raised = 1, True

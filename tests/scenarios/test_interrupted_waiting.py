@@ -137,7 +137,7 @@ async def test_neighbours_are_unaffected_when_memory_is_waited_for(call: Call) -
 
 
 @story
-async def test_an_interrupted_flush_changes_nothing() -> None:
+async def test_interrupted_flush_has_no_effect() -> None:
     async with producing(linger_ms=5) as (producer, opened):
         await producer.send(TOPIC, b"known")
         at, has_raised = 1, True
@@ -153,7 +153,7 @@ async def test_an_interrupted_flush_changes_nothing() -> None:
 
 
 @story
-async def test_an_interrupted_close_fails_the_rest_and_ends() -> None:
+async def test_interrupted_close_fails_the_remaining_records() -> None:
     at, has_raised = 1, True
     while has_raised:
         async with cluster() as opened:
@@ -170,7 +170,7 @@ async def test_an_interrupted_close_fails_the_rest_and_ends() -> None:
 
 
 @story
-async def test_after_an_interrupted_begin_the_producer_can_go_on() -> None:
+async def test_producer_continues_after_an_interrupted_begin() -> None:
     async with producing(transactional_id="interrupted", acquainted=False) as (producer, _):
         for at in range(1, 1_000):
             has_raised = await interrupt_task(asyncio.create_task(producer.begin_transaction()), at)

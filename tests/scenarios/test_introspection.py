@@ -22,7 +22,7 @@ from tests.scenarios.story import TOPIC, now, producing, settle, story
 
 class TestMetrics:
     @story
-    async def test_they_count_what_became_of_the_records(self) -> None:
+    async def test_metrics_count_outcomes_of_records(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=100) as (producer, cluster):
             await producer.send_many(TOPIC, [b"x" * 10] * 5, partition=0)
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -38,7 +38,7 @@ class TestMetrics:
             assert set(metrics["nodes"]) == {1, 2}
 
     @story
-    async def test_they_tell_what_is_in_use_now(self) -> None:
+    async def test_metrics_report_current_usage(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             idle = producer.metrics()["producer"]
             assert (idle["buffer_available_bytes"], idle["buffer_total_bytes"]) == (1_000, 1_000)
@@ -54,7 +54,7 @@ class TestMetrics:
             await asyncio.gather(*sending)
 
     @story
-    async def test_they_tell_which_nodes_are_connected(self) -> None:
+    async def test_metrics_list_connected_nodes(self) -> None:
         async with producing(brokers=2, partitions=2) as (producer, cluster):
             await cluster.stop_broker(2)
             await settle()
@@ -64,7 +64,7 @@ class TestMetrics:
 
 class TestPartitionsFor:
     @story
-    async def test_it_waits_for_the_metadata(self) -> None:
+    async def test_partitions_for_waits_for_metadata(self) -> None:
         async with producing(acquainted=False, partitions=3) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             assert await producer.partitions_for(TOPIC) == frozenset({0, 1, 2})
@@ -80,14 +80,14 @@ class TestPartitionsFor:
             assert await producer.partitions_for(TOPIC) == frozenset(range(4))
 
     @story
-    async def test_what_does_not_come_in_time_is_a_metadata_timeout(self) -> None:
+    async def test_partitions_for_raises_metadata_timeout(self) -> None:
         async with producing(max_block_ms=1_000) as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
             with pytest.raises(MetadataTimeout, match="slow"):
                 await producer.partitions_for("slow")
 
     @story
-    async def test_what_the_cluster_says_against_a_topic_is_raised_at_once(self) -> None:
+    async def test_partitions_for_raises_topic_errors_at_once(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="secret", times=None).answer(TopicAuthorizationFailed)
             for call in (producer.partitions_for("secret"), producer.send("secret", b"v")):
@@ -107,7 +107,7 @@ class TestABug:
     """The sender dies: everybody hears of it at once, and nobody's own task is cancelled."""
 
     @story
-    async def test_every_waiter_fails_with_the_cause(
+    async def test_crash_of_the_sender_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         bug = LookupError("a bug")
@@ -147,7 +147,7 @@ class TestABug:
             assert await producer.close() == 0
 
     @story
-    async def test_the_task_that_keeps_the_metadata_is_no_less_missed(
+    async def test_crash_of_the_metadata_task_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bug = LookupError("a bug")
@@ -174,7 +174,7 @@ class TestABug:
                 await producer.send(TOPIC, b"later")
 
     @story
-    async def test_one_while_an_answer_is_handled_is_no_different(
+    async def test_crash_in_a_response_handler_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bug = LookupError("a bug")

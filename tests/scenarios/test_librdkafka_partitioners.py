@@ -24,7 +24,7 @@ KEYS = [
 @pytest.mark.parametrize(
     "name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
 )
-async def test_a_key_has_the_same_partition(name: str) -> None:
+async def test_key_has_the_partition_of_librdkafka(name: str) -> None:
     keys = KEYS[1:] if name == "consistent_random" else KEYS  # to which an empty key is none
     where: dict[bytes, int | None] = {}
     with ThreadedCluster(topics={TOPIC: 37}) as cluster:

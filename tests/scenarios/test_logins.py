@@ -14,7 +14,7 @@ from tests.scenarios.story import TOPIC, cluster, now, story, values
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @story
-async def test_a_start_with_a_wrong_password_fails_at_once(protocol: str) -> None:
+async def test_start_with_a_wrong_password_fails_at_once(protocol: str) -> None:
     async with secured(security_protocol=protocol) as opened:
         producer = producer_on(opened, sasl_password="wrong")
         with pytest.raises(SaslAuthenticationFailed) as refused:
@@ -27,7 +27,7 @@ async def test_a_start_with_a_wrong_password_fails_at_once(protocol: str) -> Non
 
 
 @story
-async def test_a_refusal_counts_whatever_other_addresses_say() -> None:
+async def test_refused_login_counts_despite_other_addresses() -> None:
     """One that accepts and says nothing, and one where nobody listens, are no reason to wait."""
     async with secured() as opened, secured() as silent, secured() as gone:
         silent.freeze_broker(1)
@@ -41,14 +41,14 @@ async def test_a_refusal_counts_whatever_other_addresses_say() -> None:
 
 
 @story
-async def test_a_mechanism_that_the_listener_has_not_is_told_with_those_that_it_has() -> None:
+async def test_unsupported_mechanism_error_lists_supported_ones() -> None:
     async with secured("PLAIN") as opened:
         with pytest.raises(AuthenticationFailed, match="it has PLAIN"):
             await producer_on(opened, sasl_mechanism="SCRAM-SHA-512").start()
 
 
 @story
-async def test_a_running_producer_fails_each_send_soon_tries_in_paces_and_heals() -> None:
+async def test_refused_login_fails_sends_soon_and_recovers() -> None:
     async with secured() as opened:
         async with producer_on(opened, reconnect_backoff_ms=100, reconnect_backoff_max_ms=1_000) as producer:
             await producer.send(TOPIC, b"before")
@@ -76,7 +76,7 @@ async def test_a_running_producer_fails_each_send_soon_tries_in_paces_and_heals(
 
 
 @story
-async def test_calls_that_wait_for_metadata_fail_as_soon_as_nobody_lets_us_in() -> None:
+async def test_calls_waiting_for_metadata_fail_when_logins_fail() -> None:
     async with secured(auto_create_topics=False) as opened, producer_on(opened) as producer:
         opened.users["alice"] = "rotated"
         opened.disconnect(1)
@@ -89,7 +89,7 @@ async def test_calls_that_wait_for_metadata_fail_as_soon_as_nobody_lets_us_in() 
 
 
 @story
-async def test_a_refusal_that_is_over_in_a_moment_fails_nothing() -> None:
+async def test_short_login_refusal_fails_no_record() -> None:
     """Whoever rotates a password may be a moment late on one side."""
     async with secured() as opened, producer_on(opened) as producer:
         await producer.send(TOPIC, b"before")
@@ -102,7 +102,7 @@ async def test_a_refusal_that_is_over_in_a_moment_fails_nothing() -> None:
 
 
 @story
-async def test_a_password_is_rotated_without_a_restart() -> None:
+async def test_password_is_rotated_without_a_restart() -> None:
     async with secured() as opened:
         pairs = iter([("alice", "hunter2"), ("alice", "rotated")])
         options = {name: each for name, each in opened.client_options.items() if "username" not in name}

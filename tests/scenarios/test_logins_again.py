@@ -16,7 +16,7 @@ from tests.scenarios.story import TOPIC, now, story, values
     ("mechanism", "acks"), [("PLAIN", "all"), ("SCRAM-SHA-256", "all"), ("OAUTHBEARER", 0)]
 )
 @story
-async def test_a_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
+async def test_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
     """In order, none twice, none sent again: no connection is lost for it."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
         async with producer_on(opened, acks=acks, enable_idempotence=acks != 0, linger_ms=0) as producer:
@@ -35,7 +35,7 @@ async def test_a_session_is_renewed_under_load(mechanism: str, acks: Any) -> Non
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @story
-async def test_a_session_is_renewed_with_exactly_one_record_under_way(mechanism: str) -> None:
+async def test_session_is_renewed_with_one_record_in_flight(mechanism: str) -> None:
     """The broker sits on it; the login is behind it, and both are answered."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
         async with producer_on(opened) as producer:
@@ -49,7 +49,7 @@ async def test_a_session_is_renewed_with_exactly_one_record_under_way(mechanism:
 
 @pytest.mark.parametrize(("mechanism", "round_trips"), [("PLAIN", 1), ("SCRAM-SHA-256", 3)])
 @story
-async def test_how_long_a_record_is_held_back_by_a_login(mechanism: str, round_trips: int) -> None:
+async def test_renewal_delays_a_record_by_its_round_trips(mechanism: str, round_trips: int) -> None:
     latency_s = 0.1
     async with (
         secured(mechanism, session_lifetime_s=10, latency_s=latency_s) as opened,
@@ -67,7 +67,7 @@ async def test_how_long_a_record_is_held_back_by_a_login(mechanism: str, round_t
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @story
-async def test_a_session_over_a_slow_network_is_renewed_before_it_ends(mechanism: str) -> None:
+async def test_session_is_renewed_in_time_over_a_slow_network(mechanism: str) -> None:
     async with secured(mechanism, session_lifetime_s=8, latency_s=1.0) as opened:
         async with producer_on(opened, linger_ms=0) as producer:
             load = Steady(producer, pause_s=0.05)
@@ -78,7 +78,7 @@ async def test_a_session_over_a_slow_network_is_renewed_before_it_ends(mechanism
 
 
 @story
-async def test_a_renewal_that_is_refused_costs_the_connection_and_no_record() -> None:
+async def test_refused_renewal_closes_the_connection_only() -> None:
     async with secured(session_lifetime_s=3) as opened, producer_on(opened, linger_ms=0) as producer:
         load = Steady(producer, pause_s=0.01)
         logins = opened.request_count("sasl_authenticate")
@@ -91,7 +91,7 @@ async def test_a_renewal_that_is_refused_costs_the_connection_and_no_record() ->
 
 
 @story
-async def test_a_renewal_that_is_never_answered_costs_the_connection_and_no_record() -> None:
+async def test_unanswered_renewal_closes_the_connection_only() -> None:
     async with (
         secured(session_lifetime_s=3) as opened,
         producer_on(opened, linger_ms=0, request_timeout_ms=2_000) as producer,
@@ -106,7 +106,7 @@ async def test_a_renewal_that_is_never_answered_costs_the_connection_and_no_reco
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @story
-async def test_a_password_changed_on_the_broker_alone_ends_a_session(mechanism: str) -> None:
+async def test_changed_broker_password_ends_the_session(mechanism: str) -> None:
     """What is held back at that moment was not written."""
     async with secured(mechanism, session_lifetime_s=3) as opened, producer_on(opened) as producer:
         await producer.send(TOPIC, b"before")

@@ -26,9 +26,7 @@ from tests.scenarios.story import TOPIC, cluster, now, settle, story
 @pytest.mark.parametrize("request_kind", ["sasl_handshake", "sasl_authenticate"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @story
-async def test_a_broker_that_never_answers_the_login_is_given_up_in_time(
-    protocol: str, request_kind: str
-) -> None:
+async def test_unanswered_login_ends_at_its_timeout(protocol: str, request_kind: str) -> None:
     async with secured(security_protocol=protocol) as opened:
         _ = opened.on(request_kind, times=None).drop()
         with pytest.raises(ConnectionFailed):
@@ -54,7 +52,7 @@ NONSENSE: dict[str, Rewrite] = {
 @for_each("request_kind", ["sasl_handshake", "sasl_authenticate"])
 @for_each("nonsense", NONSENSE)
 @story
-async def test_nonsense_in_a_login_is_an_error_at_once(
+async def test_malformed_login_response_fails_at_once(
     nonsense: str, request_kind: str, mechanism: str
 ) -> None:
     async with secured(mechanism) as opened:
@@ -123,7 +121,7 @@ async def test_tls_to_a_listener_in_the_clear_says_what_it_is() -> None:
 
 
 @story
-async def test_in_the_clear_to_a_listener_with_tls_says_what_it_is() -> None:
+async def test_plaintext_connection_to_tls_names_the_cause() -> None:
     async with cluster(security_protocol="SSL") as opened:
         with pytest.raises(ProducerError, match="TLS"):
             await Producer(opened.bootstrap_servers).start()
@@ -131,7 +129,7 @@ async def test_in_the_clear_to_a_listener_with_tls_says_what_it_is() -> None:
 
 
 @story
-async def test_no_login_at_a_listener_that_wants_one_says_so() -> None:
+async def test_missing_login_names_the_cause() -> None:
     async with secured() as opened:
         with pytest.raises(ProducerError, match="SASL"):
             await Producer(opened.bootstrap_servers).start()
@@ -147,9 +145,7 @@ async def test_no_login_at_a_listener_that_wants_one_says_so() -> None:
     ],
 )
 @story
-async def test_a_certificate_that_does_not_verify_ends_the_start_at_once(
-    renewed: dict[str, Any], why: str
-) -> None:
+async def test_unverified_certificate_fails_the_start_at_once(renewed: dict[str, Any], why: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened:
         options = opened.client_options
         opened.renew_certificates(**renewed)
@@ -161,7 +157,7 @@ async def test_a_certificate_that_does_not_verify_ends_the_start_at_once(
 
 
 @story
-async def test_a_client_certificate_that_is_missing_ends_the_start_at_once() -> None:
+async def test_missing_client_certificate_fails_the_start_at_once() -> None:
     """Under TLS 1.3 the broker says so when our side of the handshake is over."""
     async with cluster(security_protocol="SSL", client_auth=True) as opened:
         options = {
@@ -179,7 +175,7 @@ async def test_a_client_certificate_that_is_missing_ends_the_start_at_once() -> 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 @story
-async def test_a_start_cancelled_anywhere_leaves_nothing_behind(protocol: str) -> None:
+async def test_cancelled_start_leaves_no_task_or_connection(protocol: str) -> None:
     """After each so many turns of the event loop, until it is not cancelled in time."""
     users = USERS if protocol.startswith("SASL") else None
     async with cluster(security_protocol=protocol, users=users) as opened:
@@ -202,7 +198,7 @@ async def test_a_start_cancelled_anywhere_leaves_nothing_behind(protocol: str) -
 
 @pytest.mark.parametrize("moment", ["tls", "login"])
 @story
-async def test_a_start_cancelled_while_the_broker_is_silent_leaves_nothing_behind(moment: str) -> None:
+async def test_start_cancelled_by_a_silent_broker_leaves_nothing(moment: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened:
         if moment == "tls":
             opened.freeze_broker(1)
@@ -221,7 +217,7 @@ async def test_a_start_cancelled_while_the_broker_is_silent_leaves_nothing_behin
 
 
 @story
-async def test_a_broker_that_hangs_up_on_every_login_is_unreachable_and_no_more() -> None:
+async def test_broker_that_closes_logins_counts_as_unreachable() -> None:
     def hang_up(_: bytes) -> bytes:
         raise HangUp
 

@@ -30,7 +30,7 @@ async def fill(producer: Producer, cluster: Cluster, *, for_s: float = 1.0) -> a
 
 
 @story
-async def test_who_waits_is_served_first_come_first_served_over_all_topics() -> None:
+async def test_callers_waiting_for_memory_are_served_in_order() -> None:
     async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
         for topic in "abc":
             cluster.create_topic(topic)
@@ -65,7 +65,7 @@ async def test_memory_that_does_not_come_in_time_is_a_buffer_timeout() -> None:
 
 
 @story
-async def test_a_waiter_that_is_cancelled_leaves_no_hole() -> None:
+async def test_cancelled_memory_waiter_keeps_the_order() -> None:
     async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
         _ = await fill(producer, cluster)
         cancelled = asyncio.create_task(producer.send(TOPIC, b"cancelled" * 70))
@@ -95,7 +95,7 @@ async def test_metadata_and_memory_together_take_max_block_at_most() -> None:
 
 
 @story
-async def test_metadata_that_does_not_come_in_time_is_a_metadata_timeout() -> None:
+async def test_late_metadata_is_a_metadata_timeout() -> None:
     async with producing(max_block_ms=2_000) as (producer, cluster):
         cluster.on("metadata", topic="slow", times=None).drop()
         began_at = now()
@@ -107,7 +107,7 @@ async def test_metadata_that_does_not_come_in_time_is_a_metadata_timeout() -> No
 
 
 @story
-async def test_with_max_block_zero_nothing_is_waited_for() -> None:
+async def test_max_block_zero_waits_for_nothing() -> None:
     async with producing(
         acquainted=False,
         max_block_ms=0,
@@ -124,7 +124,7 @@ async def test_with_max_block_zero_nothing_is_waited_for() -> None:
 
 
 @story
-async def test_what_waits_for_memory_makes_the_others_go_without_lingering() -> None:
+async def test_memory_waiter_ends_the_linger_of_batches() -> None:
     async with producing(buffer_memory=1_000, linger_ms=60_000) as (producer, cluster):
         began_at = now()
         first = producer.send_nowait(TOPIC, LARGE)
@@ -166,7 +166,7 @@ async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
 
 
 @story
-async def test_a_record_that_could_never_fit_is_refused_at_once() -> None:
+async def test_record_larger_than_the_memory_is_refused_at_once() -> None:
     async with producing(buffer_memory=1_000) as (producer, _):
         with pytest.raises(ProducerError, match="more than buffer_memory=1,000") as raised:
             await producer.send(TOPIC, b"x" * 1_000)

@@ -13,7 +13,7 @@ from tests.scenarios.story import TOPIC, producing, settle, story
 
 
 @story
-async def test_what_goes_again_is_sent_again_and_a_retry_and_no_error() -> None:
+async def test_retry_is_counted_and_is_no_error() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC, times=2).answer(NotEnoughReplicas)
         await producer.send_many(TOPIC, [b"v"] * 5, partition=0)
@@ -24,7 +24,7 @@ async def test_what_goes_again_is_sent_again_and_a_retry_and_no_error() -> None:
 
 
 @story
-async def test_a_batch_that_is_split_is_no_retry() -> None:
+async def test_split_batch_is_not_counted_as_a_retry() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         before = producer.metrics()["producer"]["batch_split_total"]
         cluster.on("produce", topic=TOPIC).answer(MessageTooLarge)
@@ -36,7 +36,7 @@ async def test_a_batch_that_is_split_is_no_retry() -> None:
 
 
 @story
-async def test_what_is_sent_again_without_the_records_that_were_refused_is_a_retry() -> None:
+async def test_batch_resent_without_refused_records_is_a_retry() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(InvalidRecord, record_errors={0: "bad"})
         with pytest.raises(SendManyError):
@@ -46,7 +46,7 @@ async def test_what_is_sent_again_without_the_records_that_were_refused_is_a_ret
 
 
 @story
-async def test_while_it_starts_there_are_no_metrics_which_would_begin_anew_if_that_failed() -> None:
+async def test_metrics_are_unavailable_during_start() -> None:
     async with producing(acquainted=False) as (_, cluster):
         cluster.on("metadata").delay(5.0)
         producer = Producer(cluster.bootstrap_servers)
@@ -71,7 +71,7 @@ async def test_free_memory_is_never_less_than_none() -> None:
 
 
 @story
-async def test_latency_throttling_and_time_in_the_queue_are_in_milliseconds() -> None:
+async def test_metrics_have_latencies_in_milliseconds() -> None:
     async with producing(linger_ms=250) as (producer, cluster):
         await asyncio.sleep(100)  # what it took to get acquainted is forgotten
         assert producer.metrics()["producer"]["request_latency_max"] is None
@@ -111,7 +111,7 @@ async def test_rates_tell_of_what_comes_after_a_long_silence() -> None:
 
 
 @story
-async def test_an_error_is_counted_wherever_the_record_failed() -> None:
+async def test_metrics_count_errors_at_every_step() -> None:
     async with producing(linger_ms=0, max_block_ms=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
         cluster.on("metadata", topic="slow", times=None).drop()
@@ -159,7 +159,7 @@ async def test_connections_come_and_go() -> None:
 
 
 @story
-async def test_how_long_flushing_took_adds_up() -> None:
+async def test_metrics_sum_the_time_of_flushes() -> None:
     async with producing(linger_ms=60_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).delay(2.0)
         _ = await producer.enqueue(TOPIC, b"v")
@@ -170,7 +170,7 @@ async def test_how_long_flushing_took_adds_up() -> None:
 
 
 @story
-async def test_how_long_transactions_took_adds_up() -> None:
+async def test_metrics_sum_the_time_of_transactions() -> None:
     async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
         cluster.on("init_producer_id").delay(3.0)
         async with Producer(cluster.bootstrap_servers, transactional_id="me") as producer:

@@ -50,7 +50,7 @@ async def be_refused(producer: Producer, per_s: float) -> None:
 
 
 @story
-async def test_a_topic_that_refuses_every_batch_slows_down_no_other() -> None:
+async def test_refusing_topic_delays_no_other_topic() -> None:
     """Each refusal costs its partition an epoch; the others have theirs."""
     async with (
         open_cluster(brokers=3, partitions=8, latency_s=LATENCY_S) as cluster,
@@ -73,7 +73,7 @@ def batches_in_memory() -> int:
 
 
 @story
-async def test_what_is_delivered_is_not_kept_in_memory_by_what_lingers() -> None:
+async def test_delivered_records_are_freed_before_lingering_ones() -> None:
     gc.collect()  # batches of earlier stories are none of this one's
     before = batches_in_memory()
     async with producing(linger_ms=60_000, buffer_memory=1_000_000) as (producer, cluster):
@@ -89,7 +89,7 @@ async def test_what_is_delivered_is_not_kept_in_memory_by_what_lingers() -> None
 
 @pytest.mark.parametrize("refusal", [NotEnoughReplicas, UnknownTopicOrPartition])
 @story
-async def test_a_topic_made_anew_with_the_same_leaders_keeps_the_order(refusal: type[BrokerError]) -> None:
+async def test_recreated_topic_with_the_same_leaders_keeps_order(refusal: type[BrokerError]) -> None:
     """The new log takes any sequence first, so until it has taken one there is one batch in flight."""
     async with (
         open_cluster(latency_s=LATENCY_S) as cluster,

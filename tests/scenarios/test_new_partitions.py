@@ -53,7 +53,9 @@ class Nuisance:
 class TestOneThatDoesNotExist:
     @wrong_calls
     @story
-    async def test_others_go_on_at_their_pace(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
+    async def test_unknown_partition_delays_no_other_call(
+        self, wrong: Callable[[Producer], Awaitable[object]]
+    ) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             nuisance = Nuisance(wrong)
             bothering = asyncio.create_task(nuisance.go_on(producer))
@@ -70,7 +72,9 @@ class TestOneThatDoesNotExist:
 
     @wrong_calls
     @story
-    async def test_who_may_not_wait_need_not(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
+    async def test_send_nowait_is_unaffected_by_an_unknown_partition(
+        self, wrong: Callable[[Producer], Awaitable[object]]
+    ) -> None:
         async with producing() as (producer, cluster):
             nuisance = Nuisance(wrong)
             bothering = asyncio.create_task(nuisance.go_on(producer))
@@ -83,7 +87,7 @@ class TestOneThatDoesNotExist:
             assert values(cluster) == [b"%d" % number for number in range(150)]
 
     @story
-    async def test_those_that_are_there_when_the_topic_becomes_known_do_not_hold_it_up(self) -> None:
+    async def test_unknown_partition_does_not_delay_a_new_topic(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             sending = [
                 asyncio.create_task(producer.send(TOPIC, b"wrong", partition=MISSING)) for _ in range(50)
@@ -105,14 +109,14 @@ async def unknown_to(producer: Producer, cluster: Cluster) -> None:
 
 class TestOneThatIsNew:
     @story
-    async def test_it_is_found(self) -> None:
+    async def test_new_partition_is_found(self) -> None:
         async with producing() as (producer, cluster):
             await unknown_to(producer, cluster)
             assert (await producer.send(TOPIC, b"v", partition=1)).partition == 1
 
     @pytest.mark.parametrize("memory", [100_000, 800])
     @story
-    async def test_those_who_wait_for_it_keep_the_order_of_their_calls(self, memory: int) -> None:
+    async def test_calls_for_a_new_partition_keep_their_order(self, memory: int) -> None:
         async with producing(buffer_memory=memory, batch_size=300) as (producer, cluster):
             await unknown_to(producer, cluster)
             calls: list[Awaitable[Any]] = []
@@ -133,7 +137,7 @@ class TestOneThatIsNew:
 
     @pytest.mark.parametrize("with_code", [False, True])
     @story
-    async def test_nobody_overtakes_them_once_it_is_known(self, with_code: bool) -> None:
+    async def test_waiting_calls_precede_later_ones_in_a_new_partition(self, with_code: bool) -> None:
         """Whoever is the first to hear of it: by its number, by a key or by chance."""
         options: dict[str, Any] = {
             "batch_size": 0,
@@ -175,7 +179,7 @@ class TestBrokersThatLag:
     @for_each("send", SENT.values())
     @for_each("codec", ["none", "gzip"])
     @story
-    async def test_one_lagging_broker_refuses_no_partition(
+    async def test_lagging_broker_alone_refuses_no_partition(
         self, send: Callable[[Producer], Awaitable[Any]], codec: str
     ) -> None:
         async with producing(brokers=3, compression_type=codec) as (producer, cluster):

@@ -82,14 +82,14 @@ def shown(log: list[str]) -> Iterator[Callable[[object], None]]:
         assert SECRET not in each
 
 
-def test_there_are_as_many_as_we_know_of() -> None:
+def test_list_of_secrets_is_complete() -> None:
     assert len(SECRETS) == 9
     assert len(CALLABLES) == 2
     assert len(PATHS) == 5
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_configuration_hides_it(name: str, tmp_path: Path, shown: Callable[[object], None]) -> None:
+def test_config_hides_secrets(name: str, tmp_path: Path, shown: Callable[[object], None]) -> None:
     config = ProducerConfig(bootstrap_servers="a:1", **{name: text_of(name)})  # type: ignore[arg-type]
     shown(config)
     shown(getattr(config, name))
@@ -108,7 +108,7 @@ def test_a_configuration_hides_it(name: str, tmp_path: Path, shown: Callable[[ob
 
 @for_each("name", [*SECRETS, *CALLABLES])
 @for_each("wrap", [str.encode, lambda text: [text], lambda text: (text,)])
-def test_an_error_does_not_quote_what_is_of_the_wrong_type(
+def test_error_hides_a_secret_of_the_wrong_type(
     name: str, wrap: Callable[[str], object], shown: Callable[[object], None]
 ) -> None:
     with pytest.raises(ConfigError, match=name) as caught:
@@ -128,7 +128,7 @@ def test_an_error_does_not_quote_what_is_of_the_wrong_type(
         ("ssl_keystore_key", PEM),
     ],
 )
-def test_an_error_does_not_quote_what_stands_in_the_wrong_place(
+def test_error_hides_a_secret_in_the_wrong_option(
     option: str, value: str, tmp_path: Path, shown: Callable[[object], None]
 ) -> None:
     others = {
@@ -183,7 +183,7 @@ def encrypted_key() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("login", LOGINS.values(), ids=LOGINS)
-async def test_a_producer_at_work_shows_none(
+async def test_running_producer_shows_no_secret(
     login: dict[str, Any], shown: Callable[[object], None], log: list[str]
 ) -> None:
     async with Cluster(
@@ -210,9 +210,7 @@ async def test_a_producer_at_work_shows_none(
 
 
 @pytest.mark.parametrize("login", FAILING.values(), ids=FAILING)
-async def test_a_login_that_is_refused_shows_none(
-    login: dict[str, Any], shown: Callable[[object], None]
-) -> None:
+async def test_refused_login_shows_no_secret(login: dict[str, Any], shown: Callable[[object], None]) -> None:
     async with Cluster(
         security_protocol="SASL_PLAINTEXT", users={"alice": "another"}, tokens={"another": "alice"}
     ) as cluster:
@@ -224,7 +222,7 @@ async def test_a_login_that_is_refused_shows_none(
         await producer.close()
 
 
-async def test_what_a_callable_of_yours_says_is_only_its_own(log: list[str]) -> None:
+async def test_message_of_a_user_callable_is_kept(log: list[str]) -> None:
     async with Cluster(security_protocol="SASL_PLAINTEXT", users={"alice": "x"}) as cluster:
         options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
         producer = Producer(cluster.bootstrap_servers, **options, sasl_credentials=raises)  # type: ignore[arg-type]

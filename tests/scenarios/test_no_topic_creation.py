@@ -42,7 +42,7 @@ async def test_unknown_topic_fails_within_a_second(brokers: int, creates: bool) 
 
 
 @story
-async def test_one_denial_of_a_lagging_broker_is_no_proof() -> None:
+async def test_denial_of_a_lagging_broker_is_not_final() -> None:
     async with (
         open_cluster(auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, allow_auto_create_topics=False) as producer,

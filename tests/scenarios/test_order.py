@@ -25,7 +25,7 @@ class TestWhileACallWaits:
             assert values(cluster) == [*(b"%d" % number for number in range(10)), b"many", b"last"]
 
     @story
-    async def test_the_one_that_may_not_wait_raises_instead(self) -> None:
+    async def test_send_nowait_raises_while_a_call_waits(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             cluster.on("produce").delay(1.0)
             first = producer.send_nowait(TOPIC, b"1" * 700)
@@ -39,7 +39,7 @@ class TestWhileACallWaits:
             assert values(cluster) == [b"1" * 700, b"2" * 700, b"4"]
 
     @story
-    async def test_it_raises_for_an_unknown_topic_too(self) -> None:
+    async def test_send_nowait_raises_for_an_unknown_topic(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             waiting = asyncio.create_task(producer.send(TOPIC, b"1"))
@@ -49,7 +49,7 @@ class TestWhileACallWaits:
             await waiting
 
     @story
-    async def test_other_topics_are_not_held_up(self) -> None:
+    async def test_waiting_call_delays_no_other_topic(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
             waiting = asyncio.create_task(producer.send("slow", b"1"))
@@ -60,7 +60,7 @@ class TestWhileACallWaits:
             await asyncio.wait([waiting])
 
     @story
-    async def test_when_it_gives_up_the_next_has_its_turn(self) -> None:
+    async def test_next_call_proceeds_when_a_waiting_call_times_out(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             hasty = asyncio.create_task(producer.send(TOPIC, b"hasty", timeout_s=0.2))
@@ -90,7 +90,7 @@ class TestRacing:
                 assert [log[offset] for offset in mine] == sorted(log[offset] for offset in mine)
 
     @story
-    async def test_many_calls_at_once_are_appended_in_their_order(self) -> None:
+    async def test_concurrent_calls_are_appended_in_order(self) -> None:
         async with producing(buffer_memory=5_000, batch_size=500) as (producer, cluster):
             sending = [producer.send(TOPIC, b"%04d" % number) for number in range(1_000)]
             sent = await asyncio.gather(*sending)
@@ -118,9 +118,7 @@ class TestRetries:
 
     @pytest.mark.parametrize("before_append", [True, False])
     @story
-    async def test_a_lost_connection_changes_no_order_and_doubles_nothing(
-        self, *, before_append: bool
-    ) -> None:
+    async def test_lost_connection_keeps_order_without_duplicates(self, *, before_append: bool) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
             cluster.on("produce", topic=TOPIC, after=2).close(before_append=before_append)
@@ -132,7 +130,7 @@ class TestRetries:
             assert values(cluster) == [b"first", *(b"%d" % number for number in range(8))]
 
     @story
-    async def test_a_leader_that_moves_with_five_in_flight_is_followed_in_order(self) -> None:
+    async def test_moved_leader_with_five_in_flight_keeps_order(self) -> None:
         async with producing(brokers=2, linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
             cluster.on("produce", topic=TOPIC).delay(0.2)
@@ -149,7 +147,7 @@ class TestRetries:
 
 class TestWithoutIdempotence:
     @story
-    async def test_a_partition_has_one_request_in_flight(self) -> None:
+    async def test_partition_has_one_request_in_flight_without_idempotence(self) -> None:
         async with producing(partitions=2, enable_idempotence=False, linger_ms=0) as (producer, cluster):
             arrived = cluster.on("produce", topic=TOPIC, times=None)
             cluster.on("produce", topic=TOPIC, partition=0, times=1).delay(1.0)
@@ -162,7 +160,7 @@ class TestWithoutIdempotence:
             assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
     @story
-    async def test_other_partitions_are_in_flight_beside_it(self) -> None:
+    async def test_partitions_are_in_flight_side_by_side(self) -> None:
         async with producing(
             brokers=2,
             partitions=2,
@@ -176,7 +174,7 @@ class TestWithoutIdempotence:
             await slow
 
     @story
-    async def test_a_retry_is_not_overtaken(self) -> None:
+    async def test_retry_is_not_overtaken_without_idempotence(self) -> None:
         async with producing(enable_idempotence=False, linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=2).answer(NotEnoughReplicas)
             futures = []
@@ -188,7 +186,7 @@ class TestWithoutIdempotence:
 
 
 @story
-async def test_producers_of_the_same_loop_have_nothing_to_do_with_each_other() -> None:
+async def test_producers_of_one_loop_are_independent() -> None:
     async with open_cluster() as cluster, producing() as (other, elsewhere):
         async with Producer(cluster.bootstrap_servers) as producer:
             await asyncio.gather(producer.send(TOPIC, b"here"), other.send(TOPIC, b"there"))

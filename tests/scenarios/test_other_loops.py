@@ -31,7 +31,7 @@ class GuiLoop(asyncio.SelectorEventLoop):
 
 
 @pytest.mark.parametrize("options", [{}, {"compression_type": "zstd", "linger_ms": 20}], ids=str)
-def test_every_call_works_on_the_loop_of_a_gui(options: dict[str, object]) -> None:
+def test_calls_work_on_a_gui_event_loop(options: dict[str, object]) -> None:
     async def main() -> None:
         async with (
             Cluster(topics={"orders": 1}) as cluster,

@@ -36,7 +36,7 @@ async def _one_each(producer: Producer) -> None:
 @for_each(("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)])
 @for_each("away_s", [3.0, 4.3, 5.0, 7.7, 20.4])
 @story
-async def test_a_broker_that_is_back_is_found_soon_however_long_it_was_away(
+async def test_returned_broker_is_found_soon_after_any_outage(
     away_s: float, options: Mapping[str, Any], recovery_s: float
 ) -> None:
     async with producing(BROKERS, BROKERS, **options) as (producer, cluster):
@@ -58,7 +58,7 @@ async def test_a_broker_that_is_back_is_found_soon_however_long_it_was_away(
 )
 @pytest.mark.parametrize("away_s", [5.0, 5.7, 12.3])
 @story
-async def test_so_is_each_of_all_brokers_that_come_back_one_after_the_other(
+async def test_brokers_that_return_in_turn_are_each_found_soon(
     away_s: float, options: Mapping[str, Any], recovery_s: float
 ) -> None:
     """The first ones tell of partitions that nobody leads yet."""
@@ -78,9 +78,7 @@ async def test_so_is_each_of_all_brokers_that_come_back_one_after_the_other(
 
 @pytest.mark.parametrize("away", [{2}, {1, 2, 3}], ids=["one", "all"])
 @story
-async def test_the_log_tells_when_it_begins_and_when_it_is_over(
-    away: set[int], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_outage_logs_its_begin_and_end(away: set[int], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aioproducer")
     async with producing(BROKERS, BROKERS, **IMPATIENT) as (producer, cluster):
         for _ in range(2):
@@ -111,7 +109,7 @@ async def test_the_log_tells_when_it_begins_and_when_it_is_over(
 
 
 @story
-async def test_a_storm_of_resets_is_no_storm_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_resets_log_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
     async with producing(BROKERS, BROKERS, **IMPATIENT) as (producer, cluster):
         sending: list[asyncio.Future[RecordMetadata]] = []
@@ -127,7 +125,7 @@ async def test_a_storm_of_resets_is_no_storm_in_the_log(caplog: pytest.LogCaptur
 
 
 @story
-async def test_an_outage_without_end_is_called_to_mind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_endless_outage_is_logged_periodically(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
     async with producing(**PATIENT) as (producer, cluster):
         await producer.send(TOPIC, b"v")

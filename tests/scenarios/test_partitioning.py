@@ -29,7 +29,7 @@ class TestPartitioners:
                 assert sent.partition == (murmur2(key) & 0x7FFFFFFF) % 7
 
     @story
-    async def test_a_partition_that_is_given_wins(self) -> None:
+    async def test_explicit_partition_wins(self) -> None:
         async with producing(partitions=7) as (producer, _):
             assert (await producer.send(TOPIC, b"v", key=b"k", partition=5)).partition == 5
 
@@ -52,7 +52,7 @@ class TestPartitioners:
             assert theirs == [(await other.send(TOPIC, b"v", key)).partition for key in keys]
 
     @story
-    async def test_a_function_as_written_for_other_clients(self) -> None:
+    async def test_partitioner_may_be_a_function_of_other_clients(self) -> None:
         asked: list[tuple[bytes | None, Sequence[int], Sequence[int]]] = []
 
         def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -67,7 +67,7 @@ class TestPartitioners:
             assert asked[0] == (b"k", [0, 1, 2], [0, 1, 2])
 
     @story
-    async def test_a_class_of_ones_own(self) -> None:
+    async def test_partitioner_may_be_a_class(self) -> None:
         class ByLength:
             keyless_is_sticky: ClassVar[bool] = True
 
@@ -85,7 +85,7 @@ class TestPartitioners:
 
     @pytest.mark.parametrize("chosen", [-1, 3, None, "0"])
     @story
-    async def test_one_that_fails_or_chooses_nonsense_fails_the_call(self, chosen: Any) -> None:
+    async def test_failing_partitioner_fails_the_call(self, chosen: Any) -> None:
         async with producing(
             acquainted=False,
             partitions=3,
@@ -125,7 +125,7 @@ class TestASlowBroker:
 
     @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"batch_size": 16_384, "linger_ms": 5}])
     @story
-    async def test_it_gets_no_more_than_the_others(self, options: dict[str, Any]) -> None:
+    async def test_slow_broker_gets_no_more_than_its_share(self, options: dict[str, Any]) -> None:
         fast, also_fast, slow = await self.shares(**options)
         assert slow <= 0.33
         assert min(fast, also_fast) > 0.3
@@ -153,7 +153,7 @@ class TestASlowBroker:
         assert min(went.values()) / len(sent) > 0.25
 
     @story
-    async def test_one_that_is_fast_again_gets_its_share_again(self) -> None:
+    async def test_recovered_broker_gets_its_share(self) -> None:
         async with producing(brokers=3, partitions=12) as (producer, cluster):
             random.seed(1)
             for node in (1, 2):

@@ -109,7 +109,7 @@ async def test_starting_fails_at_once_and_says_what_is_there(serve: Serve, looks
         assert loop.time() - began_at < AT_ONCE_S
 
 
-async def test_one_such_port_among_the_bootstrap_servers_is_no_hindrance() -> None:
+async def test_foreign_port_among_bootstrap_servers_is_skipped() -> None:
     for _ in range(5):  # which one is asked first is left to chance
         async with (
             Cluster(topics={TOPIC: 1}) as cluster,
@@ -120,7 +120,7 @@ async def test_one_such_port_among_the_bootstrap_servers_is_no_hindrance() -> No
 
 
 @story
-async def test_a_broker_that_becomes_one_is_tried_until_the_deadline_and_then_called_by_its_name() -> None:
+async def test_records_expire_naming_a_broker_of_another_protocol() -> None:
     async with producing(
         delivery_timeout_ms=5_000,
         request_timeout_ms=1_000,

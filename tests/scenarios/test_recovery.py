@@ -27,7 +27,7 @@ class TestIdleTopics:
     """A topic that nothing was sent to for `metadata_max_idle_ms` is forgotten, and known again when it is used."""
 
     @story
-    async def test_what_is_sent_after_a_long_pause_is_stored(self) -> None:
+    async def test_record_after_a_long_pause_is_stored(self) -> None:
         """Sequences that began anew under the same epoch would be taken for the first records sent again."""
         async with producing(metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -57,7 +57,7 @@ class TestIdleTopics:
             assert values(cluster) == [b"before", b"x" * 500, b"after"]
 
     @story
-    async def test_a_record_that_outlasts_the_idle_time_is_not_forgotten(self) -> None:
+    async def test_pending_record_keeps_an_idle_topic(self) -> None:
         async with producing(metadata_max_idle_ms=5_000, request_timeout_ms=1_000) as (producer, cluster):
             await cluster.stop_broker(1)
             future = producer.send_nowait(TOPIC, b"v")
@@ -70,7 +70,7 @@ class TestIdleTopics:
 
 class TestSequences:
     @story
-    async def test_a_gap_is_closed_by_a_new_epoch_and_nobody_else_suffers(self) -> None:
+    async def test_sequence_gap_is_closed_by_a_new_epoch(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
             cluster.on("produce", topic=TOPIC, after=1).answer(TopicAuthorizationFailed)
@@ -83,7 +83,7 @@ class TestSequences:
             assert epochs[-1] == 1
 
     @story
-    async def test_other_partitions_go_on_under_their_epoch(self) -> None:
+    async def test_partitions_without_a_gap_keep_their_epoch(self) -> None:
         async with producing(partitions=2, linger_ms=0) as (producer, cluster):
             for partition in range(2):
                 await producer.send(TOPIC, b"v", partition=partition)
@@ -99,7 +99,7 @@ class TestSequences:
             assert stamps == [[(0, 0), (1, 0)], [(0, 0), (0, 1)]]
 
     @story
-    async def test_a_broker_that_lost_count_is_given_a_new_epoch(self) -> None:
+    async def test_broker_without_sequences_gets_a_new_epoch(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"a")
             cluster.on("produce", topic=TOPIC, times=5).answer(OutOfOrderSequenceNumber)
@@ -110,7 +110,7 @@ class TestSequences:
 
 class TestBrokers:
     @story
-    async def test_a_leader_that_moves_is_followed_at_once(self) -> None:
+    async def test_moved_leader_is_followed_at_once(self) -> None:
         async with producing(brokers=2, linger_ms=0, retry_backoff_ms=100) as (producer, cluster):
             await producer.send(TOPIC, b"a")
             cluster.move_leader(TOPIC, 0, to_broker=2)
@@ -120,7 +120,7 @@ class TestBrokers:
             assert cluster.produce_requests(TOPIC, 0)[-2:] == [1, 2]
 
     @story
-    async def test_stale_metadata_that_names_the_old_leader_does_not_confuse_it(self) -> None:
+    async def test_stale_metadata_with_the_old_leader_is_ignored(self) -> None:
         async with producing(brokers=2, linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"a")
             cluster.on("produce", topic=TOPIC, times=2).answer(NotLeaderOrFollower)
@@ -128,9 +128,7 @@ class TestBrokers:
 
     @pytest.mark.parametrize("failover", [False, True])
     @story
-    async def test_a_broker_that_is_away_for_a_while_costs_time_and_no_records(
-        self, *, failover: bool
-    ) -> None:
+    async def test_broker_outage_loses_no_record(self, *, failover: bool) -> None:
         async with producing(brokers=3, partitions=3, linger_ms=0, **IMPATIENT) as (producer, cluster):
             sending = []
             for number in range(60):
@@ -150,7 +148,7 @@ class TestBrokers:
                 assert log == [b"%02d" % number for number in range(partition, 60, 3)]
 
     @story
-    async def test_all_brokers_away_for_a_while_cost_time_and_no_records(self) -> None:
+    async def test_outage_of_all_brokers_loses_no_record(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=0, **IMPATIENT) as (producer, cluster):
             for node_id in (1, 2):
                 await cluster.stop_broker(node_id)
@@ -167,7 +165,7 @@ class TestBrokers:
             assert producer.state == "ready"
 
     @story
-    async def test_a_frozen_broker_holds_up_its_own_partitions_only(self) -> None:
+    async def test_frozen_broker_delays_only_its_partitions(self) -> None:
         async with producing(
             brokers=2,
             partitions=2,
@@ -184,7 +182,7 @@ class TestBrokers:
             await producer.send(TOPIC, b"w", partition=0)
 
     @story
-    async def test_a_topic_that_is_deleted_and_made_anew_is_written_to(self) -> None:
+    async def test_recreated_topic_is_written(self) -> None:
         async with producing(partitions=2, metadata_max_age_ms=1_000) as (producer, cluster):
             await producer.send(TOPIC, b"old", partition=1)
             cluster.delete_topic(TOPIC)

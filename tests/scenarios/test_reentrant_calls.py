@@ -214,7 +214,7 @@ async def trouble(producer: Producer, cluster: Cluster, code: UserCode) -> list[
 @for_each("call", CALLS)
 @for_each("site", SITES)
 @story
-async def test_every_record_has_an_outcome_when_user_code_calls(
+async def test_records_have_outcomes_when_user_code_calls_the_producer(
     site: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = UserCode(site, CALLS[call])

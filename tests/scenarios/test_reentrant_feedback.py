@@ -40,7 +40,7 @@ class Breaker:
 @pytest.mark.parametrize("sends", [False, True])
 @pytest.mark.parametrize("spread", [1, MANY])
 @story
-async def test_many_batches_that_expire_together_may_be_purged(
+async def test_expiring_batches_may_be_purged(
     spread: int, sends: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     breaker = Breaker(sends=sends)

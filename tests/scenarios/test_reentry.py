@@ -39,7 +39,7 @@ class SendsAgain(Interceptor):
 
 
 @story
-async def test_a_record_sent_for_one_that_is_taken_out_of_its_batch_costs_its_memory_once() -> None:
+async def test_record_sent_for_a_removed_one_reserves_memory_once() -> None:
     again = SendsAgain()
     async with producing(linger_ms=2_000, interceptors=[again]) as (producer, _):
         again.producer = producer
@@ -54,7 +54,7 @@ async def test_a_record_sent_for_one_that_is_taken_out_of_its_batch_costs_its_me
 
 
 @story
-async def test_a_crashed_producer_takes_nothing_from_who_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_crashed_producer_refuses_records_of_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     again = SendsAgain()
     async with producing(linger_ms=1_000, interceptors=[again]) as (producer, _):
         again.producer = producer
@@ -71,7 +71,7 @@ async def test_a_crashed_producer_takes_nothing_from_who_hears_of_it(monkeypatch
 
 
 @story
-async def test_a_question_for_metadata_does_not_use_up_the_one_request_in_flight() -> None:
+async def test_metadata_request_leaves_the_in_flight_limit_free() -> None:
     options: dict[str, Any] = {"max_in_flight_requests_per_connection": 1, "metadata_max_age_ms": 5_000}
     async with producing(linger_ms=0, **options) as (producer, cluster):
         await producer.send(TOPIC, b"first")
@@ -83,7 +83,7 @@ async def test_a_question_for_metadata_does_not_use_up_the_one_request_in_flight
 
 
 @story
-async def test_many_partitions_that_are_refused_ask_for_metadata_no_more_often_than_one() -> None:
+async def test_refused_partitions_share_metadata_requests() -> None:
     async with producing(linger_ms=0, partitions=20) as (producer, cluster):
         await producer.send(TOPIC, b"first")
         asked = cluster.request_count("metadata")
@@ -96,7 +96,7 @@ async def test_many_partitions_that_are_refused_ask_for_metadata_no_more_often_t
 
 
 @story
-async def test_closing_ends_with_the_last_outcome_and_not_with_the_last_answer() -> None:
+async def test_close_ends_with_the_last_outcome() -> None:
     async with producing(linger_ms=0, delivery_timeout_ms=31_000) as (producer, cluster):
         await producer.send(TOPIC, b"first")
         cluster.on("produce", times=None).drop()
@@ -108,7 +108,7 @@ async def test_closing_ends_with_the_last_outcome_and_not_with_the_last_answer()
 
 
 @story
-async def test_a_partitioner_derived_from_ours_is_asked_by_every_way_to_send() -> None:
+async def test_derived_partitioner_is_used_by_every_send_call() -> None:
     class Last(Murmur2Partitioner):
         def partition(self, topic: str, key: bytes | None, count: int, available: object) -> int:
             return count - 1

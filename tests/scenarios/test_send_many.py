@@ -35,7 +35,7 @@ async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError
 
 class TestResult:
     @story
-    async def test_it_tells_of_each_position_where_it_is(self) -> None:
+    async def test_result_has_the_offset_of_each_position(self) -> None:
         async with producing(partitions=2) as (producer, _):
             result = await producer.send_many(
                 TOPIC, [b"a", b"b", b"c"], partitions=[1, 0, 1], timestamps_ms=[7, 8, 9]
@@ -51,14 +51,14 @@ class TestResult:
             ]
 
     @story
-    async def test_no_values_are_no_records(self) -> None:
+    async def test_send_many_accepts_no_values(self) -> None:
         async with producing() as (producer, cluster):
             result = await producer.send_many(TOPIC, [])
             assert (len(result), result.delivered, list(result)) == (0, 0, [])
             assert values(cluster) == []
 
     @story
-    async def test_a_failure_keeps_the_outcomes_of_the_others(self) -> None:
+    async def test_failure_keeps_outcomes_of_other_records(self) -> None:
         async with producing(partitions=2) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, partition=1, times=None).answer(TopicAuthorizationFailed)
             error = await fails(producer, [b"a", b"b", b"c", b"d"], partitions=[0, 1, 0, 1])
@@ -85,7 +85,7 @@ class TestResult:
             assert not error.possibly_persisted
 
     @story
-    async def test_it_is_possibly_persisted_if_any_of_the_failed_is(self) -> None:
+    async def test_error_is_possibly_persisted_if_any_record_is(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(-1)
             assert (await fails(producer, [b"a"])).possibly_persisted
@@ -102,7 +102,7 @@ class TestResult:
 
 class TestOrder:
     @story
-    async def test_it_is_that_of_the_values_within_each_partition(self) -> None:
+    async def test_send_many_keeps_the_order_of_values_per_partition(self) -> None:
         async with producing(
             brokers=3,
             partitions=3,
@@ -121,7 +121,7 @@ class TestOrder:
             )
 
     @story
-    async def test_calls_before_and_after_it_keep_their_places_if_it_fits_into_memory(self) -> None:
+    async def test_send_many_keeps_the_order_of_neighbouring_calls(self) -> None:
         async with producing(batch_size=500, linger_ms=50) as (producer, cluster):
             before = asyncio.create_task(producer.send(TOPIC, b"before"))
             many = asyncio.create_task(producer.send_many(TOPIC, [b"%02d" % n * 50 for n in range(50)]))
@@ -133,7 +133,7 @@ class TestOrder:
 
 class TestColumns:
     @story
-    async def test_all_of_them_arrive(self) -> None:
+    async def test_send_many_sends_every_column(self) -> None:
         async with producing() as (producer, cluster):
             await producer.send_many(
                 TOPIC,
@@ -199,7 +199,7 @@ class TestColumns:
         ],
     )
     @story
-    async def test_wrong_ones_are_named_and_nothing_is_appended(
+    async def test_wrong_columns_are_named_and_nothing_is_appended(
         self, columns: dict[str, Any], error: type[Exception], named: str
     ) -> None:
         async with producing() as (producer, cluster):
@@ -239,7 +239,7 @@ class TestUserCode:
             )
 
     @story
-    async def test_an_unserializable_or_oversized_record_fails_alone(self) -> None:
+    async def test_unserializable_or_oversized_record_fails_alone(self) -> None:
         async with producing(
             acquainted=False,
             value_serializer=str.encode,
@@ -251,7 +251,7 @@ class TestUserCode:
             assert values(cluster) == [b"a", b"d"]
 
     @story
-    async def test_a_large_call_lets_others_run(self) -> None:
+    async def test_large_send_many_yields_to_other_tasks(self) -> None:
         async with producing(buffer_memory=100_000_000) as (producer, _):
             many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
             ticks = 0

@@ -26,7 +26,7 @@ async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError
 
 class TestWaiting:
     @story
-    async def test_it_never_lingers(self) -> None:
+    async def test_send_many_never_lingers(self) -> None:
         async with producing(partitions=3, linger_ms=60_000) as (producer, _):
             began_at = now()
             await producer.send_many(TOPIC, [b"v"] * 10)
@@ -34,7 +34,7 @@ class TestWaiting:
             assert now() == began_at
 
     @story
-    async def test_what_does_not_fit_into_memory_goes_in_chunks(self) -> None:
+    async def test_send_many_sends_chunks_when_memory_is_short(self) -> None:
         async with producing(buffer_memory=2_000, batch_size=500) as (producer, cluster):
             result = await producer.send_many(TOPIC, [b"%04d" % number for number in range(2_000)])
             assert result.delivered == 2_000
@@ -90,7 +90,7 @@ class TestWaiting:
 
 class TestTimeout:
     @story
-    async def test_what_was_never_sent_is_taken_out(self) -> None:
+    async def test_timeout_removes_unsent_records(self) -> None:
         async with producing() as (producer, cluster):
             await cluster.stop_broker(1)
             began_at = now()
@@ -103,7 +103,7 @@ class TestTimeout:
             assert values(cluster) == [b"next"]
 
     @story
-    async def test_what_was_sent_may_be_in_the_log(self) -> None:
+    async def test_timeout_reports_sent_records_as_possibly_stored(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
             error = await fails(producer, [b"a", b"b"], timeout_s=0.5)
@@ -112,7 +112,7 @@ class TestTimeout:
             assert values(cluster) == [b"a", b"b"]
 
     @story
-    async def test_a_large_call_stops_appending_at_its_deadline(self) -> None:
+    async def test_large_send_many_stops_appending_at_its_deadline(self) -> None:
         async with producing(buffer_memory=100_000_000, batch_size=1_000_000, linger_ms=5) as (
             producer,
             cluster,

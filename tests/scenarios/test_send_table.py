@@ -51,7 +51,7 @@ class ByColumn:
 
 class TestWhatIsSent:
     @story
-    async def test_each_column_is_its_part_of_the_record(self) -> None:
+    async def test_columns_become_parts_of_the_record(self) -> None:
         table = pa.table(
             {
                 "payload": ["größe", None, ""],
@@ -87,7 +87,7 @@ class TestWhatIsSent:
             )
 
     @story
-    async def test_the_partitioner_chooses_where_there_is_no_partition(self) -> None:
+    async def test_partitioner_chooses_for_null_partitions(self) -> None:
         keys = [b"a", b"b", b"c", b"d"]
         table = pa.table({"v": keys, "k": keys, "p": pa.array([None, None, 3, None], pa.int64())})
         async with producing(partitions=4) as (producer, cluster):
@@ -120,7 +120,7 @@ class TestWhatIsSent:
         assert not asked
 
     @story
-    async def test_a_partitioner_gets_keys_as_a_sequence(self) -> None:
+    async def test_partitioner_receives_keys_as_a_sequence(self) -> None:
         class Joined(ByColumn):
             def partition_column(
                 self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
@@ -155,7 +155,7 @@ class TestWhatIsSent:
         assert records[shared] == sorted(keyless + of_keys[shared], key=lambda each: each[1] or b"")
 
     @story
-    async def test_a_null_timestamp_is_now(self) -> None:
+    async def test_null_timestamp_is_the_current_time(self) -> None:
         when = datetime(2024, 5, 1, tzinfo=UTC)
         table = pa.table(
             {"v": [b"a", b"b"], "t": pa.array([when, None], pa.timestamp("ns", "Europe/Berlin"))}
@@ -167,7 +167,7 @@ class TestWhatIsSent:
             assert at_once > given
 
     @story
-    async def test_a_column_of_topics_sends_each_row_to_its_own_in_order(self) -> None:
+    async def test_topic_column_routes_rows_in_order(self) -> None:
         rows = numbered(7)
         topics = pa.array(["orders", "acquaintance", "orders", "orders", "acquaintance", "orders", "orders"])
         batches = [
@@ -184,7 +184,7 @@ class TestWhatIsSent:
 
     @pytest.mark.parametrize("buffer_memory", [100_000_000, 50_000])
     @story
-    async def test_more_rows_than_are_in_flight_at_a_time_keep_their_order(self, buffer_memory: int) -> None:
+    async def test_rows_beyond_the_in_flight_limit_keep_their_order(self, buffer_memory: int) -> None:
         rows = numbered(PIECE_ROWS * (IN_FLIGHT + 2) + 7)
         async with producing(buffer_memory=buffer_memory) as (producer, cluster):
             result = await send_table(producer, TOPIC, pa.table({"v": rows}), value="v")
@@ -218,7 +218,7 @@ def kind_of(data: object) -> str:
 class TestInputs:
     @pytest.mark.parametrize("form", INPUTS)
     @story
-    async def test_every_form_of_data_is_sent(self, form: str) -> None:
+    async def test_send_table_accepts_every_form_of_data(self, form: str) -> None:
         async with producing() as (producer, cluster):
             result = await send_table(producer, TOPIC, INPUTS[form](), value="v")
             assert values(cluster) == ROWS
@@ -228,7 +228,7 @@ class TestInputs:
         "data", [TABLE.slice(0, 0), TABLE.schema.empty_table().to_reader(), []], ids=kind_of
     )
     @story
-    async def test_no_rows_are_no_records(self, data: Any) -> None:
+    async def test_send_table_accepts_no_rows(self, data: Any) -> None:
         async with producing() as (producer, cluster):
             assert await send_table(producer, TOPIC, data, value="v") == TableResult(0, 0, {})
             assert values(cluster) == []
@@ -242,7 +242,7 @@ class TestInputs:
             assert len(cluster.batches(TOPIC, 0)) == 1
 
     @story
-    async def test_what_may_block_is_read_in_a_thread_while_the_loop_goes_on(self) -> None:
+    async def test_blocking_source_is_read_in_a_thread(self) -> None:
         go_on = threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -258,7 +258,7 @@ class TestInputs:
             assert (await sending).rows == 2
 
     @story
-    async def test_the_schema_may_change_as_long_as_the_columns_are_there(self) -> None:
+    async def test_schema_may_change_when_columns_remain(self) -> None:
         batches = [batch_of(b"a"), pa.record_batch({"more": [1], "v": ["b"]})]
         async with producing() as (producer, cluster):
             await send_table(producer, TOPIC, batches, value="v")
@@ -277,13 +277,13 @@ class TestWrongInput:
         ids=str,
     )
     @story
-    async def test_what_is_no_arrow_data_is_a_type_error(self, data: Any, complaint: str) -> None:
+    async def test_data_other_than_arrow_is_a_type_error(self, data: Any, complaint: str) -> None:
         async with producing() as (producer, _):
             with pytest.raises(TypeError, match=complaint):
                 await send_table(producer, TOPIC, data, value="v")
 
     @story
-    async def test_a_wrong_column_is_told_before_anything_is_sent(self) -> None:
+    async def test_wrong_column_is_reported_before_sending(self) -> None:
         table = pa.table({"v": [b"a"], "k": [1]})
         async with producing() as (producer, cluster):
             for data in (table, table.to_reader(), table.to_batches(), Streamed(table)):
@@ -296,7 +296,7 @@ class TestWrongInput:
             assert values(cluster) == []
 
     @story
-    async def test_a_schema_that_changes_for_the_worse_tells_what_was_sent_before(self) -> None:
+    async def test_invalid_schema_change_reports_rows_sent_before(self) -> None:
         async with producing() as (producer, cluster):
             with pytest.raises(ValueError, match="value='v': no such column") as raised:
                 await send_table(producer, TOPIC, [batch_of(b"a"), pa.record_batch({"w": ["b"]})], value="v")
@@ -304,7 +304,7 @@ class TestWrongInput:
             assert values(cluster) == [b"a"]
 
     @story
-    async def test_an_error_of_the_iterator_is_raised_once_what_it_gave_is_settled(self) -> None:
+    async def test_iterator_error_is_raised_after_earlier_rows_settle(self) -> None:
         def broken() -> Iterator[pa.RecordBatch]:
             yield batch_of(b"a", b"b")
             raise OSError("the disk is gone")
@@ -322,7 +322,7 @@ class TestWrongInput:
                 await send_table(producer, TOPIC, TABLE, value="v")
 
     @story
-    async def test_a_closed_producer_says_so(self) -> None:
+    async def test_closed_producer_refuses_a_table(self) -> None:
         async with producing() as (producer, _):
             await producer.close()
             with pytest.raises(ProducerClosed, match="closed"):

@@ -30,7 +30,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 class TestFailures:
     @story
-    async def test_a_row_that_fails_is_named_and_the_others_of_its_batch_are_sent(self) -> None:
+    async def test_failed_row_is_named_and_others_are_sent(self) -> None:
         rows = [b"a", b"b", b"c" * 2000, b"d"]
         async with producing(max_request_size=1000) as (producer, cluster):
             error = await fails(producer, [batch_of(*rows[:1]), batch_of(*rows[1:])])
@@ -45,7 +45,7 @@ class TestFailures:
             assert not error.retriable
 
     @story
-    async def test_what_is_in_flight_is_settled_and_no_more_is_read(self) -> None:
+    async def test_failure_settles_rows_in_flight_and_stops_reading(self) -> None:
         taken = []
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -64,7 +64,7 @@ class TestFailures:
             assert error.result.rows + len(error.failures) <= len(taken)
 
     @story
-    async def test_of_many_failures_the_first_hundred_are_kept(self) -> None:
+    async def test_error_keeps_the_first_hundred_failures(self) -> None:
         async with producing(max_request_size=1000) as (producer, _):
             error = await fails(producer, batch_of(b"fits", *[b"x" * 2000] * 250))
             assert list(error.failures) == list(range(1, 101))
@@ -95,7 +95,7 @@ class TestFailures:
         ],
     )
     @story
-    async def test_a_value_that_cannot_be_sent_is_a_failure_of_its_row(
+    async def test_invalid_value_is_a_failure_of_its_row(
         self, columns: dict[str, Any], row: int, complaint: str
     ) -> None:
         ((role, wrong),) = columns.items()
@@ -115,7 +115,7 @@ class TestFailures:
             assert error.result.rows == len(values(cluster))
 
     @story
-    async def test_a_failure_is_told_while_the_source_blocks(self) -> None:
+    async def test_failure_is_raised_while_the_source_blocks(self) -> None:
         go_on = threading.Event()
         went_on = []
 
@@ -129,7 +129,7 @@ class TestFailures:
             go_on.set()
 
     @story
-    async def test_it_can_be_pickled_and_copied(self) -> None:
+    async def test_table_error_can_be_pickled_and_copied(self) -> None:
         async with producing(max_request_size=1000) as (producer, _):
             error = await fails(producer, batch_of(b"x" * 2000))
         for again in (copy.copy(error), pickle.loads(pickle.dumps(error))):
@@ -150,7 +150,7 @@ class TestTimeAndCancelling:
             assert list(error.failures) == [0, 1]
             assert error.possibly_persisted
 
-    async def test_a_source_that_blocks_longer_fails_the_row_that_is_not_there(self) -> None:
+    async def test_timeout_names_the_row_of_a_blocking_source(self) -> None:
         """In real time: the virtual clock waits for threads."""
         go_on = threading.Event()
 
@@ -168,7 +168,7 @@ class TestTimeAndCancelling:
 
     @pytest.mark.parametrize("wrong", [-1, float("nan")])
     @story
-    async def test_a_timeout_is_a_duration(self, wrong: float) -> None:
+    async def test_send_table_refuses_an_invalid_timeout(self, wrong: float) -> None:
         async with producing() as (producer, _):
             with pytest.raises(ValueError, match="timeout_s must be 0 or more seconds"):
                 await send_table(producer, TOPIC, batch_of(b"a"), value="v", timeout_s=wrong)

@@ -41,7 +41,7 @@ class TestTheFiveWays:
             assert record.timestamp_ms == sent.timestamp_ms
 
     @story
-    async def test_enqueue_waits_for_metadata_and_memory_but_not_for_the_broker(self) -> None:
+    async def test_enqueue_waits_for_metadata_and_memory_only(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             cluster.on("produce").delay(3.0)
@@ -60,7 +60,7 @@ class TestTheFiveWays:
             assert (await future).offset == 0
 
     @story
-    async def test_send_nowait_raises_until_the_topic_is_known_which_it_soon_is(self) -> None:
+    async def test_send_nowait_raises_until_the_topic_is_known(self) -> None:
         async with producing(acquainted=False) as (producer, _):
             with pytest.raises(MetadataUnavailable, match="requested"):
                 _ = producer.send_nowait(TOPIC, b"value")
@@ -134,7 +134,7 @@ class TestTheFiveWays:
             await producer.close(0)
 
     @story
-    async def test_flush_may_be_bounded_and_cancelled_and_the_records_go_on(self) -> None:
+    async def test_bounded_or_cancelled_flush_keeps_the_records(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce").delay(5.0)
             future = producer.send_nowait(TOPIC, b"v")
@@ -216,7 +216,7 @@ class TestValues:
             ]
 
     @story
-    async def test_a_topic_may_have_the_brokers_time(self) -> None:
+    async def test_log_append_time_of_a_topic_is_returned(self) -> None:
         async with producing() as (producer, cluster):
             cluster.create_topic("stamped", log_append_time=True)
             sent = await producer.send("stamped", b"v", timestamp_ms=5)
@@ -224,7 +224,7 @@ class TestValues:
             assert sent.timestamp_ms == cluster.records("stamped", 0)[0].timestamp_ms > 5
 
     @story
-    async def test_a_topic_may_come_into_being_by_being_written_to(self) -> None:
+    async def test_send_creates_a_topic(self) -> None:
         async with producing() as (producer, cluster):
             assert (await producer.send("fresh", b"v")).offset == 0
             assert values(cluster, topic="fresh") == [b"v"]
@@ -266,7 +266,7 @@ class TestWrongArguments:
     @for_each("how", [send, enqueue, send_in_time, send_nowait])
     @for_each(("wrong", "error", "named"), WRONG)
     @story
-    async def test_they_are_named_and_nothing_is_appended(
+    async def test_wrong_arguments_are_named_and_nothing_is_appended(
         self, how: Send, wrong: dict[str, Any], error: type[Exception], named: str
     ) -> None:
         async with producing() as (producer, cluster):
@@ -281,7 +281,7 @@ class TestWrongArguments:
         ("timeout_s", "error"), [(-1, ValueError), ("1", TypeError), (float("nan"), ValueError)]
     )
     @story
-    async def test_a_timeout_has_to_be_a_duration(self, timeout_s: Any, error: type[Exception]) -> None:
+    async def test_send_refuses_an_invalid_timeout(self, timeout_s: Any, error: type[Exception]) -> None:
         async with producing() as (producer, cluster):
             for waiting in (
                 producer.send(TOPIC, b"v", timeout_s=timeout_s),
@@ -299,7 +299,7 @@ class TestWrongArguments:
 class TestAcks:
     @pytest.mark.parametrize(("acks", "offsets"), [("all", [0, 1]), (1, [0, 1]), (0, [-1, -1])])
     @story
-    async def test_who_has_to_acknowledge_is_the_users_choice(self, acks: Any, offsets: list[int]) -> None:
+    async def test_acks_option_is_sent_to_the_broker(self, acks: Any, offsets: list[int]) -> None:
         async with producing(acks=acks, linger_ms=0) as (producer, cluster):
             sent = [await producer.send(TOPIC, value) for value in (b"a", b"b")]
             await cluster.wait_for_records(TOPIC, 0, 2)
@@ -307,7 +307,7 @@ class TestAcks:
             assert values(cluster) == [b"a", b"b"]
 
     @story
-    async def test_without_acknowledgements_the_last_records_still_leave_before_the_end(self) -> None:
+    async def test_records_with_acks_0_are_written_before_close(self) -> None:
         async with producing(acks=0, linger_ms=1_000) as (producer, cluster):
             for number in range(100):
                 _ = producer.send_nowait(TOPIC, b"%d" % number)

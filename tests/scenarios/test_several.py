@@ -38,7 +38,7 @@ def numbers_of(written: list[bytes | None], name: int) -> list[int]:
 
 
 @story
-async def test_in_one_loop_none_disturbs_the_others() -> None:
+async def test_producers_share_one_loop() -> None:
     async with cluster() as opened:
         servers = opened.bootstrap_servers
         async with Producer(servers, linger_ms=0) as lasting:
@@ -55,7 +55,7 @@ async def test_in_one_loop_none_disturbs_the_others() -> None:
 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1})
-def test_each_in_a_thread_and_loop_of_its_own_at_the_same_time(kafka_cluster: ThreadedCluster) -> None:
+def test_producers_run_in_threads_with_own_loops(kafka_cluster: ThreadedCluster) -> None:
     threads, records = 6, 100
     together = threading.Barrier(threads)
 
@@ -73,7 +73,7 @@ def test_each_in_a_thread_and_loop_of_its_own_at_the_same_time(kafka_cluster: Th
 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1})
-def test_one_after_the_other_in_loops_of_each_kind(kafka_cluster: ThreadedCluster) -> None:
+def test_producers_run_in_consecutive_loops_of_each_kind(kafka_cluster: ThreadedCluster) -> None:
     for name, new_loop in enumerate(LOOPS * 2):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             assert runner.run(send(kafka_cluster.bootstrap_servers, name, 3)) == [
@@ -82,7 +82,7 @@ def test_one_after_the_other_in_loops_of_each_kind(kafka_cluster: ThreadedCluste
 
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1})
-def test_one_does_not_go_on_in_the_next_loop(kafka_cluster: ThreadedCluster) -> None:
+def test_producer_refuses_another_loop(kafka_cluster: ThreadedCluster) -> None:
     producer = Producer(kafka_cluster.bootstrap_servers)
 
     async def first() -> None:

@@ -58,7 +58,7 @@ async def test_five_ways_to_send(cluster: Cluster) -> None:
 
 
 @on_each_loop
-async def test_a_broker_whose_connections_are_reset_before_it_answers(cluster: Cluster) -> None:
+async def test_reset_connections_lose_no_record(cluster: Cluster) -> None:
     async with Producer(cluster.bootstrap_servers, retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
         first = await producer.send(TOPIC, b"a", partition=0)
         cluster.on("produce", times=None).delay(
@@ -90,7 +90,7 @@ async def test_tasks_that_send_again_and_again_beside_lingers(cluster: Cluster) 
 
 
 @on_each_loop
-async def test_many_tasks_at_once(cluster: Cluster) -> None:
+async def test_concurrent_tasks_send_over_sockets(cluster: Cluster) -> None:
     async with Producer(cluster.bootstrap_servers, linger_ms=1, buffer_memory=12_500) as producer:
         sent = await asyncio.gather(*(producer.send(TOPIC, b"%04d" % number * 20) for number in range(TASKS)))
     logs = [[record.value for record in cluster.records(TOPIC, partition)] for partition in range(4)]
@@ -134,7 +134,7 @@ async def test_faults_on_the_way(cluster: Cluster) -> None:
 
 
 @on_each_loop
-async def test_the_end_leaves_no_connection(cluster: Cluster) -> None:
+async def test_close_leaves_no_connection(cluster: Cluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()
     await producer.send_many(TOPIC, [b"v"] * 4, partitions=range(4))
@@ -149,7 +149,7 @@ async def test_the_end_leaves_no_connection(cluster: Cluster) -> None:
 
 
 @on_each_loop
-async def test_a_start_without_brokers_fails_and_may_be_tried_again(cluster: Cluster) -> None:
+async def test_failed_start_may_be_retried(cluster: Cluster) -> None:
     servers = cluster.bootstrap_servers
     for node_id in (1, 2):
         await cluster.stop_broker(node_id)

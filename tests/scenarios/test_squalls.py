@@ -87,7 +87,7 @@ async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
 
 @for_each("seed", [*range(5), 41, 87, 96])
 @story
-async def test_after_a_squall_everything_is_delivered_once_and_in_order(seed: int) -> None:
+async def test_records_are_delivered_once_in_order_after_faults(seed: int) -> None:
     random.seed(seed)
     chance = random.Random(seed)
     async with (

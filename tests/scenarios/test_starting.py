@@ -15,13 +15,13 @@ from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing
 AT_MODULE_LEVEL = Producer("localhost:9092")
 
 
-def test_one_may_be_made_without_a_loop() -> None:
+def test_producer_may_be_created_without_a_loop() -> None:
     assert AT_MODULE_LEVEL.state is State.NEW
 
 
 class TestStart:
     @story
-    async def test_it_returns_after_the_first_metadata_answer(self) -> None:
+    async def test_start_returns_after_the_first_metadata_response(self) -> None:
         async with open_cluster(brokers=3) as cluster:
             cluster.on("metadata").delay(2.0)
             producer = Producer(cluster.bootstrap_servers.split(",")[0])
@@ -32,7 +32,7 @@ class TestStart:
             await producer.close()
 
     @story
-    async def test_it_fails_once_every_address_has_and_lists_each_with_its_cause(self) -> None:
+    async def test_start_fails_listing_every_address_with_its_cause(self) -> None:
         async with open_cluster(brokers=3) as cluster:
             for node_id in (1, 2):
                 await cluster.stop_broker(node_id)
@@ -58,7 +58,7 @@ class TestStart:
             cluster.thaw_broker(3)
 
     @story
-    async def test_a_frozen_first_address_costs_a_quarter_of_a_second(self) -> None:
+    async def test_frozen_first_address_delays_start_by_250_ms(self) -> None:
         for _ in range(10):  # which address and which broker are asked first is left to chance
             async with open_cluster(brokers=3, partitions=3) as cluster:
                 cluster.freeze_broker(1)
@@ -69,7 +69,7 @@ class TestStart:
                 cluster.thaw_broker(1)
 
     @story
-    async def test_an_address_that_is_no_broker_is_told_apart(self) -> None:
+    async def test_start_identifies_an_address_of_another_protocol(self) -> None:
         async with open_cluster() as cluster:
             cluster.on("api_versions", times=None).rewrite(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(ConnectionFailed, match="HTTP"):
@@ -89,7 +89,7 @@ class TestStart:
             await producer.close()
 
     @story
-    async def test_before_it_and_after_the_end_nothing_is_sent(self) -> None:
+    async def test_producer_sends_nothing_before_start_or_after_close(self) -> None:
         async with open_cluster() as cluster:
             producer = Producer(cluster.bootstrap_servers)
             with pytest.raises(ProducerClosed, match="not started"):
@@ -103,7 +103,7 @@ class TestStart:
 
 class TestState:
     @story
-    async def test_it_tells_where_the_producer_is_in_its_life(self) -> None:
+    async def test_state_follows_the_lifecycle(self) -> None:
         async with open_cluster() as cluster:
             producer = Producer(cluster.bootstrap_servers)
             seen = [producer.state]
@@ -127,7 +127,7 @@ class TestState:
             assert seen == ["new", "starting", "ready", "degraded", "ready", "closing", "closed"]
 
     @story
-    async def test_one_broker_that_can_be_reached_is_enough_to_be_ready(self) -> None:
+    async def test_producer_is_ready_with_one_reachable_broker(self) -> None:
         async with producing(brokers=2, partitions=2) as (producer, cluster):
             await cluster.stop_broker(2)
             await asyncio.sleep(5)
@@ -136,7 +136,7 @@ class TestState:
 
 
 class TestWrongLoop:
-    async def test_another_loop_in_another_thread_is_refused(self) -> None:
+    async def test_call_from_another_loop_is_refused(self) -> None:
         async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
             async with Producer(cluster.bootstrap_servers) as producer:
 
@@ -159,7 +159,7 @@ class TestWrongLoop:
                 await producer.send(TOPIC, b"here")
             assert values(cluster) == [b"here"]
 
-    async def test_a_thread_may_hand_the_call_over(self) -> None:
+    async def test_thread_may_call_through_run_coroutine_threadsafe(self) -> None:
         async with (
             Cluster(topics={TOPIC: 1}, transport="memory") as cluster,
             Producer(cluster.bootstrap_servers) as producer,
@@ -173,7 +173,7 @@ class TestWrongLoop:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-    async def test_a_forked_child_is_refused(self) -> None:
+    async def test_call_in_a_forked_child_is_refused(self) -> None:
         async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
             async with Producer(cluster.bootstrap_servers) as producer:
                 await producer.send(TOPIC, b"parent")

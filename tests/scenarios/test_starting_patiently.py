@@ -66,7 +66,7 @@ class TestWaitingStart:
                 await producer.send(TOPIC, b"v")
 
     @story
-    async def test_a_silent_broker_does_not_extend_the_timeout(self) -> None:
+    async def test_silent_broker_does_not_extend_the_start_timeout(self) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
             with pytest.raises(ConnectionFailed):
@@ -75,7 +75,7 @@ class TestWaitingStart:
             cluster.thaw_broker(1)
 
     @story
-    async def test_a_timeout_of_0_overrides_the_option(self) -> None:
+    async def test_start_timeout_of_0_overrides_the_option(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
             with pytest.raises(ConnectionFailed):
@@ -104,7 +104,7 @@ class TestWaitingStart:
             assert cluster.request_count("sasl_authenticate") == min(brokers, 3)
 
     @story
-    async def test_a_refused_certificate_ends_the_waiting(self) -> None:
+    async def test_refused_certificate_ends_a_waiting_start(self) -> None:
         async with open_cluster(security_protocol="SSL") as cluster:
             options = cluster.client_options
             cluster.renew_certificates(new_authority=True)
@@ -142,7 +142,7 @@ class TestWaitingStart:
             assert now() == 4
 
     @pytest.mark.parametrize("timeout_s", [-1, float("nan"), "5", True])
-    async def test_a_wrong_timeout_is_refused(self, timeout_s: object) -> None:
+    async def test_start_refuses_an_invalid_timeout(self, timeout_s: object) -> None:
         producer = Producer("localhost:9092")
         with pytest.raises((TypeError, ValueError), match="timeout_s"):
             await producer.start(timeout_s=timeout_s)  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ class TestStartWithoutCluster:
 
     @pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
     @story
-    async def test_an_idle_producer_connects_when_the_cluster_comes(self, strategy: str) -> None:
+    async def test_idle_producer_connects_when_the_cluster_starts(self, strategy: str) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
             producer = Producer(
@@ -192,7 +192,7 @@ class TestStartWithoutCluster:
                 assert producer.state == "ready"
 
     @story
-    async def test_a_send_fails_after_max_block(self) -> None:
+    async def test_send_without_cluster_fails_after_max_block_ms(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
             async with Producer(cluster.bootstrap_servers, start_wait=False, max_block_ms=3_000) as producer:
@@ -263,7 +263,7 @@ class TestStartWithoutCluster:
 
 
 class TestThreads:
-    async def test_a_threaded_producer_starts_without_a_cluster(self) -> None:
+    async def test_threaded_producer_starts_without_a_cluster(self) -> None:
         def run() -> None:
             with ThreadedProducer(UNUSED, start_wait=False, max_block_ms=100) as producer:
                 assert producer.state == "degraded"

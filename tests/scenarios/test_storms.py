@@ -256,7 +256,7 @@ def judge(storm: Storm) -> None:
 
 @for_each("seed", range(SEEDS))
 @story
-async def test_what_must_hold_whatever_happens(seed: int) -> None:
+async def test_invariants_hold_under_random_faults(seed: int) -> None:
     async with open_cluster(brokers=3, partitions=3) as cluster:
         cluster.create_topic("audit")
         storm = Storm(seed, cluster)

@@ -22,7 +22,7 @@ def nothing_is_pending() -> bool:
 
 class TestTimeouts:
     @story
-    async def test_a_scope_that_moves_on_only_ends_the_waiting(self) -> None:
+    async def test_move_on_scope_ends_only_the_wait(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             with anyio.move_on_after(0.1) as scope:
                 await producer.send(TOPIC, b"goes on")
@@ -33,7 +33,7 @@ class TestTimeouts:
             assert values(cluster) == [b"goes on"]
 
     @story
-    async def test_one_that_fails_raises_an_error_that_is_none_of_ours(self) -> None:
+    async def test_fail_after_raises_a_plain_timeout_error(self) -> None:
         async with producing(linger_ms=500) as (producer, _):
             with pytest.raises(TimeoutError) as raised, anyio.fail_after(0.1):
                 await producer.send(TOPIC, b"goes on")
@@ -41,7 +41,7 @@ class TestTimeouts:
             assert nothing_is_pending()
 
     @story
-    async def test_an_outer_one_never_hears_of_those_inside(self) -> None:
+    async def test_inner_timeout_does_not_reach_the_outer_one(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(2)
             future = producer.send_nowait(TOPIC, b"v")
@@ -55,7 +55,7 @@ class TestTimeouts:
             assert not scope.cancelled_caught
 
     @story
-    async def test_one_that_ends_in_the_moment_of_the_answer_leaves_no_doubt(self) -> None:
+    async def test_timeout_at_the_answer_has_a_certain_outcome(self) -> None:
         """Either the call returns, or the scope has cancelled it; never both, never neither."""
         async with producing(linger_ms=0) as (producer, cluster):
             for number in range(5):
@@ -70,7 +70,7 @@ class TestTimeouts:
 
 class TestScopes:
     @story
-    async def test_a_cancelled_one_ends_the_whole_producer_at_once(self) -> None:
+    async def test_cancelled_scope_closes_the_producer_at_once(self) -> None:
         """Unlike a cancellation of asyncio's, it does not let `close` wait, either."""
         async with cluster() as opened:
             futures = []
@@ -85,7 +85,7 @@ class TestScopes:
             opened.thaw_broker(1)
 
     @story
-    async def test_a_shield_lets_it_send_what_it_has(self) -> None:
+    async def test_shielded_scope_sends_pending_records(self) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers, linger_ms=100)
             with anyio.move_on_after(1):
@@ -100,7 +100,7 @@ class TestScopes:
             assert future.result().offset == 0
 
     @story
-    async def test_what_was_started_in_one_outlives_it(self) -> None:
+    async def test_producer_started_in_a_scope_outlives_it(self) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers)
             with anyio.move_on_after(1) as scope:
@@ -128,7 +128,7 @@ def spawn(group: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 class TestTaskGroups:
     @in_each_group
     @story
-    async def test_a_record_that_fails_ends_the_group_and_its_error_is_in_there(self, group: Group) -> None:
+    async def test_failed_record_ends_the_task_group_with_its_error(self, group: Group) -> None:
         async with producing(linger_ms=0, partitions=2) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, partition=0).answer(TopicAuthorizationFailed)
             cluster.on("produce", topic=TOPIC, partition=1).delay(1)
@@ -152,7 +152,7 @@ class TestTaskGroups:
 
     @in_each_group
     @story
-    async def test_each_failed_record_of_a_batch_is_in_there_once(self, group: Group) -> None:
+    async def test_exception_group_has_each_failed_record_once(self, group: Group) -> None:
         async with producing(linger_ms=10) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
 
@@ -169,7 +169,7 @@ class TestTaskGroups:
 
     @in_each_group
     @story
-    async def test_a_producer_may_be_started_in_one_task_and_closed_in_another(self, group: Group) -> None:
+    async def test_producer_may_be_closed_in_another_task(self, group: Group) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers)
             async with group() as tasks:

@@ -18,7 +18,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @story
-async def test_a_cluster_whose_every_answer_is_too_long_is_as_good_as_any(
+async def test_responses_with_surplus_bytes_are_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(brokers=2, partitions=2) as opened:
@@ -33,7 +33,7 @@ async def test_a_cluster_whose_every_answer_is_too_long_is_as_good_as_any(
 
 
 @story
-async def test_that_a_node_does_so_is_said_once_however_often_it_is_connected(
+async def test_surplus_bytes_are_logged_once_per_node(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with producing(brokers=2, linger_ms=0, reconnect_backoff_ms=10) as (producer, opened):

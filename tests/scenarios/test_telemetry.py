@@ -39,7 +39,7 @@ async def subscribed(opened: Cluster, *prefixes: str, **how: Any) -> Producer:
 
 
 @story
-async def test_nobody_is_asked_where_nobody_receives() -> None:
+async def test_telemetry_is_not_requested_without_support() -> None:
     async with producing() as (producer, opened):
         await producer.send(TOPIC, b"v")
         await asyncio.sleep(1_000)
@@ -49,7 +49,7 @@ async def test_nobody_is_asked_where_nobody_receives() -> None:
 
 
 @story
-async def test_what_is_asked_for_is_pushed_as_it_grows_and_once_more_at_the_end() -> None:
+async def test_telemetry_pushes_deltas_and_a_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send_many(TOPIC, [b"v"] * 3)
@@ -70,7 +70,7 @@ async def test_what_is_asked_for_is_pushed_as_it_grows_and_once_more_at_the_end(
 
 
 @story
-async def test_the_id_of_the_instance_is_told_in_kafkas_spelling() -> None:
+async def test_client_instance_id_has_the_format_of_kafka() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await asyncio.sleep(INTERVAL_S + 1)
@@ -84,7 +84,7 @@ async def test_the_id_of_the_instance_is_told_in_kafkas_spelling() -> None:
 
 
 @story
-async def test_only_what_begins_so_is_pushed() -> None:
+async def test_telemetry_pushes_only_metrics_with_the_prefix() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, "org.apache.kafka.producer.connection.creation", "nothing")
         await producer.close()
@@ -105,7 +105,7 @@ async def test_switched_off_nothing_is_asked() -> None:
 
 
 @story
-async def test_who_wants_nothing_is_asked_again_after_an_interval_and_gets_no_goodbye() -> None:
+async def test_empty_subscription_is_renewed_without_a_last_push() -> None:
     async with cluster() as opened:
         opened.subscribe_metrics(push_interval_s=INTERVAL_S)
         async with Producer(opened.bootstrap_servers) as producer:
@@ -116,7 +116,7 @@ async def test_who_wants_nothing_is_asked_again_after_an_interval_and_gets_no_go
 
 
 @story
-async def test_another_subscription_is_fetched_and_nothing_is_lost_between_the_two() -> None:
+async def test_changed_subscription_loses_no_delta() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send_many(TOPIC, [b"v"] * 3)
@@ -131,7 +131,7 @@ async def test_another_subscription_is_fetched_and_nothing_is_lost_between_the_t
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @story
-async def test_the_first_codec_of_the_list_is_used(compression: str) -> None:
+async def test_telemetry_uses_the_first_accepted_codec(compression: str) -> None:
     async with cluster() as opened:
         types = [] if compression == "none" else [compression, "gzip"]
         producer = await subscribed(opened, compression_types=types)
@@ -151,7 +151,7 @@ async def test_cumulative_counters_are_told_whole() -> None:
 
 
 @story
-async def test_what_is_too_large_goes_without_the_topics() -> None:
+async def test_too_large_push_omits_topics() -> None:
     async with cluster() as opened:
         for n in range(30):
             opened.create_topic(f"topic-{n}")
@@ -166,7 +166,7 @@ async def test_what_is_too_large_goes_without_the_topics() -> None:
 
 
 @story
-async def test_what_does_not_fit_at_all_is_not_pushed() -> None:
+async def test_push_that_never_fits_is_omitted() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, max_bytes=10)
         await asyncio.sleep(INTERVAL_S + 1)
@@ -175,7 +175,7 @@ async def test_what_does_not_fit_at_all_is_not_pushed() -> None:
 
 
 @story
-async def test_with_many_topics_the_work_is_done_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_push_of_many_topics_is_encoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_session, "OFF_LOOP_TOPICS", 1)
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -186,7 +186,7 @@ async def test_with_many_topics_the_work_is_done_in_a_thread(monkeypatch: pytest
 
 @pytest.mark.parametrize("code", [TOO_LARGE, THROTTLING_QUOTA_EXCEEDED])
 @story
-async def test_a_refusal_that_may_pass_is_followed_by_another_subscription_after_an_interval(
+async def test_retriable_telemetry_error_renews_the_subscription(
     code: int,
 ) -> None:
     async with cluster() as opened:
@@ -205,7 +205,7 @@ async def test_a_refusal_that_may_pass_is_followed_by_another_subscription_after
 @pytest.mark.parametrize("request_", ["get_telemetry_subscriptions", "push_telemetry"])
 @pytest.mark.parametrize("code", [INVALID_REQUEST, NEW_CODE])
 @story
-async def test_any_other_refusal_is_the_end_of_it(request_: Any, code: int) -> None:
+async def test_final_telemetry_error_ends_telemetry(request_: Any, code: int) -> None:
     async with cluster() as opened:
         opened.on(request_, times=None).answer(code)
         producer = await subscribed(opened)
@@ -217,7 +217,7 @@ async def test_any_other_refusal_is_the_end_of_it(request_: Any, code: int) -> N
 
 
 @story
-async def test_a_push_that_was_lost_may_have_come_and_is_not_told_twice(
+async def test_lost_push_is_not_counted_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, logger="aioproducer.telemetry")
@@ -234,7 +234,7 @@ async def test_a_push_that_was_lost_may_have_come_and_is_not_told_twice(
 
 
 @story
-async def test_a_question_that_was_lost_is_asked_again_after_five_minutes() -> None:
+async def test_lost_subscription_request_is_repeated_after_5_min() -> None:
     async with cluster() as opened:
         opened.on("get_telemetry_subscriptions").close()
         producer = await subscribed(opened)
@@ -245,7 +245,7 @@ async def test_a_question_that_was_lost_is_asked_again_after_five_minutes() -> N
 
 
 @story
-async def test_without_a_connection_nothing_is_dialled_and_nothing_is_lost() -> None:
+async def test_telemetry_opens_no_connection_and_loses_no_delta() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send_many(TOPIC, [b"v"] * 3)
@@ -259,7 +259,7 @@ async def test_without_a_connection_nothing_is_dialled_and_nothing_is_lost() -> 
 
 
 @story
-async def test_a_goodbye_that_nobody_answers_delays_the_end_by_half_a_second() -> None:
+async def test_unanswered_last_push_delays_close_by_500_ms() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send(TOPIC, b"v")
@@ -270,7 +270,7 @@ async def test_a_goodbye_that_nobody_answers_delays_the_end_by_half_a_second() -
 
 
 @story
-async def test_a_limit_of_the_close_is_one_of_the_goodbye_and_no_record_fails_of_it() -> None:
+async def test_close_timeout_bounds_the_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send(TOPIC, b"v")
@@ -281,7 +281,7 @@ async def test_a_limit_of_the_close_is_one_of_the_goodbye_and_no_record_fails_of
 
 
 @story
-async def test_who_must_go_now_says_no_goodbye() -> None:
+async def test_close_0_sends_no_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.close(timeout_s=0)
@@ -289,7 +289,7 @@ async def test_who_must_go_now_says_no_goodbye() -> None:
 
 
 @story
-async def test_a_push_in_flight_at_the_end_is_given_up_for_the_last_one() -> None:
+async def test_last_push_replaces_a_push_in_flight() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
         await producer.send(TOPIC, b"v")
@@ -301,7 +301,7 @@ async def test_a_push_in_flight_at_the_end_is_given_up_for_the_last_one() -> Non
 
 
 @story
-async def test_a_bug_of_ours_ends_telemetry_and_nothing_else(
+async def test_bug_in_telemetry_ends_only_telemetry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> bytes:
@@ -318,7 +318,7 @@ async def test_a_bug_of_ours_ends_telemetry_and_nothing_else(
 
 
 @story
-async def test_a_transactional_producer_says_so() -> None:
+async def test_transactional_producer_pushes_transaction_metrics() -> None:
     async with cluster() as opened:
         opened.subscribe_metrics("*", push_interval_s=INTERVAL_S)
         async with (

@@ -19,7 +19,7 @@ from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story, 
     ("version", "acknowledged_at", "next_at"), [(5, 2.0, 2.0), (6, 0.0, 2.0), (12, 0.0, 2.0)]
 )
 @story
-async def test_the_pause_is_made_once_before_the_answer_or_after_it(
+async def test_throttle_pause_is_made_once(
     monkeypatch: pytest.MonkeyPatch, version: int, acknowledged_at: float, next_at: float
 ) -> None:
     speak_no_newer(monkeypatch, produce=version)
@@ -35,7 +35,7 @@ async def test_the_pause_is_made_once_before_the_answer_or_after_it(
 
 @pytest.mark.parametrize(("version", "sent_at"), [(5, 0.0), (6, 2.0)])
 @story
-async def test_what_metadata_asks_for_holds_for_records_too(
+async def test_throttle_of_metadata_pauses_records(
     monkeypatch: pytest.MonkeyPatch, version: int, sent_at: float
 ) -> None:
     speak_no_newer(monkeypatch, metadata=version)

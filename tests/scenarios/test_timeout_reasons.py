@@ -75,7 +75,7 @@ async def test_throttled_while_the_in_flight_limit_is_reached() -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("limit", [1, 3])
 @story
-async def test_in_flight_limit(limit: int, idempotent: bool) -> None:
+async def test_timeout_names_the_in_flight_limit(limit: int, idempotent: bool) -> None:
     options: dict[str, Any] = {
         "max_in_flight_requests_per_connection": limit,
         "enable_idempotence": idempotent,
@@ -95,7 +95,7 @@ async def test_in_flight_limit(limit: int, idempotent: bool) -> None:
 
 
 @story
-async def test_in_flight_limit_of_another_partition() -> None:
+async def test_timeout_names_the_in_flight_limit_of_another_partition() -> None:
     async with producing(partitions=2, **LONG, max_in_flight_requests_per_connection=1) as (
         producer,
         opened,
@@ -112,7 +112,7 @@ async def test_in_flight_limit_of_another_partition() -> None:
 
 
 @story
-async def test_no_leader() -> None:
+async def test_timeout_names_a_missing_leader() -> None:
     async with producing(brokers=2, partitions=2, **SHORT) as (producer, opened):
         await opened.stop_broker(2)
         await asyncio.sleep(1)
@@ -156,7 +156,7 @@ async def test_producer_id() -> None:
 
 
 @story
-async def test_no_broker_is_connected_for_a_producer_id() -> None:
+async def test_timeout_names_a_missing_producer_id() -> None:
     async with producing(acquainted=False, **SHORT) as (producer, opened):
         await producer.partitions_for(TOPIC)
         await opened.stop_broker(1)
@@ -202,7 +202,7 @@ async def test_backing_off() -> None:
 
 
 @story
-async def test_no_answer() -> None:
+async def test_timeout_names_an_unanswered_request() -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce", times=None).delay(60)
         error = await failing(producer, timeout_s=1)

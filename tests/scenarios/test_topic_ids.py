@@ -41,7 +41,7 @@ def retries(producer: Producer) -> Any:
 
 @BOTH
 @story
-async def test_a_record_that_is_alone_goes_to_the_new_topic_at_once(options: ProducerOptions) -> None:
+async def test_single_record_goes_to_a_recreated_topic_at_once(options: ProducerOptions) -> None:
     async with producing(linger_ms=0, **options) as (producer, cluster):
         await producer.send(TOPIC, b"old")
         make_anew(cluster)
@@ -53,7 +53,7 @@ async def test_a_record_that_is_alone_goes_to_the_new_topic_at_once(options: Pro
 
 
 @story
-async def test_what_is_not_acknowledged_is_not_lost_for_an_id_of_before() -> None:
+async def test_unacknowledged_records_survive_a_stale_topic_id() -> None:
     async with producing(linger_ms=0, acks=0) as (producer, cluster):
         await producer.send(TOPIC, b"old")
         await cluster.wait_for_records(TOPIC, 0, 1)
@@ -67,7 +67,7 @@ async def test_what_is_not_acknowledged_is_not_lost_for_an_id_of_before() -> Non
 
 @pytest.mark.parametrize("versions", [{"produce": BY_NAME}, {"metadata": BEFORE_IDS}])
 @story
-async def test_where_no_id_is_known_or_wanted_it_goes_by_name(
+async def test_produce_uses_topic_names_without_ids(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]
 ) -> None:
     speak_no_newer(monkeypatch, **versions)
@@ -96,7 +96,7 @@ async def test_under_load_records_keep_their_order(options: ProducerOptions) -> 
 
 
 @story
-async def test_a_broker_that_lags_behind_is_asked_again_until_it_knows_the_id() -> None:
+async def test_lagging_broker_is_retried_until_it_has_the_topic_id() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         await producer.send(TOPIC, b"before")
         cluster.on("produce", times=3).answer(UnknownTopicId)
@@ -106,7 +106,7 @@ async def test_a_broker_that_lags_behind_is_asked_again_until_it_knows_the_id() 
 
 
 @story
-async def test_what_is_for_a_topic_that_is_gone_fails_at_its_deadline() -> None:
+async def test_records_for_a_deleted_topic_fail_at_their_deadline() -> None:
     async with (
         open_cluster(auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000) as producer,
@@ -120,7 +120,7 @@ async def test_what_is_for_a_topic_that_is_gone_fails_at_its_deadline() -> None:
 
 
 @story
-async def test_an_answer_of_the_old_log_lets_nothing_overtake_in_the_new_one() -> None:
+async def test_late_answer_of_a_deleted_topic_keeps_the_order() -> None:
     """The leader of a log that was made anew takes whatever sequence it sees first."""
     async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
         for partition in range(2):
@@ -142,7 +142,7 @@ async def test_an_answer_of_the_old_log_lets_nothing_overtake_in_the_new_one() -
 
 @pytest.mark.parametrize("behind", [1, 2])
 @story
-async def test_a_broker_that_goes_on_naming_the_old_id_is_not_the_only_one_that_is_asked(behind: int) -> None:
+async def test_metadata_with_an_old_id_is_requested_elsewhere(behind: int) -> None:
     async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
         for partition in range(2):
             await producer.send(TOPIC, b"before", partition=partition)
@@ -155,7 +155,7 @@ async def test_a_broker_that_goes_on_naming_the_old_id_is_not_the_only_one_that_
 
 
 @story
-async def test_a_refusal_of_a_topic_that_was_not_asked_for_is_not_believed() -> None:
+async def test_refusal_of_an_unrequested_topic_is_ignored() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         await producer.send(TOPIC, b"before")
         cluster.on("produce").rewrite(of_another_topic)

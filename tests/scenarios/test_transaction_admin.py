@@ -42,7 +42,7 @@ def cluster_of(version: int, brokers: int = 2) -> Cluster:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 @story
-async def test_an_end_whose_answer_is_lost_is_asked_again(version: int, commit: bool) -> None:
+async def test_end_with_a_lost_response_is_retried(version: int, commit: bool) -> None:
     async with cluster_of(version) as cluster:
         prepared = await prepare(cluster)
         cluster.on("end_txn", times=3).close()
@@ -55,7 +55,7 @@ async def test_an_end_whose_answer_is_lost_is_asked_again(version: int, commit: 
 
 @pytest.mark.parametrize("version", [1, 2])
 @story
-async def test_the_coordinator_moves(version: int) -> None:
+async def test_end_follows_a_moved_coordinator(version: int) -> None:
     async with cluster_of(version) as cluster:
         prepared = await prepare(cluster)
         async with TransactionAdmin(cluster.bootstrap_servers) as admin:
@@ -68,7 +68,7 @@ async def test_the_coordinator_moves(version: int) -> None:
 
 
 @story
-async def test_a_coordinator_that_freezes_and_is_replaced() -> None:
+async def test_end_follows_the_successor_of_a_frozen_coordinator() -> None:
     async with cluster_of(2) as cluster:
         prepared = await prepare(cluster)
         was = cluster.coordinator(NAME)
@@ -88,7 +88,7 @@ async def test_a_coordinator_that_freezes_and_is_replaced() -> None:
 
 
 @story
-async def test_after_its_time_it_is_lost() -> None:
+async def test_expired_transaction_is_lost() -> None:
     async with cluster_of(2) as cluster:
         prepared = await prepare(cluster, timeout_ms=5_000)
         await asyncio.sleep(60)
@@ -100,7 +100,7 @@ async def test_after_its_time_it_is_lost() -> None:
 
 
 @story
-async def test_an_outage_is_sat_out_or_told_as_what_it_is() -> None:
+async def test_end_waits_out_an_outage_or_reports_it() -> None:
     async with cluster_of(2, brokers=1) as cluster:
         prepared = await prepare(cluster)
         async with TransactionAdmin(cluster.bootstrap_servers) as admin:

@@ -29,7 +29,7 @@ def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 
 @in_each_version
 @story
-async def test_a_transaction_costs_an_end_and_below_version_2_an_addition(version: int) -> None:
+async def test_transaction_costs_one_end_request_in_version_2(version: int) -> None:
     async with (
         cluster(partitions=2, transaction_version=version) as opened,
         Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
@@ -46,7 +46,7 @@ async def test_a_transaction_costs_an_end_and_below_version_2_an_addition(versio
 
 @in_each_version
 @story
-async def test_an_empty_transaction_is_not_told_to_anybody(version: int) -> None:
+async def test_empty_transaction_sends_no_request(version: int) -> None:
     async with (
         cluster(transaction_version=version) as opened,
         Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
@@ -60,7 +60,7 @@ async def test_an_empty_transaction_is_not_told_to_anybody(version: int) -> None
 
 
 @story
-async def test_in_version_2_nothing_waits_for_the_first_answer() -> None:
+async def test_records_in_version_2_wait_for_no_answer() -> None:
     """A leader takes nothing but sequence 0 first there, so several batches may be on their way at once."""
     async with (
         cluster(transaction_version=2) as opened,
@@ -83,7 +83,7 @@ async def test_in_version_2_nothing_waits_for_the_first_answer() -> None:
 
 
 @story
-async def test_a_broker_that_had_to_wait_for_the_markers_is_given_a_moment() -> None:
+async def test_end_waits_for_markers_of_the_last_transaction() -> None:
     """Version 2: a Produce that meets them is held for 20 ms; the transaction after it waits a little longer than it did."""
     async with (
         cluster(transaction_version=2) as opened,
@@ -122,7 +122,7 @@ async def test_outside_a_transaction_nothing_is_taken() -> None:
 
 
 @story
-async def test_what_fails_before_it_is_appended_says_that_the_transaction_is_to_be_aborted() -> None:
+async def test_failure_before_the_append_requires_an_abort() -> None:
     """As what a broker refuses does: else who ends a transaction by hand would leave it open."""
 
     def serialize(value: bytes) -> bytes:
@@ -166,7 +166,7 @@ async def test_what_fails_before_it_is_appended_says_that_the_transaction_is_to_
 @pytest.mark.parametrize("before", [0, 1], ids=["the-first", "the-second"])
 @in_each_version
 @story
-async def test_what_is_aborted_while_it_is_compressed_leaves_the_next_nothing_to_wait_for(
+async def test_abort_during_compression_delays_no_transaction(
     version: int, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has sequences, and was never written: the next transaction needs another epoch, though nobody knows of this one."""

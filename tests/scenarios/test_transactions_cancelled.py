@@ -98,7 +98,7 @@ async def go_on(producer: Producer) -> None:
 @in_each_manner
 @for_each("call", CALLS.values())
 @story
-async def test_a_transaction(
+async def test_transaction_may_be_cancelled_at_any_step(
     call: Callable[[Producer, str], Coroutine[Any, Any, None]], manner: Manner, version: int
 ) -> None:
     seen_after_cancelling: set[int] = set()

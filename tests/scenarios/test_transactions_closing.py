@@ -65,7 +65,7 @@ async def closed_by(producer: Producer, how: str) -> None:
 @pytest.mark.parametrize("how", ["0", "1", "cancelled"])
 @in_each_version
 @story
-async def test_a_close_lets_no_commit_be_of_what_is_left(version: int, how: str) -> None:
+async def test_close_prevents_a_commit_of_remaining_records(version: int, how: str) -> None:
     async with half_written(version) as (opened, producer, _, second):
         ends = opened.on("end_txn", times=None)
         committing = asyncio.create_task(producer.commit_transaction())
@@ -82,7 +82,7 @@ async def test_a_close_lets_no_commit_be_of_what_is_left(version: int, how: str)
 
 @in_each_version
 @story
-async def test_a_close_lets_nothing_be_prepared_of_what_is_left(version: int) -> None:
+async def test_close_prevents_a_prepare_of_remaining_records(version: int) -> None:
     async with half_written(version) as (_, producer, transaction, second):
         preparing = asyncio.create_task(transaction.prepare())
         await asyncio.sleep(0.3)
@@ -95,7 +95,7 @@ async def test_a_close_lets_nothing_be_prepared_of_what_is_left(version: int) ->
 
 @in_each_version
 @story
-async def test_a_close_while_the_coordinator_is_asked_leaves_the_outcome_unknown(version: int) -> None:
+async def test_close_during_end_txn_leaves_the_outcome_unknown(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         producer = producer_of(opened)
         await producer.start()
@@ -112,7 +112,7 @@ async def test_a_close_while_the_coordinator_is_asked_leaves_the_outcome_unknown
 
 @in_each_version
 @story
-async def test_who_is_fenced_while_the_outcome_is_unknown_hears_no_more_than_is_certain(version: int) -> None:
+async def test_fenced_commit_reports_only_certain_outcomes(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         producer = producer_of(opened)
         await producer.start()
@@ -133,7 +133,7 @@ async def test_who_is_fenced_while_the_outcome_is_unknown_hears_no_more_than_is_
 
 
 @story
-async def test_a_commit_that_is_done_is_told_as_done_though_the_producer_has_failed_since() -> None:
+async def test_finished_commit_succeeds_despite_a_later_failure() -> None:
     async with cluster(transaction_version=1) as opened:
         producer = producer_of(opened)
         await producer.start()
@@ -152,7 +152,7 @@ async def test_a_commit_that_is_done_is_told_as_done_though_the_producer_has_fai
 
 
 @story
-async def test_a_refusal_is_believed_if_nobody_else_can_be_asked() -> None:
+async def test_refusal_is_final_when_no_other_node_answers() -> None:
     async with cluster(brokers=2) as opened:
         coordinator = opened.coordinator(ID)
         assert coordinator is not None
@@ -172,7 +172,7 @@ async def test_a_refusal_is_believed_if_nobody_else_can_be_asked() -> None:
 
 
 @story
-async def test_what_is_prepared_stays_so_whatever_comes_of_a_commit() -> None:
+async def test_prepared_transaction_survives_a_failed_commit() -> None:
     async with cluster() as opened:
         producer = producer_of(opened)
         await producer.start()
@@ -190,7 +190,7 @@ async def test_what_is_prepared_stays_so_whatever_comes_of_a_commit() -> None:
 
 
 @story
-async def test_a_block_whose_commit_has_failed_says_so_though_the_abort_has_no_answer() -> None:
+async def test_failed_commit_is_raised_despite_an_unanswered_abort() -> None:
     async with cluster() as opened:
         producer = producer_of(opened, max_block_ms=700)
         await producer.start()
@@ -212,7 +212,7 @@ async def test_a_block_whose_commit_has_failed_says_so_though_the_abort_has_no_a
     ("refusal", "kind"), [(ProducerFenced, ProducerFenced), (InvalidRecord, CommitFailed)]
 )
 @story
-async def test_a_commit_hears_of_a_failure_at_once(
+async def test_commit_fails_at_once_after_a_failure(
     refusal: type[BrokerError], kind: type[ProducerError]
 ) -> None:
     async with cluster(brokers=2, partitions=2) as opened:
@@ -266,7 +266,7 @@ async def test_two_commits_that_are_late_together_leave_one_abort() -> None:
 
 
 @story
-async def test_who_leaves_an_admin_hears_at_once_of_what_is_being_asked() -> None:
+async def test_closed_admin_fails_pending_calls_at_once() -> None:
     async with cluster() as opened:
         async with producer_of(opened) as producer:
             transaction = await producer.begin_transaction()

@@ -130,7 +130,7 @@ async def test_transaction_fails_otherwise_and_names_the_record(version: int) ->
 
 
 @story
-async def test_unnamed_records_of_a_refused_batch_are_not_of_the_record() -> None:
+async def test_refusal_without_record_indexes_blames_no_record() -> None:
     """Some brokers name no record (before KIP-467): records beside the bad one must not pass for bad."""
     async with cluster() as opened:
         opened.create_topic("kept", 2)

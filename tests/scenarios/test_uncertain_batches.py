@@ -126,7 +126,7 @@ class TestLaterBatchFailed:
             ]
 
     @story
-    async def test_several_failed_batches_delay_no_longer(self) -> None:
+    async def test_failed_batches_delay_no_longer_than_one(self) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
             cluster.on("produce", after=DENIALS_BELIEVED, times=2).answer(TopicAuthorizationFailed)
@@ -138,7 +138,7 @@ class TestLaterBatchFailed:
             assert values(cluster) == [b"kept 0", b"last"]
 
     @story
-    async def test_other_partitions_continue(self) -> None:
+    async def test_uncertain_batch_delays_no_other_partition(self) -> None:
         async with unanswered(3, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 4)
             cluster.on("produce", partition=0, after=DENIALS_BELIEVED).answer(TopicAuthorizationFailed)
@@ -159,7 +159,7 @@ class TestLaterBatchWasSplit:
     @DENIALS
     @pytest.mark.parametrize("count", [1, 2, 3])
     @story
-    async def test_nothing_is_stored_twice(
+    async def test_split_batch_is_not_stored_twice(
         self, monkeypatch: pytest.MonkeyPatch, denial: type[BrokerError], count: int
     ) -> None:
         monkeypatch.setattr(producer_state, "OutOfOrderSequenceNumber", denial)

@@ -71,7 +71,7 @@ class Broken:
 
 class TestInterceptors:
     @story
-    async def test_they_are_called_in_order_and_hear_how_each_record_ended(self) -> None:
+    async def test_interceptors_run_in_order_and_receive_outcomes(self) -> None:
         witness = Witness()
         async with producing(
             interceptors=[Stamp("a"), witness, Stamp("b")],
@@ -92,7 +92,7 @@ class TestInterceptors:
         assert witness.closed == 1
 
     @story
-    async def test_they_hear_of_every_record_once_also_of_those_that_were_never_appended(self) -> None:
+    async def test_interceptors_receive_each_record_once(self) -> None:
         witness = Witness()
         async with producing(
             acquainted=False, interceptors=[witness], value_serializer=str.encode, buffer_memory=1_000
@@ -117,9 +117,7 @@ class TestInterceptors:
             assert witness.heard[0][2] == (TOPIC, -1)
 
     @story
-    async def test_what_they_raise_is_logged_once_and_changes_nothing(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_interceptor_errors_are_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "aioproducer"):
             async with producing(interceptors=[Broken()]) as (producer, cluster):
                 for _ in range(3):
@@ -133,7 +131,7 @@ class TestInterceptors:
         ]
 
     @story
-    async def test_one_may_send_records_of_its_own(self) -> None:
+    async def test_interceptor_may_send_records(self) -> None:
         class Auditor:
             producer: Producer
 
@@ -156,7 +154,7 @@ class TestInterceptors:
 
 class TestSerializers:
     @story
-    async def test_they_make_bytes_of_keys_and_values(self) -> None:
+    async def test_serializers_convert_keys_and_values(self) -> None:
         options: dict[str, Any] = {
             "value_serializer": lambda value: json.dumps(value).encode(),
             "key_serializer": str.encode,
@@ -171,7 +169,7 @@ class TestSerializers:
             ]
 
     @story
-    async def test_what_they_raise_fails_the_call_and_nothing_is_appended(self) -> None:
+    async def test_serializer_errors_fail_the_call(self) -> None:
         async with producing(acquainted=False, value_serializer=str.encode) as (producer, cluster):
             for call in (producer.send(TOPIC, 5), producer.enqueue(TOPIC, 5)):
                 with pytest.raises(SerializationError, match=r"value .* 'orders' \(int\)") as raised:
@@ -185,7 +183,7 @@ class TestSerializers:
             assert values(cluster) == []
 
     @story
-    async def test_they_see_the_context_variables_of_their_call(self) -> None:
+    async def test_serializers_see_context_variables_of_the_call(self) -> None:
         """Also when several calls waited for the same thing, and one of them appends for the others."""
         request: ContextVar[str] = ContextVar("request")
 

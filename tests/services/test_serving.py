@@ -40,7 +40,7 @@ def check_refusal(answer: httpx.Response, error: str) -> None:
     assert answer.json() == {"error": error, "possibly_persisted": False}
 
 
-async def test_each_of_many_orders_is_answered_with_its_place_in_the_log(app: str) -> None:
+async def test_orders_are_answered_with_their_offsets(app: str) -> None:
     async with Cluster(brokers=2, topics=TOPICS) as cluster:
         async with service(app, Producer(cluster.bootstrap_servers)) as client:
             crowd = Crowd(client, app)
@@ -53,7 +53,7 @@ async def test_each_of_many_orders_is_answered_with_its_place_in_the_log(app: st
         crowd.check_clicks(value for _, _, value in everything(cluster, "clicks"))
 
 
-async def test_without_a_broker_it_is_alive_and_not_ready_and_recovers(
+async def test_service_is_alive_but_not_ready_without_a_broker(
     app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -77,9 +77,7 @@ async def test_without_a_broker_it_is_alive_and_not_ready_and_recovers(
         assert len(everything(cluster, "orders")) == 2
 
 
-async def test_an_order_that_may_be_stored_is_not_one_to_send_again(
-    app: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_order_that_may_be_stored_is_not_retriable(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         Cluster(topics=TOPICS) as cluster,
         service(app, Producer(cluster.bootstrap_servers)) as client,
@@ -93,7 +91,7 @@ async def test_an_order_that_may_be_stored_is_not_one_to_send_again(
         assert len(everything(cluster, "orders")) == 1
 
 
-async def test_with_its_memory_full_it_asks_to_come_back_later(app: str) -> None:
+async def test_service_answers_503_when_the_buffer_is_full(app: str) -> None:
     async with Cluster(topics=TOPICS) as cluster:
         producer = Producer(cluster.bootstrap_servers, buffer_memory=5_000, max_block_ms=200)
         async with service(app, producer) as client:
@@ -115,7 +113,7 @@ async def test_with_its_memory_full_it_asks_to_come_back_later(app: str) -> None
         crowd.check_orders(everything(cluster, "orders"))
 
 
-async def test_wrong_and_too_large_requests_are_the_clients_fault(app: str) -> None:
+async def test_malformed_and_too_large_requests_are_client_errors(app: str) -> None:
     async with Cluster(topics=TOPICS) as cluster:
         producer = Producer(cluster.bootstrap_servers, max_request_size=1_000)
         async with service(app, producer) as client:
@@ -128,7 +126,7 @@ async def test_wrong_and_too_large_requests_are_the_clients_fault(app: str) -> N
         assert everything(cluster, "orders") == everything(cluster, "clicks") == []
 
 
-async def test_a_producer_that_has_ended_is_a_reason_to_restart(app: str) -> None:
+async def test_liveness_fails_when_the_producer_has_failed(app: str) -> None:
     async with (
         Cluster(topics=TOPICS) as cluster,
         service(app, producer := Producer(cluster.bootstrap_servers)) as client,
@@ -153,7 +151,9 @@ async def test_health_fails_when_the_producer_was_fenced(app: str) -> None:
         assert await states(client) == (503, 503, "failed")
 
 
-async def test_it_ends_when_what_was_accepted_is_stored(app: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_service_stops_when_accepted_orders_are_stored(
+    app: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "shop")
     async with Cluster(topics=TOPICS) as cluster:
         cluster.on("produce").delay(0.8)
@@ -166,7 +166,7 @@ async def test_it_ends_when_what_was_accepted_is_stored(app: str, caplog: pytest
     assert "shop.closed records_failed=0 clicks={'stored': 5}" in caplog.messages
 
 
-async def test_it_ends_in_time_though_no_broker_answers(
+async def test_service_stops_in_time_without_a_broker(
     app: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each request is answered all the same, and what is given up of the rest is told."""

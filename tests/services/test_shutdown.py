@@ -51,9 +51,7 @@ async def slow_click(service: Program) -> AsyncIterator[Callable[[], Awaitable[b
         yield finish
 
 
-async def test_requests_that_are_waiting_for_the_broker_are_answered(
-    app: str, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_shutdown_answers_waiting_requests(app: str, kafka_cluster: ThreadedCluster) -> None:
     sent = asyncio.Semaphore(0)
 
     async def trace(event: str, _: Any) -> None:
@@ -95,9 +93,7 @@ async def test_requests_that_are_waiting_for_the_broker_are_answered(
     assert "request.failed" not in said
 
 
-async def test_a_crowd_that_goes_on_loses_nothing_that_was_answered(
-    app: str, kafka_cluster: ThreadedCluster
-) -> None:
+async def test_shutdown_under_load_loses_no_answered_order(app: str, kafka_cluster: ThreadedCluster) -> None:
     async with (
         program(app, kafka_cluster.bootstrap_servers) as service,
         httpx.AsyncClient(base_url=service.base_url, timeout=AT_MOST_S) as client,

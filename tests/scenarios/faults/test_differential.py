@@ -17,7 +17,7 @@ SEEDS = (*range(6), 43, 90, 154, 164, 190, 1236)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_model_agrees(seed: int) -> None:
+def test_producer_agrees_with_the_model(seed: int) -> None:
     trial = Trial(seed)
     played = virtual_time.run(trial.play(), debug=False)
     assert not played.verdict.broken, f"{trial}\n{played.verdict}"

@@ -64,7 +64,7 @@ def broken(
     return set(check(history).broken)
 
 
-def test_all_is_well() -> None:
+def test_model_accepts_a_correct_run() -> None:
     calls = [
         call(0, acknowledged(0)),
         call(1, acknowledged(1)),
@@ -89,7 +89,7 @@ class TestAcknowledged:
             (life(log(), log(1, began_at=3.0)),),  # appended after the outcome
         ],
     )
-    def test_it_has_to_be_there(self, lives: tuple[Life, ...]) -> None:
+    def test_acknowledged_record_must_be_in_the_log(self, lives: tuple[Life, ...]) -> None:
         calls = [call(0, failed(possibly_persisted=True)), call(1, acknowledged(0))]
         assert broken(*calls, lives=lives) == {self.promise}
 
@@ -101,25 +101,25 @@ class TestAcknowledged:
             (life(log(0, ended_at=1.5), log(began_at=1.5)),),  # between the append and its answer
         ],
     )
-    def test_what_is_lost_afterwards_is_lost(self, lives: tuple[Life, ...]) -> None:
+    def test_acknowledged_record_may_be_lost_with_the_log_end(self, lives: tuple[Life, ...]) -> None:
         assert broken(call(0, acknowledged(0)), lives=lives) == set()
 
-    def test_any_offset_will_do_if_none_was_told(self) -> None:
+    def test_unknown_offset_matches_any_offset(self) -> None:
         assert broken(call(0, acknowledged(-1)), lives=(life(log(0)),)) == set()
 
-    def test_it_is_in_the_partition_that_was_asked_for(self) -> None:
+    def test_record_must_be_in_its_partition(self) -> None:
         told = call(0, acknowledged(0), partition=1)
         assert "in the partition that was asked for" in broken(told, lives=(life(log(0), partitions=2),))
 
 
 class TestTwice:
-    def test_it_is_never_twice_in_one_log(self) -> None:
+    def test_record_must_be_once_in_a_log(self) -> None:
         assert broken(call(0, acknowledged(0)), lives=(life(log(0, 0)),)) == {"never twice in one log"}
 
-    def test_without_idempotence_it_may_be(self) -> None:
+    def test_record_may_be_twice_without_idempotence(self) -> None:
         assert broken(call(0, acknowledged(0)), lives=(life(log(0, 0)),), idempotent=False) == set()
 
-    def test_once_more_behind_a_lost_end_is_once(self) -> None:
+    def test_record_resent_after_a_lost_log_end_counts_once(self) -> None:
         lives = (life(log(0, ended_at=1.5), log(0, began_at=1.5)),)
         assert broken(call(0, acknowledged(0)), lives=lives) == set()
 
@@ -131,15 +131,15 @@ class TestFailed:
         "lives", [(life(log(0)),), (life(log(0, ended_at=1.5), log(began_at=1.5)),)], ids=["there", "cut off"]
     )
     @pytest.mark.parametrize("outcome", [failed(), ValueError()])
-    def test_what_is_said_to_be_in_no_log_was_in_none(
+    def test_record_reported_absent_must_be_in_no_log(
         self, lives: tuple[Life, ...], outcome: ProducerError | ValueError
     ) -> None:
         assert self.promise in broken(call(0, outcome), lives=lives)
 
-    def test_what_may_be_in_the_log_may_be_there(self) -> None:
+    def test_possibly_persisted_record_may_be_in_the_log(self) -> None:
         assert broken(call(0, failed(possibly_persisted=True)), lives=(life(log(0)),)) == set()
 
-    def test_it_fails_with_what_brokers_have_said(self) -> None:
+    def test_record_must_fail_with_an_error_of_the_brokers(self) -> None:
         refused = call(0, failed(MessageTooLarge))
         assert broken(refused) == {"nothing fails with MessageTooLarge"}
         assert broken(refused, may_fail=(MessageTooLarge,)) == set()
@@ -163,16 +163,18 @@ class TestValueError:
             (life(log(), began_at=3.0), set()),
         ],
     )
-    def test_it_was_not_there_at_some_time(self, there: Life, promises: set[str]) -> None:
+    def test_partition_error_needs_a_time_without_the_partition(
+        self, there: Life, promises: set[str]
+    ) -> None:
         assert broken(call(0, ValueError()), lives=(there,)) == promises
 
-    def test_a_topic_may_have_grown(self) -> None:
+    def test_partition_error_is_accepted_when_the_topic_grew(self) -> None:
         grown = life(log(), partitions=1)
         grown.sizes.append((1.5, 2))
         assert broken(call(0, ValueError(), partition=1), lives=(grown,)) == set()
         assert broken(call(0, ValueError(), partition=1, called_at=1.6), lives=(grown,)) == {self.promise}
 
-    def test_who_does_not_wait_may_be_told_what_was_so_before(self) -> None:
+    def test_nowait_call_may_see_earlier_metadata(self) -> None:
         late = life(log(), began_at=0.5)
         assert broken(call(0, ValueError(), how="send_nowait"), lives=(late,)) == set()
         assert broken(call(0, ValueError(), how="send"), lives=(late,)) == {self.promise}
@@ -182,11 +184,11 @@ class TestOrder:
     promise = "order per partition"
 
     @pytest.mark.parametrize("idempotent", [True, False])
-    def test_it_is_that_of_the_calls(self, idempotent: bool) -> None:
+    def test_log_order_must_be_that_of_the_calls(self, idempotent: bool) -> None:
         calls = [call(0, acknowledged(1)), call(1, acknowledged(0))]
         assert broken(*calls, lives=(life(log(1, 0)),), idempotent=idempotent) == {self.promise}
 
-    def test_a_record_of_unknown_outcome_keeps_it_too(self) -> None:
+    def test_record_of_unknown_outcome_must_keep_the_order(self) -> None:
         calls = [call(0, Cancelled.CANCELLED), call(1, acknowledged(0))]
         assert broken(*calls, lives=(life(log(1, 0)),)) == {self.promise}
         assert broken(*calls, lives=(life(log(1, 0)),), idempotent=False) == set()
@@ -200,7 +202,7 @@ class TestOrder:
             ((0, 1, 4, 2, 3), {promise}),  # nor if they were called for when all of it was there
         ],
     )
-    def test_that_of_a_send_many_is_its_own(self, numbers: tuple[int, ...], promises: set[str]) -> None:
+    def test_send_many_has_an_order_of_its_own(self, numbers: tuple[int, ...], promises: set[str]) -> None:
         calls = [
             *[call(n, acknowledged(numbers.index(n)), first=0) for n in (0, 1, 2)],
             call(3, acknowledged(numbers.index(3)), called_at=1.5),
@@ -208,7 +210,7 @@ class TestOrder:
         ]
         assert broken(*calls, lives=(life(log(*numbers)),)) - {TestAcknowledged.promise} == promises
 
-    def test_one_that_is_there_again_was_in_order_before(self) -> None:
+    def test_order_counts_the_first_copy(self) -> None:
         calls = [call(0, acknowledged(0)), call(1, acknowledged(1))]
         assert broken(*calls, lives=(life(log(0, 1, 0)),), idempotent=False) == set()
 
@@ -228,7 +230,7 @@ class TestOrder:
             (2.5, 3.0, {promise}),  # they had their outcomes
         ],
     )
-    def test_it_may_be_lost_while_a_leader_may_not_know_the_producer(
+    def test_order_may_break_after_a_leader_lost_the_producer(
         self,
         lives: Callable[[float], tuple[Life, ...]],
         moment: float,
@@ -243,7 +245,7 @@ class TestOrder:
         ]
         assert broken(*calls, lives=lives(moment)) - {TestAcknowledged.promise} == promises
 
-    def test_one_of_unknown_outcome_may_come_at_any_time_then(self) -> None:
+    def test_unknown_outcome_may_arrive_late_after_a_lost_producer(self) -> None:
         calls = [
             call(0, failed(possibly_persisted=True)),
             call(1, acknowledged(0), called_at=6.0, resolved_at=7.0),
@@ -253,10 +255,10 @@ class TestOrder:
 
 
 class TestTime:
-    def test_every_call_has_an_outcome(self) -> None:
+    def test_model_requires_an_outcome_of_every_call(self) -> None:
         assert broken(call(0, None)) == {"every call has an outcome"}
 
-    def test_it_comes_by_the_deadline_and_a_tick(self) -> None:
+    def test_outcome_must_arrive_by_the_deadline(self) -> None:
         assert broken(call(0, failed(), resolved_at=10.05)) == set()
         assert broken(call(0, failed(), resolved_at=10.15)) == {"resolved by the deadline plus one tick"}
 
@@ -272,18 +274,18 @@ class TestTime:
             (9.0, 30.0, acknowledged(0), set()),  # trouble is back before it was due
         ],
     )
-    def test_when_all_is_calm_records_are_acknowledged_soon(
+    def test_records_must_be_acknowledged_soon_in_a_calm(
         self, called_at: float, resolved_at: float, outcome: Outcome, promises: set[str]
     ) -> None:
         made = call(0, outcome, called_at=called_at, resolved_at=resolved_at, deadline=40.0)
         there = life(log(0) if isinstance(outcome, RecordMetadata) else log())
         assert broken(made, lives=(there,), calms=(Calm(4.0, 6.0, 10.0),)) == promises
 
-    def test_a_call_with_a_shorter_deadline_may_fail_in_a_calm(self) -> None:
+    def test_short_deadline_may_pass_in_a_calm(self) -> None:
         hasty = call(0, failed(), called_at=7.0, resolved_at=7.1, deadline=7.1)
         assert broken(hasty, lives=(life(log()),), calms=(Calm(4.0, 6.0, 10.0),)) == set()
 
-    def test_what_was_for_partitions_that_are_no_more_waits_in_vain(self) -> None:
+    def test_records_for_removed_partitions_may_expire_in_a_calm(self) -> None:
         waiting = call(0, failed(), partition=1, resolved_at=30.0, deadline=40.0)
         lives = (
             life(ended_at=2.0, partitions=2),
@@ -292,5 +294,5 @@ class TestTime:
         assert broken(waiting, lives=lives, calms=(Calm(4.0, 6.0, 10.0),)) == set()
 
 
-def test_nothing_is_in_a_log_that_nobody_sent() -> None:
+def test_log_must_hold_only_sent_records() -> None:
     assert broken(lives=(life(log(0)),)) == {"nothing is in a log that nobody sent"}

@@ -12,14 +12,14 @@ from tests.scenarios.faults.world import play
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_promise_is_kept_whatever_comes(seed: int) -> None:
+def test_producer_keeps_every_promise_under_random_faults(seed: int) -> None:
     scenario, mode = chaos(seed, seconds=5.0)
     verdict = virtual_time.run(play(scenario, mode, seed=seed), debug=False)
     assert not verdict.broken, f"{mode}, {dict(scenario.options)}\n{verdict}"
 
 
 @in_virtual_time
-async def test_one_bootstrap_server_keeps_a_broker() -> None:
+async def test_soak_keeps_a_broker_of_a_single_bootstrap_server() -> None:
     cluster = Cluster(3, transport="memory")
     async with cluster:
         producer = Producer(cluster.bootstrap_servers)

@@ -34,11 +34,11 @@ CASES = [
 ]
 
 
-def test_what_is_representative_is_in_the_table() -> None:
+def test_representative_faults_are_in_the_table() -> None:
     assert {each.name for each in SCENARIOS} >= REPRESENTATIVE
 
 
 @pytest.mark.parametrize(("scenario", "mode"), CASES)
-def test_every_promise_is_kept_over_tls(scenario: Scenario, mode: Mode) -> None:
+def test_producer_keeps_every_promise_over_tls(scenario: Scenario, mode: Mode) -> None:
     verdict = virtual_time.run(play(scenario, mode, security=SECURED), debug=False)
     assert not verdict.broken, f"\n{verdict}"
