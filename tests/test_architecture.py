@@ -1,4 +1,4 @@
-"""What import-linter cannot see: files stay readable, inner packages have no second door, a batch has one owner."""
+"""What import-linter cannot see: files stay readable, inner packages have one entry, a batch has one owner."""
 
 from __future__ import annotations
 

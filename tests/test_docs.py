@@ -375,12 +375,12 @@ def test_promises_name_existing_tests() -> None:
     promises = RELIABILITY.split("## Promises")[1].split("## ")[0]
     for path, name in re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", promises):
         assert name in (ROOT / path).read_text(), f"{path} has no {name}"
-    judges = [ROOT / "tests/judge.py", *(ROOT / "tests/scenarios/faults").glob("*.py")]
-    words_of_the_judge = "".join(path.read_text() for path in judges)
+    judges = [ROOT / "tests/checker.py", *(ROOT / "tests/scenarios/faults").glob("*.py")]
+    words_of_the_checkers = "".join(path.read_text() for path in judges)
     shown_by = [row.split("|")[4] for row in promises.splitlines() if row.startswith("| R")]
     assert len(shown_by) == 24
     for words in re.findall(r"\*([^*]+)\*", "".join(shown_by)):
-        assert f'"{words}' in words_of_the_judge, f"the judge does not say: {words}"
+        assert f'"{words}' in words_of_the_checkers, f"the checkers do not report: {words}"
 
 
 def test_client_table_has_the_measured_faults() -> None:

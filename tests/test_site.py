@@ -264,9 +264,7 @@ def test_page_with_an_external_resource_is_reported(
         ("reliability.md", {*errors.__all__} - {"broker_error"}),
     ],
 )
-def test_options_and_errors_have_one_anchor_in_their_row(
-    source: str, names: set[str], site: Files
-) -> None:
+def test_options_and_errors_have_one_anchor_in_their_row(source: str, names: set[str], site: Files) -> None:
     page = file(site, source)
     markdown = hooks.on_page_markdown(page.content_string, page=of(page))
     anchored = re.findall(r'<a id="(\w+)"></a>`(\w+)`', markdown)

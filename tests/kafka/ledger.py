@@ -144,7 +144,7 @@ class Ledger:
             return Outcome.FATAL
         return Outcome.FAILED
 
-    async def judge(self, *ids: str) -> dict[int, int]:
+    async def check(self, *ids: str) -> dict[int, int]:
         """Compare what was told with what is visible once *ids* are settled; return the visible records by number."""
         await settled(self.servers, *ids)
         seen = await asyncio.to_thread(

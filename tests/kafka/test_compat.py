@@ -1,4 +1,4 @@
-"""The door for users of aiokafka, on a real Apache Kafka: what it sends is what aiokafka reads."""
+"""The producer with the API of aiokafka on a real Apache Kafka: aiokafka reads its records."""
 
 from __future__ import annotations
 

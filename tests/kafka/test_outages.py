@@ -13,9 +13,9 @@ from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.sender.requests import ResponseHandler
-from tests.judge import Called, judge, judge_order
+from tests.checker import Called, check_order, check_records
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.judge import logs_of
+from tests.kafka.load_checker import logs_of
 from tests.kafka.readback import Record, await_records, read_with_librdkafka
 
 PARTITIONS = 3
@@ -66,9 +66,9 @@ def assert_exactly_once(stream: Stream, log: list[Record]) -> None:
     """All there, once, in order, and where we were told."""
     called = [Called(b"%07d" % number, where) for number, where in enumerate(stream.sent)]
     logs = logs_of(stream.topic, log)
-    verdict = judge(called, logs, idempotent=True)
-    judge_order([each.value for each in called], logs, verdict)
-    verdict.check()
+    findings = check_records(called, logs, idempotent=True)
+    check_order([each.value for each in called], logs, findings)
+    findings.check()
 
 
 def power_cut(kafka: ApacheKafka) -> None:

@@ -70,7 +70,7 @@ def is_refusal(error: BaseException | None) -> bool:
     return error is not None and (isinstance(error, AuthenticationFailed) or is_refusal(error.__cause__))
 
 
-def judge(outage: Outage, *says: str) -> None:
+def check_outage(outage: Outage, *says: str) -> None:
     """Every record failed, soon, with what is to be mended."""
     assert not outage.acknowledged
     assert outage.failed
@@ -120,7 +120,7 @@ async def test_removed_user_can_write_again_when_restored(
         outage = Outage(producer, [secured_topic, unknown_topic])
         await outage.run(OUTAGE_S)
         assert_paced(dials)
-        judge(outage, "SCRAM-SHA-512", secured.at(listener))
+        check_outage(outage, "SCRAM-SHA-512", secured.at(listener))
         await asyncio.to_thread(set_password, secured, user, "good")
         await healed(producer, secured_topic)
         await healed(producer, unknown_topic)
@@ -164,7 +164,7 @@ async def test_expired_certificate_fails_the_producer(
         outage = Outage(producer, [secured_topic])
         await outage.run(OUTAGE_S)
         assert_paced(dials)
-        judge(outage, "does not accept our certificate", str(location))
+        check_outage(outage, "does not accept our certificate", str(location))
         written(location, good.chain, good.key_pem)
         await healed(producer, secured_topic)
     assert sorted(map(str, values(secured, secured_topic))) == ["b'after'", "b'before'"]
@@ -184,7 +184,7 @@ async def test_expired_token_fails_the_producer(
         outage = Outage(producer, [secured_topic])
         await outage.run(OUTAGE_S)
         assert_paced(dials)
-        judge(outage, "OAUTHBEARER", "invalid_token")
+        check_outage(outage, "OAUTHBEARER", "invalid_token")
         lives_s = 3_600.0
         # Each refused token was a new one, so the next one is no sign of a repair, and waits for the pace of logins.
         await healed(producer, secured_topic, within_s=REFUSAL_BACKOFF.max_s + TOLD_WITHIN_S)

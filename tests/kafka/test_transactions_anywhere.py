@@ -98,7 +98,7 @@ async def test_transactions_stay_whole_when_calls_are_cancelled(stand: Stand, st
                     await abort_if_open(producer)
                 if turn % 4 == 3:
                     assert await ledger.transact(producer) is Outcome.COMMITTED, ledger.errors[-1]
-    visible = await ledger.judge(stand_topic)
+    visible = await ledger.check(stand_topic)
     seen = [number for number in cancelled if number in visible]
     assert cancelled
     assert len(seen) < len(cancelled)

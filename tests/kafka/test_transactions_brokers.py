@@ -157,7 +157,7 @@ async def test_transaction_survives_the_loss_of_a_node_at_a_step(
             assert await ledger.transact(producer) is Outcome.COMMITTED, ledger.errors
     finally:
         await trouble.mended()
-    await ledger.judge(name)
+    await ledger.check(name)
 
 
 @pytest.mark.long
@@ -189,5 +189,5 @@ async def test_transactions_survive_the_loss_of_nodes_in_turn(
             await everybody_is_back(kafka, topic)
             await ledger.more(12)
         done.set()
-    await ledger.judge(*ids)
+    await ledger.check(*ids)
     assert Outcome.FAILED not in ledger.told, [each for each in ledger.errors if each]

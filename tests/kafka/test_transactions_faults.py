@@ -95,7 +95,7 @@ async def transact(producer: Producer, topic: str, number: int, *, abort: bool =
     return "committed"
 
 
-async def judge(stand: Stand, topic: str, told: list[str]) -> None:
+async def check_topic(stand: Stand, topic: str, told: list[str]) -> None:
     """Compare what was told with what is there."""
     await settled(stand.servers, topic)
     seen = await asyncio.to_thread(
@@ -131,7 +131,7 @@ async def test_transaction_survives_one_failed_request(
         told.append(await transact(producer, stand_topic, 2))
     assert fault.hits
     assert told == ["committed", "aborted" if abort else "committed", "committed"]
-    await judge(stand, stand_topic, told)
+    await check_topic(stand, stand_topic, told)
 
 
 class Code(NamedTuple):
@@ -179,7 +179,7 @@ async def test_transaction_reacts_to_an_error_code(
     # The broker has it, and takes none of the halves.
     expected = "failed" if after and row.code == MessageTooLarge.code else row.outcome
     assert told == ["committed", expected, "committed"]
-    await judge(stand, stand_topic, told)
+    await check_topic(stand, stand_topic, told)
 
 
 @pytest.mark.parametrize(

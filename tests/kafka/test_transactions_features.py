@@ -58,6 +58,6 @@ async def test_transaction_version_can_be_switched_under_load(
             done.set()
     finally:
         await switch(stand.servers, FEATURE, stand.version, how=UP if stand.version == 2 else DOWN)
-    await ledger.judge(*ids)
+    await ledger.check(*ids)
     assert Outcome.FAILED not in ledger.told, [each for each in ledger.errors if each]
     assert versions == ({1, 2} if reconnect else set())

@@ -51,7 +51,7 @@ async def test_transactions_run_back_to_back(stand: Stand, stand_topic: str) -> 
             abort = number % 5 in {1, 3}
             outcome = await ledger.transact(producer, abort=abort)
             assert outcome is (Outcome.ABORTED if abort else Outcome.COMMITTED), ledger.errors[-1]
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 async def test_empty_transaction_sends_nothing(stand: Stand, stand_topic: str) -> None:
@@ -105,7 +105,7 @@ async def test_commit_fails_when_an_unawaited_record_failed(
         ledger.told[number] = Outcome.FAILED
         assert fault.hits == 1
         assert await ledger.transact(producer) is Outcome.COMMITTED
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 class OnPurpose(Exception):
@@ -192,6 +192,6 @@ async def test_failed_transaction_is_not_left_open(stand: Stand, stand_topic: st
         async with Producer(stand.servers, transactional_id=stand_topic) as producer:
             await way(producer, ledger)
             assert await state_of(admin, stand_topic) != "Ongoing"
-        visible = await ledger.judge(stand_topic)
+        visible = await ledger.check(stand_topic)
         if way is not closed_while_it_commits:
             assert not visible

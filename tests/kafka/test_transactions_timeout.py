@@ -112,7 +112,7 @@ async def test_expired_transaction_fails_the_next_call(
     if stand.version == 1:
         async with Producer(stand.servers, transactional_id=stand_topic) as successor:
             assert await ledger.transact(successor) is Outcome.COMMITTED
-    visible = await ledger.judge(stand_topic)
+    visible = await ledger.check(stand_topic)
     assert visible == {1: 10}
 
 
@@ -133,7 +133,7 @@ async def test_expired_transaction_fails_without_a_call(stand: Stand, stand_topi
         await producer.commit_transaction()
         ledger.told[number] = Outcome.COMMITTED
         assert await ledger.transact(producer) is Outcome.COMMITTED
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 @pytest.mark.long
@@ -148,4 +148,4 @@ async def test_transaction_of_a_dead_writer_expires(stand: Stand, stand_topic: s
     await overdue(stand.servers, stand_topic)
     async with Producer(stand.servers, transactional_id=stand_topic) as successor:
         assert await ledger.transact(successor) is Outcome.COMMITTED
-    assert await ledger.judge(stand_topic) == {1: 10}
+    assert await ledger.check(stand_topic) == {1: 10}

@@ -81,7 +81,7 @@ async def test_successor_takes_over_from_a_killed_writer(
         for abort in (False, True, False):
             outcome = await ledger.transact(successor, abort=abort)
             assert outcome is (Outcome.ABORTED if abort else Outcome.COMMITTED)
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 @pytest.mark.long(unless=lambda case: case["end"] == "commit" and case["what"] is What.MUTED_AFTER)
@@ -99,7 +99,7 @@ async def test_successor_takes_over_when_a_writer_dies_in_end_txn(
     ledger.told[number] = Outcome.COMMITTED if done else Outcome.ABORTED
     async with Producer(stand.servers, transactional_id=stand_topic) as successor:
         assert await ledger.transact(successor) is Outcome.COMMITTED
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 @pytest.mark.long(unless=of_the_newer_version)
@@ -119,10 +119,10 @@ async def test_prepared_transaction_ends_after_writer_and_broker_died(
         await admin.end(prepared, commit=commit)
         await admin.end(prepared, commit=commit)
     ledger.told[number] = Outcome.COMMITTED if commit else Outcome.ABORTED
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
     async with Producer(stand.servers, transactional_id=stand_topic) as successor:
         assert await ledger.transact(successor) is Outcome.COMMITTED
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 def taken_over_in_short(case: Mapping[str, Any]) -> bool:
@@ -162,7 +162,7 @@ async def test_successor_takes_over_from_a_running_writer(
     finally:
         await zombie.close()
         await successor.close()
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 @pytest.mark.long(unless=of_the_newer_version)
@@ -186,7 +186,7 @@ async def test_successor_takes_over_while_end_txn_is_unanswered(
                     await commit
             assert caught.value.fatal
             assert await ledger.transact(successor) is Outcome.COMMITTED
-    visible = await ledger.judge(stand_topic)
+    visible = await ledger.check(stand_topic)
     assert visible.get(number, 0) == (10 if what is What.MUTED_AFTER else 0)
 
 
@@ -229,7 +229,7 @@ async def test_fenced_producer_leaves_an_open_transaction_alone(
     async with Producer(stand.servers, transactional_id=stand_topic) as successor:
         assert await ledger.transact(successor, at=comes_back) is Outcome.COMMITTED
         assert await ledger.transact(successor) is Outcome.COMMITTED
-    visible = await ledger.judge(stand_topic)
+    visible = await ledger.check(stand_topic)
     assert visible.get(0, 0) == 0
 
 
@@ -259,7 +259,7 @@ async def test_frozen_writer_leaves_its_successor_alone(
             assert await ledger.transact(successor, at=thaw) is Outcome.COMMITTED
             assert await ledger.transact(successor) is Outcome.COMMITTED
     ledger.told[number] = Outcome.FATAL
-    await ledger.judge(stand_topic)
+    await ledger.check(stand_topic)
 
 
 async def test_rolling_restart_loses_no_commit(stand: Stand, stand_topic: str) -> None:
@@ -283,7 +283,7 @@ async def test_rolling_restart_loses_no_commit(stand: Stand, stand_topic: str) -
         old = new
     assert await ledger.transact(old) is Outcome.COMMITTED
     await old.close()
-    visible = await ledger.judge(stand_topic)
+    visible = await ledger.check(stand_topic)
     assert len(visible) == 6
 
 

@@ -1,4 +1,4 @@
-"""An idempotent and a plain producer, both under load while a test does things to the brokers; then both are judged."""
+"""An idempotent and a plain producer, both under load while a test does things to the brokers; then both are checked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final, Unpack
 from aioproducer import Producer
 from aioproducer.config import ProducerOptions
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.judge import judge
 from tests.kafka.load import Load
+from tests.kafka.load_checker import check_records
 from tests.kafka.readback import read_with_librdkafka
 
 PARTITIONS: Final = 3
@@ -54,7 +54,7 @@ async def under_load(
     value_size: int = 20,
     **options: Unpack[ProducerOptions],
 ) -> AsyncIterator[Loads]:
-    """Run a body under load. After it, all records must be delivered, the brokers in sync and the judge content.
+    """Run a body under load. After it, all records must be delivered, the brokers in sync and the checker content.
 
     When the body begins every partition has acknowledged something, and each of three brokers leads one of each topic.
     """
@@ -87,4 +87,6 @@ async def under_load(
             for partition in range(PARTITIONS):
                 assert (await load.send(partition)).place
     for load in loads:
-        judge(load, await asyncio.to_thread(read_with_librdkafka, kafka.bootstrap_servers, load.topic))
+        check_records(
+            load, await asyncio.to_thread(read_with_librdkafka, kafka.bootstrap_servers, load.topic)
+        )

@@ -12,7 +12,7 @@ from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.idempotence import add_to_sequence
 from aioproducer.errors import ProducerError
 from aioproducer.types import RecordMetadata
-from tests.judge import Called, judge, judge_order, log_of
+from tests.checker import Called, check_order, check_records as check_outcomes, log_of
 from tests.property.batching_world import MAX_IN_FLIGHT, TOPIC, World
 
 
@@ -76,9 +76,9 @@ def check_records(world: World) -> None:
     logs = {
         (TOPIC, index): [log_of(partition.log)] for index, partition in enumerate(world.cluster.partitions)
     }
-    verdict = judge(called, logs, idempotent=world.idempotent)
-    judge_order(order, logs, verdict)
-    verdict.check()
+    findings = check_outcomes(called, logs, idempotent=world.idempotent)
+    check_order(order, logs, findings)
+    findings.check()
 
 
 def check_sleep(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.serializers import HeaderList
-from tests.scenarios.story import TOPIC, producing, values
+from tests.scenarios.rig import TOPIC, producing, values
 
 HUNG = "hung"
 

@@ -1,4 +1,4 @@
-"""What the stories of closing have in common."""
+"""Rig of the closing scenarios."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from aioproducer import Producer, ProducerClosed, RecordMetadata
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, producing, settle
+from tests.scenarios.rig import TOPIC, producing, settle
 
 Sending = asyncio.Task[RecordMetadata]
 
 
 @asynccontextmanager
 async def unclosed(**options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
-    """A producer that the story closes; brokers see its connections go."""
+    """A producer that the scenario closes; brokers see its connections end."""
     async with producing(**options) as (producer, cluster):
         yield producer, cluster
         assert producer.state == "closed"

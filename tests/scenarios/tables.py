@@ -1,4 +1,4 @@
-"""What the stories of `send_table` have in common."""
+"""Rig of the `send_table` scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.arrow import SendTableError, send_table
-from tests.scenarios.story import TOPIC
+from tests.scenarios.rig import TOPIC
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

@@ -16,8 +16,8 @@ from aioproducer import Producer, SaslAuthenticationFailed, SendManyError
 from aioproducer._core.net.dial import routes
 from aioproducer.errors import AuthenticationFailed, CommitFailed
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import FAILS_WITHIN_S
-from tests.scenarios.story import TOPIC, cluster, now, story, values
+from tests.scenarios.login_rig import FAILS_WITHIN_S
+from tests.scenarios.rig import TOPIC, cluster, now, scenario, values
 
 IDEMPOTENT: dict[str, Any] = {}
 PLAIN: dict[str, Any] = {"enable_idempotence": False}
@@ -68,7 +68,7 @@ async def failure_of(sending: Any) -> BaseException:
 
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN, WITHOUT_ACKS, LINGERING])
-@story
+@scenario
 async def test_send_fails_when_advertised_name_is_in_no_certificate(options: dict[str, Any]) -> None:
     async with advertising() as opened, producer_on(opened, **options) as producer:
         for key in (None, b"key", b"key"):  # at first, and while it is refused
@@ -82,7 +82,7 @@ async def test_send_fails_when_advertised_name_is_in_no_certificate(options: dic
 
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
-@story
+@scenario
 async def test_send_many_fails_when_advertised_name_is_in_no_cert(options: dict[str, Any]) -> None:
     async with advertising(partitions=3) as opened, producer_on(opened, **options) as producer:
         keys = [b"%d" % number for number in range(1000)]
@@ -94,7 +94,7 @@ async def test_send_many_fails_when_advertised_name_is_in_no_cert(options: dict[
 
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
-@story
+@scenario
 async def test_send_succeeds_once_advertised_name_is_in_certificate(options: dict[str, Any]) -> None:
     async with advertising() as opened, producer_on(opened, **options) as producer:
         assert isinstance(await failure_of(producer.send(TOPIC, b"refused")), AuthenticationFailed)
@@ -104,7 +104,7 @@ async def test_send_succeeds_once_advertised_name_is_in_certificate(options: dic
         assert values(opened) == [b"after"]
 
 
-@story
+@scenario
 async def test_other_partitions_are_written_when_one_broker_refuses() -> None:
     for _ in range(5):  # which broker is asked for a producer id first is left to chance
         async with advertising([1], brokers=3, partitions=3) as opened, producer_on(opened) as producer:
@@ -117,7 +117,7 @@ async def test_other_partitions_are_written_when_one_broker_refuses() -> None:
 
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
-@story
+@scenario
 async def test_send_fails_when_advertised_address_refuses_the_login(
     options: dict[str, Any],
 ) -> None:
@@ -135,7 +135,7 @@ async def test_send_fails_when_advertised_address_refuses_the_login(
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("brokers", [1, 3])
-@story
+@scenario
 async def test_transactional_start_fails_when_all_brokers_refuse(brokers: int, version: int) -> None:
     nodes = range(1, brokers + 1)
     async with advertising(nodes, brokers=brokers, transaction_version=version) as opened:
@@ -147,7 +147,7 @@ async def test_transactional_start_fails_when_all_brokers_refuse(brokers: int, v
         await producer.close()
 
 
-@story
+@scenario
 async def test_transactional_start_fails_when_the_coordinator_refuses() -> None:
     async with advertising([2], brokers=3) as opened:
         opened.move_coordinator("tx", to_broker=2)
@@ -162,7 +162,7 @@ async def test_transactional_start_fails_when_the_coordinator_refuses() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-@story
+@scenario
 async def test_send_in_a_transaction_fails_when_its_leader_refuses(version: int) -> None:
     async with advertising([2], brokers=3, partitions=3, transaction_version=version) as opened:
         opened.move_coordinator("tx", to_broker=1)
@@ -177,7 +177,7 @@ async def test_send_in_a_transaction_fails_when_its_leader_refuses(version: int)
                 await producer.send(TOPIC, b"value", partition=0)
 
 
-@story
+@scenario
 async def test_send_in_transaction_fails_when_coordinator_refuses() -> None:
     """Below version 2, where a partition has to be added to the transaction before anything is written to it."""
     async with advertising([2], brokers=3, partitions=3, transaction_version=1) as opened:
@@ -195,7 +195,7 @@ async def test_send_in_transaction_fails_when_coordinator_refuses() -> None:
                 await producer.send(TOPIC, b"after", partition=0)
 
 
-@story
+@scenario
 async def test_offsets_fail_when_the_group_coordinator_refuses() -> None:
     async with advertising([2], brokers=3) as opened:
         opened.move_coordinator("tx", to_broker=1)

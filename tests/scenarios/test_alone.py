@@ -16,7 +16,7 @@ from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, producing, scenario, values
 
 PLAIN: ProducerOptions = {"enable_idempotence": False, "acks": "all"}
 BOTH = pytest.mark.parametrize("options", [{}, PLAIN], ids=["idempotent", "plain"])
@@ -32,7 +32,7 @@ async def send_one(producer: Producer, value: bytes = b"alone") -> float:
 class TestMetadata:
     @BOTH
     @for_each("stale", [0, 1, 2, 3, 5])
-    @story
+    @scenario
     async def test_metadata_is_requested_until_a_broker_has_the_topic(
         self, stale: int, options: ProducerOptions
     ) -> None:
@@ -48,7 +48,7 @@ class TestMetadata:
             assert values(cluster) == [b"before", b"alone"]
 
     @BOTH
-    @story
+    @scenario
     async def test_record_for_missing_partition_fails_and_next_is_sent(
         self, options: ProducerOptions
     ) -> None:
@@ -65,7 +65,7 @@ class TestMetadata:
             await producer.send(TOPIC, b"alone", partition=2)
             assert now() - back_at < 1.5
 
-    @story
+    @scenario
     async def test_metadata_outage_causes_few_requests(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -83,7 +83,7 @@ class TestPauses:
     """A pause ends when its reason is gone: the new leader is known, or the connection is there."""
 
     @BOTH
-    @story
+    @scenario
     async def test_single_record_follows_a_new_leader_at_once(self, options: ProducerOptions) -> None:
         async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -91,7 +91,7 @@ class TestPauses:
             assert await send_one(producer) < 0.02
 
     @BOTH
-    @story
+    @scenario
     async def test_also_when_metadata_lags_behind(self, options: ProducerOptions) -> None:
         async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -108,7 +108,7 @@ class TestPauses:
     @BOTH
     @for_each("failover", [False, True])
     @for_each("away_s", [0.5, 3.0, 30.0])
-    @story
+    @scenario
     async def test_returned_broker_is_used_after_the_first_connection(
         self, options: ProducerOptions, away_s: float, *, failover: bool
     ) -> None:
@@ -128,7 +128,7 @@ class TestPauses:
 
     @BOTH
     @pytest.mark.parametrize("away_s", [0.5, 3.0, 30.0])
-    @story
+    @scenario
     async def test_also_the_only_broker(self, options: ProducerOptions, away_s: float) -> None:
         async with producing(linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -140,7 +140,7 @@ class TestPauses:
             assert now() - connected_at < 0.3
 
     @BOTH
-    @story
+    @scenario
     async def test_broker_that_hangs_up_causes_few_connections(self, options: ProducerOptions) -> None:
         async with producing(linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
@@ -155,7 +155,7 @@ class TestPauses:
 
     @BOTH
     @pytest.mark.parametrize("failover", [False, True])
-    @story
+    @scenario
     async def test_broker_that_hangs_up_causes_few_connections_under_load(
         self, options: ProducerOptions, *, failover: bool
     ) -> None:
@@ -196,14 +196,14 @@ class TestPauses:
 
 
 class TestProducerId:
-    @story
+    @scenario
     async def test_producer_id_is_requested_when_a_broker_returns(self) -> None:
         async with open_cluster() as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
             cluster.on("init_producer_id", times=4).close()
             await producer.partitions_for(TOPIC)
             assert await send_one(producer) < 1.5
 
-    @story
+    @scenario
     async def test_producer_id_is_requested_after_the_last_epoch(self) -> None:
         """Its last epoch is left in the turn that would have sent the next record."""
         async with producing(linger_ms=0) as (producer, cluster):
@@ -233,7 +233,7 @@ class TestUncertainBatches:
         return sending
 
     @pytest.mark.parametrize("behind", [0, 1, 20])
-    @story
+    @scenario
     async def test_log_that_lost_its_end_is_written_again(self, behind: int) -> None:
         """What was acknowledged is gone, so the next sequence is none that the leader expects, ever."""
         async with producing(linger_ms=0) as (producer, cluster):
@@ -248,7 +248,7 @@ class TestUncertainBatches:
             assert values(cluster) == [b"kept", b"alone", *(b"%d" % number for number in range(behind))]
 
     @pytest.mark.parametrize("count", [1, 2, 5])
-    @story
+    @scenario
     async def test_record_stored_before_a_restart_is_not_stored_twice(self, count: int) -> None:
         """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
         unanswered: list[Batch] = []

@@ -17,7 +17,7 @@ from aioproducer._core.protocol.schema import (
     response_body,
 )
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, producing, scenario, values
 
 
 def changed(response_cls: type[Any], change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
@@ -74,7 +74,7 @@ PRODUCE = {
 
 @for_each("rewrite", PRODUCE.values())
 @for_each("count", [1, 3, 200])
-@story
+@scenario
 async def test_batch_is_sent_again_when_its_answer_is_out_of_range(
     count: int, rewrite: Callable[[bytes], bytes]
 ) -> None:
@@ -113,7 +113,7 @@ def with_two_addresses(answer: MetadataResponse) -> None:
 
 
 @pytest.mark.parametrize("change", [with_partition, with_port, with_two_addresses])
-@story
+@scenario
 async def test_metadata_is_asked_again_when_it_is_out_of_range(
     change: Callable[[MetadataResponse], None],
 ) -> None:

@@ -34,13 +34,13 @@ from tests.scenarios.awaiting import (
     serving,
     sometimes,
 )
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, producing, scenario, settle, values
 
 
 class TestOrder:
     @every_shape
     @for_each("count", [1, 3, 50])
-    @story
+    @scenario
     async def test_calls_keep_their_order(self, shape: str, count: int) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             records = delays(count)
@@ -49,7 +49,7 @@ class TestOrder:
             assert [each.offset for each in sent] == list(range(count))
 
     @every_shape
-    @story
+    @scenario
     async def test_mixed_send_calls_keep_their_order(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             await asyncio.gather(
@@ -62,13 +62,13 @@ class TestOrder:
             assert logged(opened) == ["a:0.2", "b", "c", "d:0.1", "e"]
 
     @every_shape
-    @story
+    @scenario
     async def test_first_record_of_a_topic_waits_for_both(self, shape: str) -> None:
         async with producing(acquainted=False, value_serializer=named(shape)) as (producer, opened):
             await asyncio.gather(*(producer.send(TOPIC, each) for each in ("a:0.2", "b", "c:0.1")))
             assert logged(opened) == ["a:0.2", "b", "c:0.1"]
 
-    @story
+    @scenario
     async def test_order_is_kept_while_memory_is_short(self) -> None:
         async with serving(value_serializer=encode, buffer_memory=4_000, max_request_size=4_000) as (
             producer,
@@ -79,7 +79,7 @@ class TestOrder:
             await asyncio.gather(*(producer.send(TOPIC, each) for each in records))
             assert logged(opened) == records
 
-    @story
+    @scenario
     async def test_slow_serializer_delays_no_other_topic(self) -> None:
         async with (
             open_cluster() as opened,
@@ -93,7 +93,7 @@ class TestOrder:
             assert now() < 5
             await waits
 
-    @story
+    @scenario
     async def test_key_is_awaited_before_the_value(self) -> None:
         seen: list[str] = []
 
@@ -110,7 +110,7 @@ class TestOrder:
             assert (record.key, record.value) == (b"key", b"value")
 
     @pytest.mark.parametrize("many", [False, True])
-    @story
+    @scenario
     async def test_key_stays_when_the_value_alone_awaits(self, many: bool) -> None:
         keys: list[str] = []
 
@@ -131,7 +131,7 @@ class TestOrder:
             assert [record.key for record in opened.records(TOPIC, 0)] == [b"X", b"Y"]
 
     @pytest.mark.parametrize("many", [False, True])
-    @story
+    @scenario
     async def test_headers_of_serializers_are_sent(self, many: bool) -> None:
         async with serving(key_serializer=SeesTopic(), value_serializer=SeesTopic()) as (producer, opened):
             if many:
@@ -141,7 +141,7 @@ class TestOrder:
             [record] = opened.records(TOPIC, 0)
             assert list(record.headers) == [("own", b"1"), ("for", b"orders"), ("for", b"orders")]
 
-    @story
+    @scenario
     async def test_serializer_sees_the_context_of_its_call(self) -> None:
         tenant: ContextVar[str] = ContextVar("tenant", default="none")
 
@@ -160,7 +160,7 @@ class TestOrder:
 
 class TestSendNowait:
     @pytest.mark.parametrize("shape", DECLARED)
-    @story
+    @scenario
     async def test_async_serializer_is_refused_always(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             for topic in (TOPIC, "unknown"):
@@ -176,7 +176,7 @@ class TestSendNowait:
             assert logged(opened) == ["a:0.1"]
 
     @pytest.mark.parametrize("shape", PLAIN)
-    @story
+    @scenario
     async def test_awaitable_result_is_refused(self, shape: str) -> None:
         async with serving(key_serializer=named(shape)) as (producer, opened):
             with pytest.raises(TypeError, match=r"^key_serializer .*: the serializer is async"):
@@ -184,7 +184,7 @@ class TestSendNowait:
             await settle()
             assert values(opened) == []
 
-    @story
+    @scenario
     async def test_bytes_of_a_serializer_that_awaits_at_times_are_sent(self) -> None:
         async with serving(value_serializer=sometimes) as (producer, opened):
             await producer.send_nowait(TOPIC, "at once")
@@ -193,7 +193,7 @@ class TestSendNowait:
 
 class TestCancellation:
     @every_shape
-    @story
+    @scenario
     async def test_cancelled_call_is_withdrawn(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             hung = begin(producer.send(TOPIC, HUNG))
@@ -206,7 +206,7 @@ class TestCancellation:
             assert producer.metrics()["producer"]["calls_waiting"] == 0
 
     @every_shape
-    @story
+    @scenario
     async def test_queued_call_leaves_when_cancelled(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             first = begin(producer.send(TOPIC, "a:0.5"))
@@ -219,7 +219,7 @@ class TestCancellation:
             assert logged(opened) == ["a:0.5", "d"]
 
     @every_shape
-    @story
+    @scenario
     async def test_cancelled_send_many_keeps_its_first_chunks(self, shape: str) -> None:
         async with serving(value_serializer=named(shape)) as (producer, opened):
             sending = begin(producer.send_many(TOPIC, ["a", "b:0.1", HUNG, "c"]))
@@ -231,7 +231,7 @@ class TestCancellation:
 
 class TestFailures:
     @every_shape
-    @story
+    @scenario
     async def test_hung_serializer_fails_its_record_in_time(self, shape: str) -> None:
         async with serving(value_serializer=named(shape), max_block_ms=5_000) as (producer, opened):
             began = now()
@@ -249,7 +249,7 @@ class TestFailures:
             await later
             assert logged(opened) == ["later"]
 
-    @story
+    @scenario
     async def test_call_behind_a_hung_serializer_names_the_calls(self) -> None:
         async with serving(value_serializer=encode, max_block_ms=5_000) as (producer, _):
             outcomes = await asyncio.gather(
@@ -258,7 +258,7 @@ class TestFailures:
             assert [type(each) for each in outcomes] == [SerializerTimeout, BufferTimeout, BufferTimeout]
             assert all("earlier calls for 'orders'" in str(each) for each in outcomes[1:])
 
-    @story
+    @scenario
     async def test_timeout_of_the_call_bounds_the_serializer(self) -> None:
         async with serving(value_serializer=encode) as (producer, _):
             began = now()
@@ -267,7 +267,7 @@ class TestFailures:
             assert now() - began < 1
 
     @pytest.mark.parametrize("stubborn", [ValueError("no"), None])
-    @story
+    @scenario
     async def test_timeout_counts_when_the_serializer_catches_it(self, stubborn: Exception | None) -> None:
         async def catch(value: str) -> bytes:
             try:
@@ -292,7 +292,7 @@ class TestFailures:
         ],
     )
     @for_each("is_plain", [False, True])
-    @story
+    @scenario
     async def test_error_fails_the_record_alone(
         self, is_plain: bool, error: Exception, kind: type[SerializationError], many: bool
     ) -> None:
@@ -327,7 +327,7 @@ class TestFailures:
             assert logged(opened) == ["a", "b"]
 
     @pytest.mark.parametrize("many", [False, True])
-    @story
+    @scenario
     async def test_result_must_be_bytes_of_a_legal_size(self, many: bool) -> None:
         async def odd(value: Any) -> Any:
             await asyncio.sleep(0.1)
@@ -348,7 +348,7 @@ class TestFailures:
             assert logged(opened) == ["v"]
 
     @every_shape
-    @story
+    @scenario
     async def test_hung_serializer_fails_the_rest_of_send_many(self, shape: str) -> None:
         async with serving(value_serializer=named(shape), max_block_ms=5_000) as (producer, opened):
             began = now()
@@ -362,7 +362,7 @@ class TestFailures:
             assert logged(opened) == ["a", "b:0.1"]
 
     @every_shape
-    @story
+    @scenario
     async def test_send_many_appends_before_it_awaits(self, shape: str) -> None:
         async with serving(value_serializer=named(shape), max_block_ms=5_000) as (producer, opened):
             sending = begin(producer.send_many(TOPIC, ["a", "b", HUNG]))
@@ -371,7 +371,7 @@ class TestFailures:
             sending.cancel()
             await asyncio.wait([sending])
 
-    @story
+    @scenario
     async def test_send_many_lets_other_calls_between_its_records(self) -> None:
         async with serving(value_serializer=encode) as (producer, opened):
             sending = begin(producer.send_many(TOPIC, ["a:1", "b:1", "c:1"]))

@@ -24,12 +24,12 @@ from tests.scenarios.awaiting import (
     named,
     serving,
 )
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, settle, values
 
 
 class TestClose:
     @every_shape
-    @story
+    @scenario
     async def test_close_waits_for_serializers(self, shape: str) -> None:
         async with open_cluster() as opened:
             producer = Producer(opened.bootstrap_servers, value_serializer=named(shape))
@@ -43,7 +43,7 @@ class TestClose:
 
     @every_shape
     @for_each("timeout_s", [0, 1])
-    @story
+    @scenario
     async def test_forced_close_fails_calls_with_serializers(self, shape: str, timeout_s: float) -> None:
         async with open_cluster() as opened:
             producer = Producer(opened.bootstrap_servers, value_serializer=named(shape))
@@ -60,7 +60,7 @@ class TestClose:
             assert values(opened) == []
 
     @pytest.mark.parametrize("timeout_s", [0, 0.1])
-    @story
+    @scenario
     async def test_forced_close_ends_call_with_cancelled_serializer(self, timeout_s: float) -> None:
         async def cleaning_up(_: str) -> bytes:
             try:
@@ -81,7 +81,7 @@ class TestClose:
                 await call
 
     @pytest.mark.parametrize("timeout_s", [None, 0])
-    @story
+    @scenario
     async def test_serializer_may_close_the_producer(self, timeout_s: float | None) -> None:
         async def closing(value: str) -> bytes:
             if value == "last":
@@ -104,7 +104,7 @@ class TestClose:
 
 
 class TestTransactions:
-    @story
+    @scenario
     async def test_commit_waits_for_serializers(self) -> None:
         async with serving(value_serializer=encode, transactional_id="t") as (
             producer,
@@ -119,7 +119,7 @@ class TestTransactions:
             assert logged(opened)[:2] == ["a:1", "b:1"]
 
     @pytest.mark.parametrize("shape", ["coroutine function", "returns a coroutine"])
-    @story
+    @scenario
     async def test_abort_ends_the_wait_for_serializers(self, shape: str) -> None:
         async with serving(value_serializer=named(shape), transactional_id="t") as (
             producer,
@@ -139,7 +139,7 @@ class TestTransactions:
             assert [each for each in logged(opened) if each.isalpha()] == ["a", "next"]
 
 
-class Witness:
+class Observer:
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
@@ -154,10 +154,10 @@ class Witness:
 class TestInterceptors:
     @every_shape
     @for_each("many", [False, True])
-    @story
+    @scenario
     async def test_interceptors_see_each_record_once(self, shape: str, many: bool) -> None:
-        witness = Witness()
-        async with serving(value_serializer=named(shape), interceptors=[witness], max_block_ms=1_000) as (
+        observer = Observer()
+        async with serving(value_serializer=named(shape), interceptors=[observer], max_block_ms=1_000) as (
             producer,
             _,
         ):
@@ -168,18 +168,18 @@ class TestInterceptors:
                     each.close()
                 sends = [producer.send_many(TOPIC, records)]
             await asyncio.gather(*sends, return_exceptions=True)
-            assert [each for each in witness.seen if each in records] == records
-            assert sorted(str(each) for each in witness.seen if each not in records) == [
+            assert [each for each in observer.seen if each in records] == records
+            assert sorted(str(each) for each in observer.seen if each not in records) == [
                 "0",
                 "1",
                 "SerializerTimeout",
             ]
 
     @every_shape
-    @story
+    @scenario
     async def test_interceptors_learn_of_a_cancelled_bulk_call(self, shape: str) -> None:
-        witness = Witness()
-        async with serving(value_serializer=named(shape), interceptors=[witness]) as (
+        observer = Observer()
+        async with serving(value_serializer=named(shape), interceptors=[observer]) as (
             producer,
             _,
         ):
@@ -188,7 +188,7 @@ class TestInterceptors:
             sending.cancel()
             await asyncio.wait([sending])
             await producer.flush()
-            assert witness.seen == ["a:0.001", HUNG, 0, "ProducerError"]
+            assert observer.seen == ["a:0.001", HUNG, 0, "ProducerError"]
 
 
 def test_threads_share_an_async_serializer() -> None:

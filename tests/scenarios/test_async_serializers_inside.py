@@ -12,7 +12,7 @@ from aioproducer import BufferTimeout, Producer, SerializationError, SerializerT
 from aioproducer.serializers import Serialized
 from tests.cases import for_each
 from tests.scenarios.awaiting import begin, encode, logged
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, settle, story
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, settle
 
 Inside = Callable[[Producer], Awaitable[Any]]
 
@@ -132,7 +132,7 @@ async def _done(work: Awaitable[Any]) -> None:
 
 @for_each("is_plain", [False, True])
 @for_each("inside", WAYS)
-@story
+@scenario
 async def test_records_from_inside_go_ahead_of_a_send(inside: Inside, is_plain: bool) -> None:
     log = await run(inside, lambda producer: producer.send(TOPIC, "outer"), is_plain=is_plain)
     assert log == ["before", "in 0", "in 1", "outer", "behind"]
@@ -140,7 +140,7 @@ async def test_records_from_inside_go_ahead_of_a_send(inside: Inside, is_plain: 
 
 @for_each("is_plain", [False, True])
 @for_each("inside", WAYS)
-@story
+@scenario
 async def test_records_from_inside_go_ahead_of_a_bulk(inside: Inside, is_plain: bool) -> None:
     log = await run(
         inside, lambda producer: producer.send_many(TOPIC, ["first", "outer", "last"]), is_plain=is_plain
@@ -150,7 +150,7 @@ async def test_records_from_inside_go_ahead_of_a_bulk(inside: Inside, is_plain: 
 
 
 @pytest.mark.parametrize("inside", [sent, gathered, in_bulk], ids=lambda each: each.__name__)
-@story
+@scenario
 async def test_records_from_inside_go_ahead_when_memory_is_short(inside: Inside) -> None:
     log = await run(
         inside,
@@ -162,7 +162,7 @@ async def test_records_from_inside_go_ahead_when_memory_is_short(inside: Inside)
     assert log == ["before", "in 0", "in 1", "outer", "behind"]
 
 
-@story
+@scenario
 async def test_serializers_send_from_inside_each_other() -> None:
     async def nested(value: int) -> bytes:
         if value:
@@ -177,7 +177,7 @@ async def test_serializers_send_from_inside_each_other() -> None:
         assert logged(opened) == list("0123012")
 
 
-@story
+@scenario
 async def test_record_returns_to_its_topic_by_way_of_another() -> None:
     async def nested(value: str) -> bytes:
         if value == "outer":
@@ -195,7 +195,7 @@ async def test_record_returns_to_its_topic_by_way_of_another() -> None:
         assert logged(opened, "acquaintance") == ["other"]
 
 
-@story
+@scenario
 async def test_calls_queue_behind_an_awaiting_serializer() -> None:
     async def inside(producer: Producer) -> None:
         await asyncio.sleep(1)
@@ -205,7 +205,7 @@ async def test_calls_queue_behind_an_awaiting_serializer() -> None:
     assert log == ["before", "in 0", "outer", "behind"]
 
 
-@story
+@scenario
 async def test_task_that_outlives_its_serializer_queues_as_usual() -> None:
     going = asyncio.Event()
 
@@ -231,7 +231,7 @@ async def test_task_that_outlives_its_serializer_queues_as_usual() -> None:
         assert logged(opened) == ["outer", "slow:1", "late"]
 
 
-@story
+@scenario
 async def test_serializer_may_use_another_producer() -> None:
     async def inside(_: Producer) -> None:
         await other.send(TOPIC, b"other")
@@ -247,7 +247,7 @@ async def test_serializer_may_use_another_producer() -> None:
         assert logged(opened) == ["other", "outer"]
 
 
-@story
+@scenario
 async def test_two_topics_that_wait_for_each_other_fail_in_time() -> None:
     async def nested(value: str) -> bytes:
         await asyncio.sleep(0.1)
@@ -273,7 +273,7 @@ async def test_two_topics_that_wait_for_each_other_fail_in_time() -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-@story
+@scenario
 async def test_call_ends_when_a_record_from_inside_hangs(ends: bool) -> None:
     async def inside(producer: Producer) -> None:
         task = asyncio.ensure_future(producer.send(TOPIC, "hung"))
@@ -296,7 +296,7 @@ async def test_call_ends_when_a_record_from_inside_hangs(ends: bool) -> None:
         assert logged(opened) == ["next"]
 
 
-@story
+@scenario
 async def test_cancelling_the_outer_call_withdraws_both() -> None:
     async def inside(producer: Producer) -> None:
         await producer.send(TOPIC, "hung")
@@ -316,7 +316,7 @@ async def test_cancelling_the_outer_call_withdraws_both() -> None:
         assert producer.metrics()["producer"]["calls_waiting"] == 0
 
 
-@story
+@scenario
 async def test_record_from_inside_may_name_a_new_partition() -> None:
     async def inside(producer: Producer) -> None:
         with pytest.raises(ValueError, match="partition=7"):

@@ -13,14 +13,14 @@ from aioproducer._core.records.columns import BUFFERED
 from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import (
+from tests.scenarios.rig import (
     TOPIC,
     cluster,
     now,
     producing,
+    scenario,
     settle,
     speak_no_newer,
-    story,
     values,
 )
 
@@ -33,7 +33,7 @@ def batches(cluster: Cluster, partition: int = 0) -> list[list[bytes | None]]:
 
 
 class TestLinger:
-    @story
+    @scenario
     async def test_partial_batch_waits_for_its_linger(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             began_at = now()
@@ -44,7 +44,7 @@ class TestLinger:
             assert now() - began_at == pytest.approx(LINGER_S)
             assert batches(cluster) == [[b"a", b"b"]]
 
-    @story
+    @scenario
     async def test_full_batch_is_sent_at_once(self) -> None:
         async with producing(linger_ms=500, batch_size=200) as (producer, cluster):
             began_at = now()
@@ -57,7 +57,7 @@ class TestLinger:
             assert batches(cluster) == [[b"a" * 100], [b"b" * 100]]
 
     @pytest.mark.parametrize("how", ["flush", "close"])
-    @story
+    @scenario
     async def test_nor_while_somebody_flushes_or_closes(self, how: str) -> None:
         async with producing(linger_ms=500) as (producer, _):
             began_at = now()
@@ -66,7 +66,7 @@ class TestLinger:
             assert future.done()
             assert now() == began_at
 
-    @story
+    @scenario
     async def test_record_is_sent_at_once_without_linger(self) -> None:
         async with producing(linger_ms=0) as (producer, _):
             began_at = now()
@@ -74,7 +74,7 @@ class TestLinger:
                 await producer.send(TOPIC, b"v")
             assert now() == began_at
 
-    @story
+    @scenario
     async def test_records_during_a_request_share_the_next_one(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -86,7 +86,7 @@ class TestLinger:
             assert len(batches(cluster)) < 10
             assert values(cluster) == [b"%d" % number for number in range(10)]
 
-    @story
+    @scenario
     async def test_batch_size_zero_sends_each_record_alone(self) -> None:
         async with producing(batch_size=0, linger_ms=500) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"%d" % number) for number in range(3)]
@@ -100,7 +100,7 @@ class TestGrowing:
         ("options", "largest"),
         [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 36 if BUFFERED else 35)],
     )
-    @story
+    @scenario
     async def test_unsendable_batch_grows_unless_batch_size_is_set(
         self, options: dict[str, Any], largest: int
     ) -> None:
@@ -113,7 +113,7 @@ class TestGrowing:
             assert max(map(len, batches(cluster))) == largest
             assert values(cluster)[1:] == [b"%1100d" % number for number in range(100)]
 
-    @story
+    @scenario
     async def test_ready_batch_is_sent_as_soon_as_possible(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             began_at = now()
@@ -123,7 +123,7 @@ class TestGrowing:
             assert now() == began_at
             assert list(map(len, batches(cluster))) == [15, 15, 15]
 
-    @story
+    @scenario
     async def test_batch_too_large_for_the_topic_is_split(self) -> None:
         sent = [b"%1100d" % number for number in range(1_000)]
         async with producing() as (producer, cluster):
@@ -138,7 +138,7 @@ class TestGrowing:
 
 
 class TestRequests:
-    @story
+    @scenario
     async def test_lingering_batches_join_a_request_to_their_broker(self) -> None:
         async with producing(brokers=2, partitions=4, linger_ms=500) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
@@ -151,7 +151,7 @@ class TestRequests:
             assert requests.hits == 2
             assert now() - began_at == pytest.approx(LINGER_S * 1.1)
 
-    @story
+    @scenario
     async def test_requests_share_batches_up_to_max_request_size(self) -> None:
         async with producing(partitions=6, max_request_size=1_000, linger_ms=500) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
@@ -160,7 +160,7 @@ class TestRequests:
             await producer.flush()
             assert requests.hits == 3
 
-    @story
+    @scenario
     async def test_oversized_batch_is_sent_alone(self) -> None:
         async with producing(
             partitions=3,
@@ -177,7 +177,7 @@ class TestRequests:
             assert requests.hits == 2
             assert batches(cluster, 1) == [[b"x" * 300] * 6]
 
-    @story
+    @scenario
     async def test_partitions_take_turns_in_requests(self) -> None:
         async with producing(
             partitions=3,
@@ -198,7 +198,7 @@ class TestRequests:
             await asyncio.wait([flushing])
             await producer.close(0)
 
-    @story
+    @scenario
     async def test_busy_broker_delays_no_other_broker(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
             cluster.freeze_broker(1)
@@ -209,7 +209,7 @@ class TestRequests:
             cluster.thaw_broker(1)
             await stuck
 
-    @story
+    @scenario
     async def test_throttling_broker_receives_no_request(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).throttle(2_000)
@@ -222,7 +222,7 @@ class TestRequests:
             await future
             assert now() - began_at == pytest.approx(2.0)
 
-    @story
+    @scenario
     async def test_retry_waits_for_its_backoff_alone(self) -> None:
         async with producing(partitions=2, retry_backoff_ms=1_000, linger_ms=0) as (producer, cluster):
             cluster.on("produce", partition=0, topic=TOPIC).answer(NotEnoughReplicas)
@@ -235,7 +235,7 @@ class TestRequests:
 
 
 class TestStickiness:
-    @story
+    @scenario
     async def test_keyless_records_share_a_batch_before_switching(self) -> None:
         async with producing(partitions=4, batch_size=480, linger_ms=500) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"x" * 100) for _ in range(40)]
@@ -245,7 +245,7 @@ class TestStickiness:
             assert len(set(used)) > 1
             assert sum(len(batches(cluster, partition)) for partition in range(4)) == 14
 
-    @story
+    @scenario
     async def test_partitions_without_a_leader_are_passed_over(self) -> None:
         async with producing(
             brokers=2,
@@ -258,7 +258,7 @@ class TestStickiness:
             sent = [await producer.send(TOPIC, b"v") for _ in range(10)]
             assert {each.partition for each in sent} == {0}
 
-    @story
+    @scenario
     async def test_keys_stay_where_they_are_meanwhile(self) -> None:
         async with producing(
             brokers=2,
@@ -277,7 +277,7 @@ class TestStickiness:
 class TestCompression:
     @for_each("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
     @for_each("size", [10, 2_000])
-    @story
+    @scenario
     async def test_large_batches_are_compressed_in_a_thread_in_order(self, codec: str, size: int) -> None:
         async with producing(compression_type=codec, batch_size=200_000) as (producer, cluster):
             futures = [producer.send_nowait(TOPIC, b"%04d" % number * size) for number in range(60)]
@@ -289,7 +289,7 @@ class TestCompression:
                 assert counters["bytes_delivered"] < counters["bytes_before_compression"] / 2
 
 
-@story
+@scenario
 async def test_idle_producer_schedules_nothing() -> None:
     async with producing(partitions=50) as (producer, cluster):
         await producer.send_many(TOPIC, [b"v"] * 50, partitions=range(50))
@@ -301,7 +301,7 @@ async def test_idle_producer_schedules_nothing() -> None:
 class TestAdaptiveLinger:
     """What `linger_ms` is where it is not given."""
 
-    @story
+    @scenario
     async def test_record_is_sent_at_once_to_an_idle_broker(self) -> None:
         async with producing() as (producer, _):
             for _ in range(3):
@@ -309,7 +309,7 @@ class TestAdaptiveLinger:
                 await producer.send(TOPIC, b"value")
                 assert now() == began_at
 
-    @story
+    @scenario
     async def test_records_for_a_busy_broker_are_sent_after_its_answer(self) -> None:
         async with producing() as (producer, cluster):
             produced = cluster.on("produce", times=None)
@@ -323,7 +323,7 @@ class TestAdaptiveLinger:
             assert now() - began_at == pytest.approx(0.002)
             assert produced.hits == 2
 
-    @story
+    @scenario
     async def test_adaptive_linger_is_at_most_5_ms(self) -> None:
         async with producing() as (producer, cluster):
             await producer.send(TOPIC, b"the leader knows us")
@@ -337,7 +337,7 @@ class TestAdaptiveLinger:
             assert producer.metrics()["producer"]["requests_in_flight"] == 2
             await asyncio.gather(first, second)
 
-    @story
+    @scenario
     async def test_given_it_is_what_it_is_elsewhere(self) -> None:
         async with producing(linger_ms=5) as (producer, _):
             began_at = now()
@@ -348,7 +348,7 @@ class TestAdaptiveLinger:
 class TestCompressedSizes:
     """Batches are as large as was asked for when they are sent, if that could be foreseen."""
 
-    @story
+    @scenario
     async def test_batch_size_follows_the_compression_ratio(
         self,
     ) -> None:
@@ -375,7 +375,7 @@ class TestSmallTopicLimit:
 
     @pytest.mark.parametrize("codec", ["none", "lz4"])
     @pytest.mark.parametrize("bulk", [False, True], ids=["one by one", "in bulk"])
-    @story
+    @scenario
     async def test_batches_are_nearly_as_large_as_the_topic_takes(
         self, codec: Literal["none", "lz4"], bulk: bool
     ) -> None:
@@ -400,7 +400,7 @@ class TestSmallTopicLimit:
             )
             assert producer.metrics()["producer"]["batch_split_total"] <= 0.25 * len(batches)
 
-    @story
+    @scenario
     async def test_limit_does_not_oscillate(self) -> None:
         async with (
             cluster(message_max_bytes=3_000) as opened,
@@ -415,7 +415,7 @@ class TestSmallTopicLimit:
             assert splits[0] <= 10
             assert splits[-1] - splits[0] <= 5, "one larger batch is tried every 5 minutes"
 
-    @story
+    @scenario
     async def test_raised_limit_is_used(self) -> None:
         async with (
             cluster(message_max_bytes=3_000) as opened,
@@ -429,7 +429,7 @@ class TestSmallTopicLimit:
             await producer.send_many(TOPIC, [b"x" * 1_000] * 100)
             assert len(opened.batches(TOPIC, 0)[-1].records) > 10
 
-    @story
+    @scenario
     async def test_lowered_limit_is_followed(self) -> None:
         async with (
             cluster(message_max_bytes=10_000) as opened,
@@ -444,7 +444,7 @@ class TestSmallTopicLimit:
 
 
 @pytest.mark.parametrize("bulk", [False, True], ids=["one by one", "in bulk"])
-@story
+@scenario
 async def test_zstd_is_refused_for_a_broker_before_2_1(bulk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     speak_no_newer(monkeypatch, produce=6)
     async with cluster() as opened, Producer(opened.bootstrap_servers, compression_type="zstd") as producer:

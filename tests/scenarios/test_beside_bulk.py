@@ -11,7 +11,7 @@ import pytest
 from aioproducer import Interceptor, Producer, ProducerClosed, ProducerRecord, SendManyError
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 SLOW_S = 27e-6
 """What slow code of a user takes for a record."""
@@ -81,7 +81,7 @@ async def latencies(producer: Producer, until: asyncio.Future[Any], **more: Any)
 
 class TestTheEventLoop:
     @pytest.mark.parametrize("options", SLOW.values(), ids=list(SLOW))
-    @story
+    @scenario
     async def test_event_loop_runs_every_10_ms_beside_a_bulk_call(self, options: dict[str, Any]) -> None:
         async with producing(buffer_memory=100_000_000, **options) as (producer, cluster):
             sent = [b"%05d" % number for number in range(6_000)]
@@ -91,7 +91,7 @@ class TestTheEventLoop:
             assert sending.result().delivered == 6_000
             assert values(cluster) == sent
 
-    @story
+    @scenario
     async def test_plain_values_need_no_more_turns_than_before(self) -> None:
         async with producing(buffer_memory=100_000_000, batch_size=100_000_000) as (producer, cluster):
             sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 40_960))
@@ -104,7 +104,7 @@ class TestTheEventLoop:
 
 
 class TestThoseBesideIt:
-    @story
+    @scenario
     async def test_send_nowait_succeeds_beside_a_bulk_call(self) -> None:
         async with producing(buffer_memory=100_000_000) as (producer, cluster):
             sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
@@ -117,7 +117,7 @@ class TestThoseBesideIt:
             assert between >= 4
 
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
-    @story
+    @scenario
     async def test_call_waiting_for_memory_behind_a_bulk_call_succeeds(self, timeout_s: float | None) -> None:
         """Although the bulk call waits for memory again and again, for far longer than `max_block_ms`."""
         async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000, linger_ms=0) as (
@@ -137,7 +137,7 @@ class TestThoseBesideIt:
             assert [value for value in log if value != b"beside"] == sent
             assert log.count(b"beside") == len(took) > 10
 
-    @story
+    @scenario
     async def test_bulk_call_delays_no_other_bulk_call(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000) as (
             producer,
@@ -154,7 +154,7 @@ class TestThoseBesideIt:
             assert (await large).delivered == 1_000
             assert [value for value in values(cluster) if value in small] == small
 
-    @story
+    @scenario
     async def test_small_bulk_call_is_appended_in_one_chunk(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000) as (producer, cluster):
             calls = [[b"%d-%d" % (call, number) for number in range(30)] for call in range(20)]
@@ -167,7 +167,7 @@ class TestThoseBesideIt:
 
 
 class TestItsEnd:
-    @story
+    @scenario
     async def test_closing_waits_for_all_of_it(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000, linger_ms=0) as (producer, cluster):
             sent = [b"%04d" % number * 25 for number in range(200)]
@@ -177,9 +177,9 @@ class TestItsEnd:
             assert (await sending).delivered == 200
             assert values(cluster) == sent
 
-    @for_each("options", [{}, SLOW["all"], {"buffer_memory": 4_000}])
+    @pytest.mark.parametrize("options", [{}, SLOW["all"], {"buffer_memory": 4_000}])
     @for_each("turns", range(1, 8))
-    @story
+    @scenario
     async def test_bulk_call_reports_each_record_when_closed_at_once(
         self, turns: int, options: dict[str, Any]
     ) -> None:
@@ -198,7 +198,7 @@ class TestItsEnd:
             assert {type(each) for each in raised.value.result.failures.values()} == {ProducerClosed}
 
     @pytest.mark.parametrize("turns", range(1, 6))
-    @story
+    @scenario
     async def test_cancelled_between_chunks_what_was_appended_goes_on(self, turns: int) -> None:
         async with producing(linger_ms=60_000, buffer_memory=10**8) as (producer, cluster):
             sending = asyncio.create_task(
@@ -216,7 +216,7 @@ class TestItsEnd:
             assert 0 < len(log) < 100_000
             assert log == [b"%05d" % number for number in range(len(log))]
 
-    @story
+    @scenario
     async def test_bulk_call_appends_nothing_after_its_deadline(self) -> None:
         async with producing(value_serializer=slow_serializer, buffer_memory=10**8) as (producer, cluster):
             cluster.freeze_broker(1)

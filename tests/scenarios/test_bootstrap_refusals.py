@@ -9,8 +9,8 @@ import pytest
 from aioproducer import Producer, SaslAuthenticationFailed
 from aioproducer.errors import AuthenticationFailed, RebootstrapRequired
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import PROTOCOLS, producer_on, secured
-from tests.scenarios.story import TOPIC, cluster, now, story
+from tests.scenarios.login_rig import PROTOCOLS, producer_on, secured
+from tests.scenarios.rig import TOPIC, cluster, now, scenario
 
 CERTIFICATES: dict[str, dict[str, Any]] = {
     "foreign": {"new_authority": True},
@@ -26,7 +26,7 @@ def refuse(opened: Cluster, *nodes: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("refusing", [(1,), (1, 2)])
-@story
+@scenario
 async def test_start_succeeds_when_other_servers_refuse_the_login(
     protocol: str, refusing: tuple[int, ...]
 ) -> None:
@@ -41,7 +41,7 @@ async def test_start_succeeds_when_other_servers_refuse_the_login(
 
 
 @pytest.mark.parametrize("renewed", CERTIFICATES)
-@story
+@scenario
 async def test_start_succeeds_when_another_certificate_does_not_verify(renewed: str) -> None:
     async with cluster(security_protocol="SSL") as opened, cluster(security_protocol="SSL") as other:
         other.renew_certificates(**CERTIFICATES[renewed])
@@ -51,7 +51,7 @@ async def test_start_succeeds_when_another_certificate_does_not_verify(renewed: 
                 await producer.send(TOPIC, b"value")
 
 
-@story
+@scenario
 async def test_start_asks_three_servers_when_all_refuse() -> None:
     async with secured("PLAIN", brokers=6) as opened:
         refuse(opened, *range(1, 7))
@@ -65,7 +65,7 @@ async def test_start_asks_three_servers_when_all_refuse() -> None:
         assert refused.value.mechanism == "PLAIN"
 
 
-@story
+@scenario
 async def test_start_lists_servers_that_refuse_and_that_are_away() -> None:
     async with secured("PLAIN", brokers=3) as opened:
         refuse(opened, 2)
@@ -78,7 +78,7 @@ async def test_start_lists_servers_that_refuse_and_that_are_away() -> None:
             await opened.start_broker(node)
 
 
-@story
+@scenario
 async def test_rebootstrap_succeeds_when_another_server_refuses() -> None:
     async with secured("PLAIN", brokers=3, auto_create_topics=True) as opened:
         for number in range(10):

@@ -13,7 +13,7 @@ import pytest
 from aioproducer import ProducerError
 from aioproducer.errors import MessageTooLarge, NotLeaderOrFollower
 from aioproducer.testing.virtual_time import VirtualTimeLoop
-from tests.scenarios.story import TOPIC, producing, story
+from tests.scenarios.rig import TOPIC, producing, scenario
 
 ERRORS = (LookupError, RecursionError, asyncio.CancelledError, GeneratorExit)
 
@@ -47,7 +47,7 @@ def broken_log(error: type[BaseException]) -> Iterator[Raises]:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@story
+@scenario
 async def test_records_have_outcomes_when_each_log_line_raises(
     error: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:

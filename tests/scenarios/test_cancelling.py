@@ -11,7 +11,7 @@ import pytest
 
 from aioproducer import DeliveryTimeout, Interceptor, ProducerError, RecordMetadata, TopicPartition
 from aioproducer.errors import TopicAuthorizationFailed
-from tests.scenarios.story import TOPIC, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, settle, values
 
 
 class Spy(Interceptor):
@@ -25,7 +25,7 @@ class Spy(Interceptor):
 
 
 class TestSend:
-    @story
+    @scenario
     async def test_send_cancelled_before_the_append_sends_nothing(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -37,7 +37,7 @@ class TestSend:
             await producer.send(TOPIC, b"sent")
             assert values(cluster) == [b"sent"]
 
-    @story
+    @scenario
     async def test_send_cancelled_after_the_append_is_delivered(self) -> None:
         spy = Spy()
         async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
@@ -52,7 +52,7 @@ class TestSend:
             assert isinstance(heard, RecordMetadata)
 
     @pytest.mark.parametrize("error", [None, TopicAuthorizationFailed])
-    @story
+    @scenario
     async def test_send_interrupted_after_the_append_harms_no_neighbour(
         self, error: type[TopicAuthorizationFailed] | None
     ) -> None:
@@ -79,7 +79,7 @@ class TestSend:
                 assert [type(each) for each in outcomes] == [error] * 3
             assert values(cluster) == ([] if error else [b"0", b"1", b"2", b"3"])
 
-    @story
+    @scenario
     async def test_cancelled_send_harms_no_record_of_its_batch(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(5)]
@@ -90,7 +90,7 @@ class TestSend:
             assert [each.offset for each in outcomes if isinstance(each, RecordMetadata)] == [0, 1, 3]
             assert values(cluster) == [b"0", b"1", b"2", b"3", b"4"]
 
-    @story
+    @scenario
     async def test_wait_for_around_it_is_a_cancellation(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             with pytest.raises(TimeoutError) as raised:
@@ -101,7 +101,7 @@ class TestSend:
 
 
 class TestFutures:
-    @story
+    @scenario
     async def test_cancelling_one_detaches_it(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             future = producer.send_nowait(TOPIC, b"detached")
@@ -110,7 +110,7 @@ class TestFutures:
             assert future.cancelled()
             assert values(cluster) == [b"detached"]
 
-    @story
+    @scenario
     async def test_wait_for_around_one_detaches_it(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             future = producer.send_nowait(TOPIC, b"detached")
@@ -122,7 +122,7 @@ class TestFutures:
             await producer.flush()
             assert values(cluster) == [b"detached", b"detached too"]
 
-    @story
+    @scenario
     async def test_shielded_it_can_be_waited_for_again(self) -> None:
         async with producing(linger_ms=500) as (producer, _):
             future = producer.send_nowait(TOPIC, b"v")
@@ -130,7 +130,7 @@ class TestFutures:
                 await asyncio.wait_for(asyncio.shield(future), 0.1)
             assert (await future).offset == 0
 
-    @story
+    @scenario
     async def test_cancelled_future_may_belong_to_a_failed_record(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -139,9 +139,9 @@ class TestFutures:
             with pytest.raises(TopicAuthorizationFailed):
                 await other
 
-    @story
+    @scenario
     async def test_unawaited_future_logs_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
-        """`story` fails if asyncio complains of an exception that was never retrieved."""
+        """`scenario` fails if asyncio complains of an exception that was never retrieved."""
         spy = Spy()
         async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -156,7 +156,7 @@ class TestFutures:
             assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 50
             assert sum(isinstance(each, TopicAuthorizationFailed) for each in spy.heard) == 50
 
-    @story
+    @scenario
     async def test_looking_late_is_fine(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -168,7 +168,7 @@ class TestFutures:
 
 
 class TestTimeoutOfTheCall:
-    @story
+    @scenario
     async def test_timeout_before_the_drain_removes_the_record(self) -> None:
         spy = Spy()
         async with producing(linger_ms=1_000, interceptors=[spy]) as (producer, cluster):
@@ -189,7 +189,7 @@ class TestTimeoutOfTheCall:
                 RecordMetadata,
             ]
 
-    @story
+    @scenario
     async def test_timeout_after_the_drain_fails_only_the_call(self) -> None:
         spy = Spy()
         async with producing(interceptors=[spy]) as (producer, cluster):
@@ -203,7 +203,7 @@ class TestTimeoutOfTheCall:
             assert producer.metrics()["topics"][TOPIC]["records_delivered"] == 1
             assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 0
 
-    @story
+    @scenario
     async def test_timeout_counts_from_the_call(self) -> None:
         async with producing(acquainted=False, linger_ms=1_000) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.4)
@@ -215,7 +215,7 @@ class TestTimeoutOfTheCall:
             await producer.flush()
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_timeout_of_zero_fails_at_once(self) -> None:
         async with producing(linger_ms=5) as (producer, cluster):
             with pytest.raises(DeliveryTimeout):
@@ -223,7 +223,7 @@ class TestTimeoutOfTheCall:
             await producer.flush()
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_timeout_beyond_the_delivery_timeout_has_no_effect(self) -> None:
         async with producing(delivery_timeout_ms=2_000, request_timeout_ms=1_000) as (producer, cluster):
             cluster.freeze_broker(1)

@@ -17,7 +17,7 @@ import pytest
 from aioproducer import Producer, ProducerClosed, RecordMetadata
 from tests.cases import for_each
 from tests.scenarios.cancelling import MANNERS, Manner
-from tests.scenarios.story import cluster, producing, story, values
+from tests.scenarios.rig import cluster, producing, scenario, values
 
 LARGE = b"x" * 400
 
@@ -67,7 +67,7 @@ CASES = {
 
 @in_each_manner
 @for_each("case", CASES.values())
-@story
+@scenario
 async def test_call_may_be_cancelled_at_any_step(case: Case, manner: Manner) -> None:
     cancelled_with: set[int] = set()
     async with producing(linger_ms=5, buffer_memory=800) as (producer, cluster):
@@ -103,7 +103,7 @@ def of_ours() -> set[str]:
 
 
 @in_each_manner
-@story
+@scenario
 async def test_start(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():
@@ -120,7 +120,7 @@ async def test_start(manner: Manner) -> None:
 
 
 @in_each_manner
-@story
+@scenario
 async def test_close(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():
@@ -152,7 +152,7 @@ async def a_life(producer: Producer, topic: str, acknowledged: list[RecordMetada
 
 
 @in_each_manner
-@story
+@scenario
 async def test_producer_may_be_cancelled_at_any_step(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():

@@ -18,7 +18,7 @@ from aioproducer._core.protocol.transactions import (
 from aioproducer.errors import CommitFailed, UnsupportedVersion
 from aioproducer.testing import broker as broker_module
 from aioproducer.testing.handlers import connect
-from tests.scenarios.story import TOPIC, cluster, story
+from tests.scenarios.rig import TOPIC, cluster, scenario
 
 GROUP = GroupMetadata("group", generation_id=3, member_id="member-1")
 OFFSETS = {(TOPIC, 0): 5}
@@ -47,7 +47,7 @@ BEFORE_2_5 = {TxnOffsetCommitRequest.API_KEY: 2, ProduceRequest.API_KEY: 7, EndT
 
 @in_each_version
 @pytest.mark.parametrize("records", [0, 1, 200])
-@story
+@scenario
 async def test_group_metadata_fails_its_call_alone(cap: Cap, version: int, records: int) -> None:
     cap(BEFORE_2_5)
     async with cluster(2, transaction_version=version) as opened:
@@ -64,7 +64,7 @@ async def test_group_metadata_fails_its_call_alone(cap: Cap, version: int, recor
         assert len(opened.records(TOPIC, 0)) == 2 * records
 
 
-@story
+@scenario
 async def test_cancelled_call_with_group_metadata_fails_the_transaction(cap: Cap) -> None:
     cap(BEFORE_2_5)
     async with cluster(1) as opened, Producer(opened.bootstrap_servers, transactional_id="t") as producer:
@@ -95,7 +95,7 @@ async def test_cancelled_call_with_group_metadata_fails_the_transaction(cap: Cap
     ids=["Produce", "EndTxn", "TxnOffsetCommit", "all"],
 )
 @pytest.mark.parametrize("records", [1, 500])
-@story
+@scenario
 async def test_transactions_run_behind_capped_versions(
     cap: Cap, highest: Mapping[int, int], records: int
 ) -> None:
@@ -123,7 +123,7 @@ async def test_transactions_run_behind_capped_versions(
         (1, {"pattern": "t.*"}, "pattern needs Kafka 4.1"),
     ],
 )
-@story
+@scenario
 async def test_admin_names_the_filter_that_a_broker_lacks(
     cap: Cap, highest: int, arguments: dict[str, object], needed: str
 ) -> None:
@@ -134,7 +134,7 @@ async def test_admin_names_the_filter_that_a_broker_lacks(
         assert await admin.list() == []
 
 
-@story
+@scenario
 async def test_transactions_without_coordinators_fail_the_start(cap: Cap) -> None:
     cap({FindCoordinatorRequest.API_KEY: 0})
     async with cluster(1) as opened:

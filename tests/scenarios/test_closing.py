@@ -1,6 +1,6 @@
 """`close` in every state: it leaves nothing behind.
 
-That no task is left is checked by `story`; here, that no Future is unresolved and no connection open.
+That no task is left is checked by `scenario`; here, that no Future is unresolved and no connection open.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import pytest
 from aioproducer import Producer, ProducerClosed
 from aioproducer.errors import NotEnoughReplicas
 from tests.scenarios.closing import closed, send, unclosed
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, settle, values
 
 
 class TestBeforeItIsReady:
-    @story
+    @scenario
     async def test_new(self) -> None:
         producer = Producer("localhost:9092")
         assert await producer.close() == 0
@@ -25,7 +25,7 @@ class TestBeforeItIsReady:
             await producer.start()
 
     @pytest.mark.parametrize("timeout_s", [None, 0, 5])
-    @story
+    @scenario
     async def test_starting(self, timeout_s: float | None) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
@@ -39,7 +39,7 @@ class TestBeforeItIsReady:
             assert producer.state == "closed"
             cluster.thaw_broker(1)
 
-    @story
+    @scenario
     async def test_close_returns_after_a_failed_start(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -49,14 +49,14 @@ class TestBeforeItIsReady:
             assert await producer.close() == 0
             assert producer.state == "closed"
 
-    @story
+    @scenario
     async def test_ready_and_never_used(self) -> None:
         async with unclosed() as (producer, _):
             assert await producer.close() == 0
 
 
 class TestWaitingForEverything:
-    @story
+    @scenario
     async def test_close_sends_lingering_records_at_once(self) -> None:
         async with unclosed(linger_ms=60_000) as (producer, cluster):
             sending = send(producer, 3)
@@ -66,7 +66,7 @@ class TestWaitingForEverything:
             assert now() < 1
             assert values(cluster) == [b"v"] * 3
 
-    @story
+    @scenario
     async def test_calls_that_still_wait_are_waited_for(self) -> None:
         async with unclosed(acquainted=False, buffer_memory=1_000) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -75,7 +75,7 @@ class TestWaitingForEverything:
             assert await producer.close() == 0
             assert [(await each).offset for each in sending] == [0, 1, 2, 3, 4]
 
-    @story
+    @scenario
     async def test_retries_go_on(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=3).answer(NotEnoughReplicas)
@@ -84,7 +84,7 @@ class TestWaitingForEverything:
             assert await producer.close() == 0
             assert [(await each).offset for each in sending] == [0, 1]
 
-    @story
+    @scenario
     async def test_close_is_bounded_by_the_delivery_timeout(self) -> None:
         async with unclosed(delivery_timeout_ms=3_000, request_timeout_ms=1_000) as (producer, cluster):
             await cluster.stop_broker(1)
@@ -95,7 +95,7 @@ class TestWaitingForEverything:
             assert now() - began_at == pytest.approx(3, abs=0.11)
             assert all(isinstance(each.exception(), TimeoutError) for each in sending)
 
-    @story
+    @scenario
     async def test_new_calls_are_refused_meanwhile(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -112,13 +112,13 @@ class TestWaitingForEverything:
 
 
 class TestSeveralTimes:
-    @story
+    @scenario
     async def test_twice_is_fine(self) -> None:
         async with unclosed() as (producer, _):
             await producer.send(TOPIC, b"v")
             assert [await producer.close(), await producer.close(), await producer.close(0)] == [0, 0, 0]
 
-    @story
+    @scenario
     async def test_concurrent_closes_all_return(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -127,7 +127,7 @@ class TestSeveralTimes:
             assert list(await asyncio.gather(*(producer.close() for _ in range(3)))) == [0, 0, 0]
             assert (await sending).offset == 0
 
-    @story
+    @scenario
     async def test_shorter_close_timeout_wins(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.freeze_broker(1)
@@ -142,7 +142,7 @@ class TestSeveralTimes:
 
 
 class TestCancelled:
-    @story
+    @scenario
     async def test_cancelled_close_acts_like_a_timeout_of_0(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.freeze_broker(1)
@@ -154,7 +154,7 @@ class TestCancelled:
             assert producer.state == "closed"
             assert await producer.close() == 0
 
-    @story
+    @scenario
     async def test_cancelled_async_with_closes_the_producer(self) -> None:
         async with open_cluster() as cluster:
 
@@ -170,7 +170,7 @@ class TestCancelled:
             assert working.cancelled()
             assert values(cluster) == [b"v"]
 
-    @story
+    @scenario
     async def test_leaving_by_an_exception_sends_what_was_appended(self) -> None:
         async with open_cluster() as cluster:
 

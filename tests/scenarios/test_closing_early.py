@@ -9,11 +9,11 @@ import pytest
 from aioproducer import ProducerClosed, SendManyError
 from aioproducer.errors import NotEnoughReplicas
 from tests.scenarios.closing import closed, send, told, unclosed
-from tests.scenarios.story import TOPIC, now, settle, story, values
+from tests.scenarios.rig import TOPIC, now, scenario, settle, values
 
 
 class TestFailingTheRest:
-    @story
+    @scenario
     async def test_close_0_reports_unsent_records_as_absent(self) -> None:
         async with unclosed(linger_ms=60_000) as (producer, cluster):
             sending = send(producer, 3)
@@ -22,7 +22,7 @@ class TestFailingTheRest:
             await closed(sending, possibly_persisted=False)
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_close_0_reports_sent_records_as_possibly_stored(self) -> None:
         async with unclosed(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -31,7 +31,7 @@ class TestFailingTheRest:
             assert await producer.close(0) == 3
             await closed(sending, possibly_persisted=True)
 
-    @story
+    @scenario
     async def test_close_fails_the_rest_after_its_timeout(self) -> None:
         async with unclosed(linger_ms=0, brokers=2, partitions=2) as (producer, cluster):
             cluster.freeze_broker(2)
@@ -45,7 +45,7 @@ class TestFailingTheRest:
             await closed(stuck)
 
     @pytest.mark.parametrize("timeout_s", [0, 0.5])
-    @story
+    @scenario
     async def test_calls_that_wait_for_memory(self, timeout_s: float) -> None:
         async with unclosed(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             cluster.freeze_broker(1)
@@ -54,7 +54,7 @@ class TestFailingTheRest:
             assert await producer.close(timeout_s) == 5
             await closed(sending)
 
-    @story
+    @scenario
     async def test_calls_that_wait_for_metadata(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
@@ -65,7 +65,7 @@ class TestFailingTheRest:
             await closed(sending, possibly_persisted=False)
             assert isinstance(knowing.exception(), ProducerClosed)
 
-    @story
+    @scenario
     async def test_close_counts_every_record_of_a_bulk_call(self) -> None:
         async with unclosed(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             cluster.freeze_broker(1)
@@ -77,7 +77,7 @@ class TestFailingTheRest:
             assert {type(each) for each in raised.value.result.failures.values()} == {ProducerClosed}
             assert len(raised.value.result.failures) == 50
 
-    @story
+    @scenario
     async def test_close_fails_a_bulk_call_between_two_chunks(self) -> None:
         async with unclosed(buffer_memory=100_000_000) as (producer, _):
             many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
@@ -88,7 +88,7 @@ class TestFailingTheRest:
                 await many
             assert failed == len(raised.value.result.failures) == 20_000
 
-    @story
+    @scenario
     async def test_close_fails_records_between_retries(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
@@ -97,7 +97,7 @@ class TestFailingTheRest:
             assert await producer.close(0) == 2
             await closed(sending, possibly_persisted=False)
 
-    @story
+    @scenario
     async def test_close_fails_records_without_brokers(self) -> None:
         async with unclosed(brokers=2, partitions=2) as (producer, cluster):
             for node_id in (1, 2):
@@ -108,7 +108,7 @@ class TestFailingTheRest:
             assert await producer.close(1) == 4
             await closed(sending)
 
-    @story
+    @scenario
     async def test_close_fails_batches_under_compression(self) -> None:
         async with unclosed(compression_type="gzip", batch_size=1_000_000, linger_ms=0) as (producer, _):
             sending = send(producer, 5, b"x" * 100_000)
@@ -117,7 +117,7 @@ class TestFailingTheRest:
             outcomes = await asyncio.gather(*sending, return_exceptions=True)
             assert [type(each) for each in outcomes].count(ProducerClosed) == failed
 
-    @story
+    @scenario
     async def test_close_fails_calls_whose_memory_is_granted_with_it(self) -> None:
         """Whoever was just woken must not append to a producer that is closed: nobody would ever send it."""
         async with unclosed(acquainted=False, delivery_timeout_ms=60_000, linger_ms=5) as (producer, _):

@@ -15,7 +15,7 @@ from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer.errors import RebootstrapRequired
 from aioproducer.testing import Cluster, broker as broker_module
 from aioproducer.testing.handlers import connect
-from tests.scenarios.story import TOPIC, cluster, story, values
+from tests.scenarios.rig import TOPIC, cluster, scenario, values
 
 COUNTS = pytest.mark.parametrize("records", [1, 10, 2_000])
 BOTH_KINDS = pytest.mark.parametrize("idempotent", [True, False])
@@ -67,7 +67,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_another_cluster_at_an_address_receives_no_record(
     records: int, idempotent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @story
+    @scenario
     async def tell() -> None:
         async with two_clusters() as (ours, other):
             servers = ours.bootstrap_servers
@@ -90,7 +90,7 @@ def test_another_cluster_at_an_address_receives_no_record(
 
 
 @pytest.mark.usefixtures("api_versions")
-@story
+@scenario
 async def test_another_cluster_at_a_bootstrap_address_is_refused() -> None:
     """The address of a broker is a bootstrap address too: the servers that are left report the known cluster."""
     for _ in range(10):  # the order of the addresses is random
@@ -107,7 +107,7 @@ async def test_another_cluster_at_a_bootstrap_address_is_refused() -> None:
 @COUNTS
 @BOTH_KINDS
 @pytest.mark.usefixtures("api_versions")
-@story
+@scenario
 async def test_bootstrap_servers_that_moved_are_followed(records: int, idempotent: bool) -> None:
     async with two_clusters() as (ours, other):
         servers = ours.bootstrap_servers
@@ -126,7 +126,7 @@ async def test_bootstrap_servers_that_moved_are_followed(records: int, idempoten
 
 
 @pytest.mark.usefixtures("api_versions")
-@story
+@scenario
 async def test_sequences_begin_anew_under_the_same_producer_id() -> None:
     """Both clusters give the same ids, so another producer of the new cluster may have the old id of this one."""
     async with (
@@ -150,7 +150,7 @@ async def test_sequences_begin_anew_under_the_same_producer_id() -> None:
 
 @pytest.mark.usefixtures("api_versions")
 @pytest.mark.parametrize("sent", [True, False])
-@story
+@scenario
 async def test_open_transaction_fails_and_the_next_one_commits(sent: bool) -> None:
     async with (
         two_clusters() as (ours, other),
@@ -176,7 +176,7 @@ async def test_open_transaction_fails_and_the_next_one_commits(sent: bool) -> No
 
 
 @pytest.mark.parametrize("before_append", [True, False])
-@story
+@scenario
 async def test_commit_without_an_answer_has_an_unknown_outcome(before_append: bool) -> None:
     async with two_clusters() as (ours, other):
         producer = Producer(ours.bootstrap_servers, transactional_id="tx", **IMPATIENT)
@@ -194,7 +194,7 @@ async def test_commit_without_an_answer_has_an_unknown_outcome(before_append: bo
 
 
 @pytest.mark.usefixtures("api_versions")
-@story
+@scenario
 async def test_transactional_producer_initializes_again_while_idle() -> None:
     async with (
         two_clusters() as (ours, other),
@@ -213,7 +213,7 @@ async def test_transactional_producer_initializes_again_while_idle() -> None:
     "options", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}]
 )
 @pytest.mark.usefixtures("api_versions")
-@story
+@scenario
 async def test_cluster_ids_are_ignored_without_the_check(options: dict[str, Any]) -> None:
     async with two_clusters() as (ours, other), Producer(ours.bootstrap_servers, **options) as producer:
         await send_all(producer, 2)
@@ -224,7 +224,7 @@ async def test_cluster_ids_are_ignored_without_the_check(options: dict[str, Any]
         assert ours.request_count("metadata") == asked
 
 
-@story
+@scenario
 async def test_null_cluster_id_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, 4)
     async with two_clusters() as (ours, other), Producer(ours.bootstrap_servers) as producer:
@@ -236,7 +236,7 @@ async def test_null_cluster_id_is_not_compared(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("version", "questions"), [(5, 0), (4, 2)])
-@story
+@scenario
 async def test_check_costs_one_request_per_connection(
     version: int, questions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""One service, two clients: TLS and logins, with aiokafka itself and with the door for its users."""
+"""One service, two clients: TLS and logins, with aiokafka itself and with the compatible producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions as aiokafka documents them, with aiokafka itself and with the door for its users."""
+"""Transactions as aiokafka documents them, with aiokafka itself and with the compatible producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between aiokafka's producer and the door for its users: each row of the page's table, with both."""
+"""Differences between aiokafka's producer and the compatible one: each row of the page's table, with both."""
 
 from __future__ import annotations
 

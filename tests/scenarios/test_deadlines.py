@@ -13,7 +13,7 @@ from aioproducer import DeliveryTimeout, MetadataTimeout, Producer, SendManyErro
 from aioproducer.errors import NotEnoughReplicas, RequestTimedOut
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TICK_S, TOPIC, now, producing, story, values
+from tests.scenarios.rig import TICK_S, TOPIC, now, producing, scenario, values
 
 OPTIONS: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "linger_ms": 0}
 DELIVERY_S = 3.0
@@ -33,7 +33,7 @@ async def pause(producer: Producer, cluster: Cluster, ms: int) -> None:
     await producer.send(TOPIC, b"pause")
 
 
-@story
+@scenario
 async def test_record_without_connection_expires_unsent() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await cluster.stop_broker(1)
@@ -46,7 +46,7 @@ async def test_record_without_connection_expires_unsent() -> None:
         assert (await producer.send(TOPIC, b"next")).offset == 0
 
 
-@story
+@scenario
 async def test_record_without_leader_expires_unsent() -> None:
     async with producing(brokers=2, partitions=2, **OPTIONS) as (producer, cluster):
         await cluster.stop_broker(2)
@@ -57,7 +57,7 @@ async def test_record_without_leader_expires_unsent() -> None:
         await producer.send(TOPIC, b"elsewhere", partition=0)
 
 
-@story
+@scenario
 async def test_record_in_flight_expires_as_possibly_persisted() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await pause(producer, cluster, 1_500)
@@ -68,7 +68,7 @@ async def test_record_in_flight_expires_as_possibly_persisted() -> None:
         assert "has not answered" in str(error)
 
 
-@story
+@scenario
 async def test_record_in_backoff_expires_with_its_last_error() -> None:
     async with producing(
         **OPTIONS,
@@ -83,7 +83,7 @@ async def test_record_in_backoff_expires_with_its_last_error() -> None:
         assert "last error: NotEnoughReplicas" in str(error)
 
 
-@story
+@scenario
 async def test_one_uncertain_attempt_makes_an_expiry_uncertain() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(RequestTimedOut, before_append=False)
@@ -93,7 +93,7 @@ async def test_one_uncertain_attempt_makes_an_expiry_uncertain() -> None:
         assert values(cluster) == [b"v"]
 
 
-@story
+@scenario
 async def test_record_waiting_for_metadata_expires_at_its_deadline() -> None:
     async with producing(**OPTIONS, max_block_ms=60_000) as (producer, cluster):
         cluster.on("metadata", topic="slow", times=None).drop()
@@ -103,7 +103,7 @@ async def test_record_waiting_for_metadata_expires_at_its_deadline() -> None:
         assert now() - began_at == pytest.approx(DELIVERY_S)
 
 
-@story
+@scenario
 async def test_delivery_timeout_includes_time_spent_waiting() -> None:
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
         cluster.on("metadata", topic=TOPIC).delay(0.9)
@@ -114,7 +114,7 @@ async def test_delivery_timeout_includes_time_spent_waiting() -> None:
         await expires(future, began_at)
 
 
-@story
+@scenario
 async def test_batch_expires_with_its_oldest_record() -> None:
     async with producing(**OPTIONS | {"linger_ms": 1_000}) as (producer, cluster):
         await cluster.stop_broker(1)
@@ -127,7 +127,7 @@ async def test_batch_expires_with_its_oldest_record() -> None:
         assert second.exception() is not first.exception()
 
 
-@story
+@scenario
 async def test_expired_batch_returns_its_sequence() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await producer.send(TOPIC, b"a")
@@ -140,7 +140,7 @@ async def test_expired_batch_returns_its_sequence() -> None:
         assert [(batch.producer_epoch, batch.base_sequence) for batch in batches] == [(0, 0), (0, 1)]
 
 
-@story
+@scenario
 async def test_abandoned_batch_keeps_sequences_in_step() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         await pause(producer, cluster, 1_500)
@@ -154,7 +154,7 @@ async def test_abandoned_batch_keeps_sequences_in_step() -> None:
         assert len(log) == len(set(log)), "nothing twice"
 
 
-@story
+@scenario
 async def test_request_timeout_ends_the_connection_and_retries() -> None:
     async with producing(
         request_timeout_ms=1_000,
@@ -195,7 +195,7 @@ async def outage(
     return ages
 
 
-@for_each(
+@pytest.mark.parametrize(
     "send",
     [
         lambda producer, n: producer.send(TOPIC, b"%d" % n),
@@ -208,7 +208,7 @@ async def outage(
     ],
 )
 @for_each("options", [{}, {"acks": 1}, {"linger_ms": 200, "batch_size": 1_000_000}])
-@story
+@scenario
 async def test_record_has_its_whole_time_in_an_outage(
     send: Callable[[Producer, int], Awaitable[Any]], options: dict[str, Any]
 ) -> None:
@@ -217,7 +217,7 @@ async def test_record_has_its_whole_time_in_an_outage(
     assert min(ages) >= 28.5
 
 
-@story
+@scenario
 async def test_deadline_of_send_many_counts_from_the_call() -> None:
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
         cluster.on("metadata", topic=TOPIC).delay(0.9)
@@ -228,7 +228,7 @@ async def test_deadline_of_send_many_counts_from_the_call() -> None:
         assert DELIVERY_S <= now() - began_at <= DELIVERY_S + TICK_S + 1e-6
 
 
-@story
+@scenario
 async def test_record_after_wait_for_memory_has_its_own_deadline() -> None:
     async with producing(**OPTIONS, buffer_memory=2_000, max_block_ms=60_000) as (producer, cluster):
         await cluster.stop_broker(1)
@@ -248,7 +248,7 @@ async def test_record_after_wait_for_memory_has_its_own_deadline() -> None:
 
 @pytest.mark.parametrize("calls", [2_000, 16_000])
 @pytest.mark.parametrize("is_out", [False, True])
-@story
+@scenario
 async def test_calls_of_one_batch_may_all_reach_their_own_deadline(calls: int, is_out: bool) -> None:
     async with producing(linger_ms=0, batch_max_size=1_000_000) as (producer, cluster):
         if is_out:
@@ -269,7 +269,7 @@ async def test_calls_of_one_batch_may_all_reach_their_own_deadline(calls: int, i
         assert cpu_s < 1 + calls * 0.5e-3, "linear: the square would be several times as much"
 
 
-@story
+@scenario
 async def test_records_expire_in_time_when_a_broker_never_returns() -> None:
     async with producing(
         brokers=2,
@@ -293,7 +293,7 @@ async def test_records_expire_in_time_when_a_broker_never_returns() -> None:
         assert delivered[1::2] == [False] * 30
 
 
-@story
+@scenario
 async def test_first_record_of_a_producer_expires() -> None:
     """It waits for metadata, so that its own deadline is a moment before that of its batch."""
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):

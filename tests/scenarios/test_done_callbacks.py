@@ -10,7 +10,7 @@ import uvloop
 
 from aioproducer import Producer
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, producing, story
+from tests.scenarios.rig import TOPIC, producing, scenario
 
 WAYS = ["flush", "close", "close_at_once", "commit", "abort"]
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -31,7 +31,7 @@ async def wait_by(way: str, producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@story
+@scenario
 async def test_callbacks_have_run_when_a_task_flushes_between_them(way: str) -> None:
     """The first Future wakes a task that calls `flush` before the callbacks of the others have had their turn."""
     options = {"transactional_id": "callbacks"} if way in {"commit", "abort"} else {}
@@ -55,7 +55,7 @@ async def test_callbacks_have_run_when_a_task_flushes_between_them(way: str) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@story
+@scenario
 async def test_callbacks_of_failed_records_have_run(way: str) -> None:
     options = {"transactional_id": "callbacks"} if way in {"commit", "abort"} else {}
     async with producing(**options, acquainted=False, linger_ms=1_000, delivery_timeout_ms=2_000, request_timeout_ms=500) as (producer, cluster):  # type: ignore[arg-type]  # fmt: skip

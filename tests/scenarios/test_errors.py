@@ -38,7 +38,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, settle, values
 
 RETRIED = [
     CorruptMessage,
@@ -66,7 +66,7 @@ async def send_all(producer: Producer, count: int) -> list[asyncio.Future[Record
 class TestRetried:
     @for_each("times", [1, 3])
     @for_each("error", [*RETRIED, *SELF_HEALED])
-    @story
+    @scenario
     async def test_retriable_error_is_invisible_to_the_caller(
         self, error: type[BrokerError], times: int
     ) -> None:
@@ -78,7 +78,7 @@ class TestRetried:
             assert values(cluster) == [b"%d" % number for number in range(6)]
 
     @pytest.mark.parametrize("error", [RequestTimedOut, NotEnoughReplicasAfterAppend, NotLeaderOrFollower])
-    @story
+    @scenario
     async def test_batch_appended_despite_an_error_is_not_doubled(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=2).answer(error, before_append=False)
@@ -86,14 +86,14 @@ class TestRetried:
             assert [each.offset for each in sent] == [0, 1, 2, 3]
             assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
-    @story
+    @scenario
     async def test_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(DuplicateSequenceNumber, before_append=False)
             result = await producer.send_many(TOPIC, [b"a", b"b"])
             assert [result.offset(0), result.offset(1)] == [-1, -1]
 
-    @story
+    @scenario
     async def test_retries_may_be_limited(self) -> None:
         async with producing(retries=2, linger_ms=0) as (producer, cluster):
             fault = cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
@@ -109,7 +109,7 @@ class TestRetried:
 
 class TestFinal:
     @pytest.mark.parametrize("error", FINAL)
-    @story
+    @scenario
     async def test_final_error_fails_only_its_batch(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
@@ -122,7 +122,7 @@ class TestFinal:
             assert not failed.retriable
             assert values(cluster) == [b"first", b"0", b"1", b"3", b"4"]
 
-    @story
+    @scenario
     async def test_unknown_error_code_is_final(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(4711)
@@ -132,7 +132,7 @@ class TestFinal:
             assert raised.value.possibly_persisted
             await producer.send(TOPIC, b"v")
 
-    @story
+    @scenario
     async def test_failed_records_have_own_errors_and_a_shared_cause(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -146,7 +146,7 @@ class TestFinal:
             assert isinstance(outcomes[0], BaseException)
             assert isinstance(outcomes[0].__cause__, TopicAuthorizationFailed)
 
-    @story
+    @scenario
     async def test_error_message_has_partition_attempts_and_cause(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -156,7 +156,7 @@ class TestFinal:
             assert told.startswith(f"orders-0 at {cluster.bootstrap_servers} (node 1), 1 attempt in ")
             assert told.endswith(": a fault of the test's script")
 
-    @story
+    @scenario
     async def test_authorization_that_comes_back_is_used(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             fault = cluster.on("init_producer_id", times=None).answer(ClusterAuthorizationFailed)
@@ -168,7 +168,7 @@ class TestFinal:
 
 
 class TestTooLarge:
-    @story
+    @scenario
     async def test_oversized_batch_is_split_in_order(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
@@ -178,7 +178,7 @@ class TestTooLarge:
             assert max(len(batch.records) for batch in cluster.batches(TOPIC, 0)) <= 4
 
     @pytest.mark.parametrize("error", [RequestTimedOut, NotLeaderOrFollower])
-    @story
+    @scenario
     async def test_oversized_uncertain_batch_is_split_when_absent(self, error: type[BrokerError]) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(error)
@@ -188,7 +188,7 @@ class TestTooLarge:
             assert [result.offset(index) for index in range(20)] == list(range(20))
             assert values(cluster) == sent
 
-    @story
+    @scenario
     async def test_oversized_stored_batch_is_not_stored_again(self) -> None:
         """Which of them it has a broker cannot tell: the limit is looked at first, and it never saw the parts."""
         async with producing(linger_ms=100) as (producer, cluster):
@@ -205,7 +205,7 @@ class TestTooLarge:
             assert sent.offset == 20
             assert values(cluster) == [*(b"%02d" % number * 50 for number in range(20)), b"next"]
 
-    @story
+    @scenario
     async def test_batches_after_a_split_are_smaller(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
@@ -216,7 +216,7 @@ class TestTooLarge:
                 1 for batch in cluster.batches(TOPIC, 0) if batch.base_offset < 20
             )
 
-    @story
+    @scenario
     async def test_single_oversized_record_fails_alone(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.message_max_bytes = 500
@@ -228,7 +228,7 @@ class TestTooLarge:
             assert not error.possibly_persisted
             assert values(cluster) == [b"a", b"b"]
 
-    @story
+    @scenario
     async def test_record_over_max_request_size_is_refused_at_once(self) -> None:
         async with producing(max_request_size=1_000) as (producer, cluster):
             with pytest.raises(RecordTooLarge, match="max_request_size=1,000") as raised:
@@ -238,7 +238,7 @@ class TestTooLarge:
 
 
 class TestRecordsRefusedByName:
-    @story
+    @scenario
     async def test_compacted_topic_refuses_only_keyless_records(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             cluster.create_topic("compacted", compacted=True)
@@ -261,7 +261,7 @@ class TestRecordsRefusedByName:
             assert not failed[1].possibly_persisted
             assert values(cluster, topic="compacted") == [b"0", b"0", b"2", b"4"]
 
-    @story
+    @scenario
     async def test_record_too_far_in_the_future_fails_alone(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):
             good = producer.send_nowait(TOPIC, b"good")
@@ -271,7 +271,7 @@ class TestRecordsRefusedByName:
             assert good.result().offset == 0
             assert values(cluster) == [b"good"]
 
-    @story
+    @scenario
     async def test_batch_of_refused_records_fails_alone(self) -> None:
         async with producing() as (producer, cluster):
             cluster.create_topic("compacted", compacted=True)

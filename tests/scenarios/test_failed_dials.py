@@ -12,7 +12,7 @@ from aioproducer._core.net.dial import MakeProtocol, routes
 from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseBroker
 from aioproducer._core.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, cluster as open_cluster, story
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, scenario
 
 MOST_DIALS_PER_S = 80
 MOST_DIALS_PER_ANSWER = 2
@@ -44,7 +44,7 @@ async def test_host_that_cannot_be_dialled_heals_with_metadata(
 
 @pytest.mark.parametrize("leads", [True, False])
 @pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"transactional_id": "tx"}])
-@story
+@scenario
 async def test_dials_are_bounded_when_each_answer_names_other_brokers(
     options: dict[str, Any], leads: bool
 ) -> None:

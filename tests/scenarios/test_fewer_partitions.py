@@ -13,13 +13,13 @@ from aioproducer._core.protocol.schema import decode_response, encode_response, 
 from aioproducer.errors import NotEnoughReplicas, UnknownTopicOrPartition
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rewrite
-from tests.scenarios.story import (
+from tests.scenarios.rig import (
     TOPIC,
     cluster as open_cluster,
     now,
     producing,
+    scenario,
     speak_no_newer,
-    story,
     values,
 )
 
@@ -71,7 +71,7 @@ def assert_gone(error: BaseException, partition: int = GONE) -> None:
 
 @BOTH
 @pytest.mark.parametrize("brokers", [1, 3])
-@story
+@scenario
 async def test_record_for_a_deleted_partition_fails(brokers: int, options: dict[str, Any]) -> None:
     async with producing(brokers, BEFORE, **options) as (producer, cluster):
         await wrote_everywhere(producer)
@@ -85,7 +85,7 @@ async def test_record_for_a_deleted_partition_fails(brokers: int, options: dict[
 
 
 @BOTH
-@story
+@scenario
 async def test_records_fail_in_every_state_of_their_batch(options: dict[str, Any]) -> None:
     """In flight, behind that, in an open batch that lingers, and sent by other calls than `send`."""
     async with producing(1, BEFORE, linger_ms=300, **options) as (producer, cluster):
@@ -112,7 +112,7 @@ async def test_records_fail_in_every_state_of_their_batch(options: dict[str, Any
         assert producer.metrics()["producer"]["batches_unfinished"] == 0
 
 
-@story
+@scenario
 async def test_records_for_any_partition_move_on() -> None:
     for _ in range(5):  # the sticky partition is random
         async with producing(1, BEFORE) as (producer, cluster):
@@ -123,7 +123,7 @@ async def test_records_for_any_partition_move_on() -> None:
                 await producer.send(TOPIC, b"anywhere")
 
 
-@story
+@scenario
 async def test_record_that_waits_in_a_long_linger_fails_as_well() -> None:
     async with producing(1, BEFORE, linger_ms=60_000) as (producer, cluster):
         await asyncio.gather(
@@ -139,7 +139,7 @@ async def test_record_that_waits_in_a_long_linger_fails_as_well() -> None:
         await flushing
 
 
-@story
+@scenario
 async def test_time_counts_from_the_new_topic() -> None:
     """While the topic does not exist, its records wait."""
     async with (
@@ -155,7 +155,7 @@ async def test_time_counts_from_the_new_topic() -> None:
         assert_gone(await failure_of(sending))
 
 
-@story
+@scenario
 async def test_partition_that_is_back_in_time_is_written_to() -> None:
     async with producing(1, BEFORE) as (producer, cluster):
         await wrote_everywhere(producer)
@@ -168,7 +168,7 @@ async def test_partition_that_is_back_in_time_is_written_to() -> None:
 
 @BOTH
 @pytest.mark.parametrize("brokers", [1, 3])
-@story
+@scenario
 async def test_brokers_without_topic_ids_have_to_agree(
     monkeypatch: pytest.MonkeyPatch, brokers: int, options: dict[str, Any]
 ) -> None:
@@ -179,7 +179,7 @@ async def test_brokers_without_topic_ids_have_to_agree(
         assert_gone(await failure_of(producer.send(TOPIC, b"late", partition=GONE)))
 
 
-@story
+@scenario
 async def test_broker_that_lags_is_not_believed() -> None:
     """It knows the same topic, before partitions were added."""
     async with producing(3, BEFORE, delivery_timeout_ms=30_000, request_timeout_ms=5_000) as (
@@ -195,7 +195,7 @@ async def test_broker_that_lags_is_not_believed() -> None:
         assert now() - began_at >= 30
 
 
-@story
+@scenario
 async def test_record_is_written_when_another_broker_has_the_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,7 +207,7 @@ async def test_record_is_written_when_another_broker_has_the_partition(
         assert (await producer.send(TOPIC, b"late", partition=GONE)).offset == 1
 
 
-@story
+@scenario
 async def test_transaction_with_such_a_record_can_only_be_aborted() -> None:
     async with producing(1, BEFORE, acquainted=False, transactional_id="tx") as (producer, cluster):
         async with producer.transaction():

@@ -11,7 +11,7 @@ import pytest
 from aioproducer import MetadataTimeout, Producer, RoundRobinPartitioner, TopicPartition
 from aioproducer.errors import DeliveryTimeout, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, cluster, producing, story
+from tests.scenarios.rig import TOPIC, cluster, producing, scenario
 
 IDLE_S = 400.0
 """Longer than metadata_max_idle_ms of the test and the interval of complete refreshes."""
@@ -45,7 +45,7 @@ def totals(producer: Producer) -> dict[str, Any]:
     return {name: metrics[name] for name in metrics if name.endswith(("_total", "delivered"))}
 
 
-@story
+@scenario
 async def test_idle_topics_are_forgotten_and_totals_stay() -> None:
     partitioner = RoundRobinPartitioner()
     async with producing(partitioner=partitioner) as (producer, opened):
@@ -64,7 +64,7 @@ async def test_idle_topics_are_forgotten_and_totals_stay() -> None:
         assert totals(producer)["records_delivered"] == 3 * 50 * 3 + 3 + 1
 
 
-@story
+@scenario
 async def test_forgotten_topic_begins_again() -> None:
     async with producing(partitioner=RoundRobinPartitioner()) as (producer, opened):
         await use(producer, opened, ["tenant"])
@@ -76,7 +76,7 @@ async def test_forgotten_topic_begins_again() -> None:
         assert producer.metrics()["producer"]["record_send_total"] == 5
 
 
-@story
+@scenario
 async def test_topics_in_use_are_kept() -> None:
     async with producing() as (producer, _):
         for number in range(10):
@@ -85,7 +85,7 @@ async def test_topics_in_use_are_kept() -> None:
             assert producer.metrics()["topics"][TOPIC]["record_send_total"] == number + 1
 
 
-@story
+@scenario
 async def test_names_of_no_topic_leave_nothing_behind() -> None:
     async with (
         cluster(auto_create_topics=False) as opened,
@@ -103,7 +103,7 @@ async def test_names_of_no_topic_leave_nothing_behind() -> None:
         assert not producer.metrics()["topics"]
 
 
-@story
+@scenario
 async def test_nodes_that_left_are_forgotten_and_totals_stay() -> None:
     async with producing(brokers=3, partitions=1) as (producer, opened):
         before = totals(producer)
@@ -125,7 +125,7 @@ async def test_nodes_that_left_are_forgotten_and_totals_stay() -> None:
 
 @pytest.mark.parametrize("topic", [Topics.ORDERS, Name(TOPIC)])
 @pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
-@story
+@scenario
 async def test_topic_of_a_str_subclass_is_a_plain_str_everywhere(topic: str, is_known: bool) -> None:
     async with cluster() as opened, Producer(opened.bootstrap_servers, linger_ms=0) as producer:
         if is_known:
@@ -145,7 +145,7 @@ async def test_topic_of_a_str_subclass_is_a_plain_str_everywhere(topic: str, is_
             await producer.send(topic, b"5", timeout_s=1)
 
 
-@story
+@scenario
 async def test_topic_of_a_str_subclass_that_does_not_exist_is_named() -> None:
     class Missing(str, Enum):  # noqa: UP042 - as above
         THAT = "that"

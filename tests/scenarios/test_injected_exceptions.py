@@ -33,7 +33,7 @@ from aioproducer.errors import (
 from aioproducer.testing import Cluster
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, producing, story
+from tests.scenarios.rig import TOPIC, producing, scenario
 
 PARTITIONS = 4
 
@@ -238,7 +238,7 @@ SHORT: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 1_0
 @pytest.mark.parametrize(
     ("options", "begin", "kind", "name"), STEPS, ids=lambda each: getattr(each, "__name__", "")
 )
-@story
+@scenario
 async def test_calls_have_outcomes_when_a_step_raises(
     options: dict[str, Any],
     begin: Callable[[Cluster], object],
@@ -269,7 +269,7 @@ async def test_calls_have_outcomes_when_a_step_raises(
     ("kind", "name"),
     [(BatchCompletion, "complete"), (Batch, "resolve"), (Accumulator, "release"), (Sender, "_run_once")],
 )
-@story
+@scenario
 async def test_transaction_fails_when_a_step_raises(
     kind: type[Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

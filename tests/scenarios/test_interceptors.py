@@ -25,7 +25,7 @@ from aioproducer import (
 from aioproducer.errors import InvalidRecord, MessageTooLarge, NotEnoughReplicas
 from aioproducer.testing import Cluster
 from aioproducer.types import Headers
-from tests.scenarios.story import TOPIC, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, settle, values
 
 Outcome: TypeAlias = int | type[ProducerError]
 """An offset, or the class of the error."""
@@ -74,7 +74,7 @@ async def failing(call: Awaitable[Any], kind: type[BaseException]) -> BaseExcept
 
 
 class TestAppended:
-    @story
+    @scenario
     async def test_interceptor_is_called_once_per_record(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, _):
@@ -84,7 +84,7 @@ class TestAppended:
             await producer.send_many(TOPIC, [b"v"] * 5)
             assert ledger.outcomes == [*(each.offset for each in sent), 5, 6, 7, 8, 9]
 
-    @story
+    @scenario
     async def test_also_if_the_batch_is_sent_again_or_split(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, cluster):
@@ -94,7 +94,7 @@ class TestAppended:
             await producer.send_many(TOPIC, [b"%d" % number for number in range(6)])
             assert ledger.outcomes == [0, 1, 2, 3, 4, 5]
 
-    @story
+    @scenario
     async def test_also_if_all_of_the_batch_fails(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, cluster):
@@ -103,7 +103,7 @@ class TestAppended:
             assert ledger.outcomes == [TopicAuthorizationFailed] * 3
             assert {where for _, where in ledger.told} == {(TOPIC, 0)}
 
-    @story
+    @scenario
     async def test_also_if_nobody_waits_any_more(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=500, acquainted=False) as (producer, _):
@@ -116,7 +116,7 @@ class TestAppended:
             await producer.flush()
             assert ledger.outcomes == [0, 1]
 
-    @story
+    @scenario
     async def test_also_of_what_expires_while_its_answer_is_awaited(self) -> None:
         ledger = Ledger()
         async with producing(
@@ -132,7 +132,7 @@ class TestAppended:
 
 
 class TestWithoutTheRestOfTheBatch:
-    @story
+    @scenario
     async def test_interceptor_receives_a_record_refused_by_index(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False) as (producer, cluster):
@@ -140,7 +140,7 @@ class TestWithoutTheRestOfTheBatch:
             await failing(producer.send_many(TOPIC, [b"a", b"b", b"c"]), SendManyError)
             assert ledger.outcomes == [0, InvalidRecord, 1]
 
-    @story
+    @scenario
     async def test_interceptor_receives_a_record_that_timed_out_unsent(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False, linger_ms=500) as (producer, _):
@@ -155,7 +155,7 @@ class TestWithoutTheRestOfTheBatch:
 
 
 class TestNeverAppended:
-    @story
+    @scenario
     async def test_refused_calls(self) -> None:
         ledger = Ledger()
         async with producing(
@@ -184,7 +184,7 @@ class TestNeverAppended:
             assert "not appended: partition=7" in str(error)
             assert where == (TOPIC, 7)
 
-    @story
+    @scenario
     async def test_wrong_arguments(self) -> None:
         ledger = Ledger()
         headers: Any = [("good", b"1"), ("bad", 5)]
@@ -195,7 +195,7 @@ class TestNeverAppended:
             assert ledger.outcomes == [ProducerError] * 3
             assert [type(error.__cause__) for error, _ in ledger.told] == [TypeError, TypeError, ValueError]
 
-    @story
+    @scenario
     async def test_interceptor_receives_a_record_made_invalid(self) -> None:
         class Spoiler:
             def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -216,7 +216,7 @@ class TestNeverAppended:
             assert ledger.outcomes == [ProducerError, 0, ProducerError, ProducerError, 1]
             assert values(cluster) == [b"good", b"good"]
 
-    @story
+    @scenario
     async def test_interceptor_receives_a_record_cancelled_waiting(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False) as (producer, cluster):
@@ -231,7 +231,7 @@ class TestNeverAppended:
             await producer.send(TOPIC, b"v")
             assert ledger.outcomes[2:] == [0]
 
-    @story
+    @scenario
     async def test_interceptor_receives_a_record_cancelled_when_appended(self) -> None:
         """The one who leaves the line appends for those behind it: then the record is on its way, cancelled or not."""
         ledger = Ledger()
@@ -255,7 +255,7 @@ class TestNeverAppended:
             assert values(cluster) == [b"0", b"1"]
             assert ledger.outcomes == [0, 1]
 
-    @story
+    @scenario
     async def test_interceptor_receives_records_of_a_cancelled_send_many(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], acquainted=False, buffer_memory=1_000) as (
@@ -293,7 +293,7 @@ class TestAround:
                 if self.broken:
                     raise LookupError
 
-        @story
+        @scenario
         async def told() -> None:
             chain = [Marks("a"), Marks("b", broken=True), Marks("c")]
             async with producing(interceptors=chain, acquainted=False) as (producer, cluster):
@@ -308,7 +308,7 @@ class TestAround:
         assert heard == ["a", "b", "c"]
 
 
-@story
+@scenario
 async def test_interceptor_receives_the_latency_of_each_record() -> None:
     heard: list[float | None] = []
 

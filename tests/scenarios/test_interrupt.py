@@ -31,12 +31,12 @@ PROGRAM = """
 
     async def main():
         async with Cluster(brokers=2, topics={{"orders": 2}}) as cluster:
-            {story}
+            {body}
 
     {run}(main())
 """
 
-STORIES = {
+BODIES = {
     "while records are sent": """
             async with Producer(cluster.bootstrap_servers) as producer, asyncio.TaskGroup() as group:
                 for _ in range(10):
@@ -95,9 +95,9 @@ NOBODY_CLOSES = """
 COMPLAINTS = ("never awaited", "never retrieved", "was destroyed", "Exception ignored")
 
 
-def interrupted(story: str, run: str = "asyncio.run") -> subprocess.CompletedProcess[str]:
+def interrupted(body: str, run: str = "asyncio.run") -> subprocess.CompletedProcess[str]:
     program = textwrap.dedent(PROGRAM).format(
-        story=textwrap.indent(textwrap.dedent(story).strip(), " " * 8).strip(), run=run
+        body=textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip(), run=run
     )
     return subprocess.run(
         [sys.executable, "-X", "dev", "-W", "always", "-c", program],
@@ -111,9 +111,9 @@ def interrupted(story: str, run: str = "asyncio.run") -> subprocess.CompletedPro
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-@pytest.mark.parametrize("story", STORIES.values(), ids=list(STORIES))
-def test_ctrl_c_ends_the_program_at_once(story: str) -> None:
-    ended = interrupted(story)
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+def test_ctrl_c_ends_the_program_at_once(body: str) -> None:
+    ended = interrupted(body)
     assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
     assert ended.returncode == -signal.SIGINT
     for complaint in ("Warning", *COMPLAINTS):

@@ -14,9 +14,9 @@ import pytest
 from aioproducer import Producer, RecordMetadata
 from aioproducer.testing import Cluster
 from tests.cases import for_each
+from tests.checker import Called, check_order, check_records
 from tests.interrupting import interrupt
-from tests.judge import Called, judge, judge_order
-from tests.scenarios.story import TOPIC, cluster, story
+from tests.scenarios.rig import TOPIC, cluster, scenario
 
 PARTITIONS = 3
 FAR_APART = 7
@@ -55,11 +55,11 @@ class Numbered:
             ]
             for partition in range(PARTITIONS)
         }
-        verdict = judge(
+        findings = check_records(
             [*called, *(Called(value, None) for value in self.interrupted)], logs, idempotent=True
         )
-        judge_order(sorted([*told, *self.interrupted]), logs, verdict)
-        verdict.check()
+        check_order(sorted([*told, *self.interrupted]), logs, findings)
+        findings.check()
         check_accounts(self._producer)
 
 
@@ -112,13 +112,13 @@ def large(producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
     return producer.send_nowait(TOPIC, value, key=b"k", headers=[("padding", bytes(4_000))])
 
 
-@for_each(
+@pytest.mark.parametrize(
     "options",
     [{}, {"linger_ms": 5, "batch_size": 300}, {"linger_ms": 0}, {"compression_type": "gzip", "linger_ms": 5}],
 )
 @for_each("before", [0, 2])
 @for_each("send", [plain, keyed, mixed, large])
-@story
+@scenario
 async def test_records_of_other_calls_are_unaffected(
     send: Send, before: int, options: dict[str, Any]
 ) -> None:
@@ -138,7 +138,7 @@ async def test_records_of_other_calls_are_unaffected(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("transaction_version", [0, 2])
 @pytest.mark.parametrize("send", [plain, keyed])
-@story
+@scenario
 async def test_records_of_the_open_transaction_are_unaffected(send: Send, transaction_version: int) -> None:
     async with sending(send, transaction_version, transactional_id="interrupted") as (numbered, producer):
         at, has_raised = 1, True
@@ -150,7 +150,7 @@ async def test_records_of_the_open_transaction_are_unaffected(send: Send, transa
         assert at > 20
 
 
-@story
+@scenario
 async def test_topic_accepts_records_after_an_interrupted_first_one() -> None:
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
         for at in range(1, 10_000, FAR_APART):
@@ -168,7 +168,7 @@ async def test_topic_accepts_records_after_an_interrupted_first_one() -> None:
         check_accounts(producer)
 
 
-@story
+@scenario
 async def test_interrupted_purge_affects_no_later_record() -> None:
     async with cluster(partitions=2) as opened, Producer(opened.bootstrap_servers, linger_ms=5) as producer:
         await producer.send_many(TOPIC, [b"known"] * 2, partitions=[0, 1])

@@ -11,7 +11,7 @@ import pytest
 from aioproducer import Producer, RecordMetadata, TransactionStateError
 from aioproducer.testing import Cluster
 from tests.interrupting import interrupt_task
-from tests.scenarios.story import TOPIC, cluster, producing, story
+from tests.scenarios.rig import TOPIC, cluster, producing, scenario
 from tests.scenarios.test_interrupted_append import check_accounts
 
 pytestmark = [  # of the coroutine whose call is interrupted before it is awaited
@@ -66,7 +66,7 @@ async def check(
 
 
 @pytest.mark.parametrize("call", CALLS)
-@story
+@scenario
 async def test_neighbours_are_unaffected_when_nothing_is_waited_for(call: Call) -> None:
     async with producing() as (producer, opened):
         await producer.send(TOPIC, b"known")
@@ -82,7 +82,7 @@ async def test_neighbours_are_unaffected_when_nothing_is_waited_for(call: Call) 
 
 
 @pytest.mark.parametrize("call", CALLS)
-@story
+@scenario
 async def test_neighbours_are_unaffected_when_metadata_is_waited_for(call: Call) -> None:
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
         at, has_raised = 1, True
@@ -99,7 +99,7 @@ async def test_neighbours_are_unaffected_when_metadata_is_waited_for(call: Call)
 
 
 @pytest.mark.parametrize("call", CALLS)
-@story
+@scenario
 async def test_first_waiting_call_delays_no_other_call(call: Call) -> None:
     """It has the lock and leaves it to the records behind it, which it appends for their calls."""
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
@@ -116,7 +116,7 @@ async def test_first_waiting_call_delays_no_other_call(call: Call) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-@story
+@scenario
 async def test_neighbours_are_unaffected_when_memory_is_waited_for(call: Call) -> None:
     async with producing(buffer_memory=1_000, linger_ms=0) as (producer, opened):
         await producer.send(TOPIC, b"known")
@@ -136,7 +136,7 @@ async def test_neighbours_are_unaffected_when_memory_is_waited_for(call: Call) -
         assert at > 50
 
 
-@story
+@scenario
 async def test_interrupted_flush_has_no_effect() -> None:
     async with producing(linger_ms=5) as (producer, opened):
         await producer.send(TOPIC, b"known")
@@ -152,7 +152,7 @@ async def test_interrupted_flush_has_no_effect() -> None:
         assert at > 50
 
 
-@story
+@scenario
 async def test_interrupted_close_fails_the_remaining_records() -> None:
     at, has_raised = 1, True
     while has_raised:
@@ -169,7 +169,7 @@ async def test_interrupted_close_fails_the_remaining_records() -> None:
     assert at > 50
 
 
-@story
+@scenario
 async def test_producer_continues_after_an_interrupted_begin() -> None:
     async with producing(transactional_id="interrupted", acquainted=False) as (producer, _):
         for at in range(1, 1_000):

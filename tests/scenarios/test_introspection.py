@@ -17,11 +17,11 @@ from aioproducer import (
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.metadata.refresh_schedule import RefreshSchedule
 from aioproducer._core.sender.loop import Sender
-from tests.scenarios.story import TOPIC, now, producing, settle, story
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle
 
 
 class TestMetrics:
-    @story
+    @scenario
     async def test_metrics_count_outcomes_of_records(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=100) as (producer, cluster):
             await producer.send_many(TOPIC, [b"x" * 10] * 5, partition=0)
@@ -37,7 +37,7 @@ class TestMetrics:
             assert metrics["producer"]["records_delivered"] == 5 + 2, "two to get acquainted"
             assert set(metrics["nodes"]) == {1, 2}
 
-    @story
+    @scenario
     async def test_metrics_report_current_usage(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             idle = producer.metrics()["producer"]
@@ -53,7 +53,7 @@ class TestMetrics:
             assert busy["nodes"][1]["requests_in_flight"] >= 1
             await asyncio.gather(*sending)
 
-    @story
+    @scenario
     async def test_metrics_list_connected_nodes(self) -> None:
         async with producing(brokers=2, partitions=2) as (producer, cluster):
             await cluster.stop_broker(2)
@@ -63,14 +63,14 @@ class TestMetrics:
 
 
 class TestPartitionsFor:
-    @story
+    @scenario
     async def test_partitions_for_waits_for_metadata(self) -> None:
         async with producing(acquainted=False, partitions=3) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
             assert await producer.partitions_for(TOPIC) == frozenset({0, 1, 2})
             assert now() == pytest.approx(0.5)
 
-    @story
+    @scenario
     async def test_partitions_that_are_added_are_seen_in_time(self) -> None:
         async with producing(partitions=1, metadata_max_age_ms=1_000) as (producer, cluster):
             cluster.add_partitions(TOPIC, 3)
@@ -79,14 +79,14 @@ class TestPartitionsFor:
             await asyncio.sleep(2)
             assert await producer.partitions_for(TOPIC) == frozenset(range(4))
 
-    @story
+    @scenario
     async def test_partitions_for_raises_metadata_timeout(self) -> None:
         async with producing(max_block_ms=1_000) as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
             with pytest.raises(MetadataTimeout, match="slow"):
                 await producer.partitions_for("slow")
 
-    @story
+    @scenario
     async def test_partitions_for_raises_topic_errors_at_once(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="secret", times=None).answer(TopicAuthorizationFailed)
@@ -95,7 +95,7 @@ class TestPartitionsFor:
                     await call
             assert now() < 5
 
-    @story
+    @scenario
     async def test_cancelling_it_stops_the_waiting(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
@@ -106,7 +106,7 @@ class TestPartitionsFor:
 class TestABug:
     """The sender dies: everybody hears of it at once, and nobody's own task is cancelled."""
 
-    @story
+    @scenario
     async def test_crash_of_the_sender_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -146,7 +146,7 @@ class TestABug:
             assert refused.value.__cause__ is bug
             assert await producer.close() == 0
 
-    @story
+    @scenario
     async def test_crash_of_the_metadata_task_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -173,7 +173,7 @@ class TestABug:
             with pytest.raises(ProducerClosed):
                 await producer.send(TOPIC, b"later")
 
-    @story
+    @scenario
     async def test_crash_in_a_response_handler_fails_every_waiter(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

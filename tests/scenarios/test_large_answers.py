@@ -15,7 +15,7 @@ from aioproducer._core.protocol.produce import (
 from aioproducer._core.protocol.schema import decode_response
 from aioproducer._core.sender import requests
 from aioproducer.errors import InvalidRecord
-from tests.scenarios.story import TOPIC, producing, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, values
 from tests.scenarios.test_answers_out_of_range import changed
 
 RECORDS = 400
@@ -31,7 +31,7 @@ def refuse_all(answer: ProduceResponse) -> None:
     ]
 
 
-@story
+@scenario
 async def test_large_produce_answer_leaves_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
 
@@ -59,7 +59,7 @@ def add_unasked(answer: ProduceResponse) -> None:
     ]
 
 
-@story
+@scenario
 async def test_unasked_partitions_are_listed_in_a_short_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "aioproducer")
     async with producing() as (producer, opened):

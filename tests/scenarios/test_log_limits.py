@@ -12,7 +12,7 @@ import pytest
 from aioproducer import DeliveryTimeout, Producer
 from aioproducer._core.batching.topic import BatchLimits
 from aioproducer.errors import NotEnoughReplicas, TopicAuthorizationFailed
-from tests.scenarios.story import TOPIC, cluster, producing, story
+from tests.scenarios.rig import TOPIC, cluster, producing, scenario
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.getMessage().startswith(event)]
 
 
-@story
+@scenario
 async def test_missing_acl_is_logged_first_then_every_30_s_then_at_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -46,7 +46,7 @@ async def test_missing_acl_is_logged_first_then_every_30_s_then_at_end(
     assert int(counted[1]) > 1_000
 
 
-@story
+@scenario
 async def test_partition_that_failed_for_good_hides_no_later_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -68,7 +68,7 @@ async def test_partition_that_failed_for_good_hides_no_later_outage(
     assert levels == ["WARNING", "INFO"] * 3
 
 
-@story
+@scenario
 async def test_flapping_partition_is_limited_as_one_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -82,7 +82,7 @@ async def test_flapping_partition_is_limited_as_one_event(
     assert counts["batch.recovered"] == 2
 
 
-@story
+@scenario
 async def test_splits_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         cluster(message_max_bytes=3_000) as opened,

@@ -14,8 +14,8 @@ import pytest
 from aioproducer import Producer, SaslAuthenticationFailed
 from aioproducer.errors import AuthenticationFailed, ProducerError
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import FAILS_WITHIN_S, producer_on, secured
-from tests.scenarios.story import TOPIC, now, story
+from tests.scenarios.login_rig import FAILS_WITHIN_S, producer_on, secured
+from tests.scenarios.rig import TOPIC, now, scenario
 
 
 def logins(opened: Cluster) -> int:
@@ -46,7 +46,7 @@ async def keep_sending(producer: Producer, for_s: float, partitions: int = 1) ->
 
 @pytest.mark.parametrize("brokers", [1, 3, 8])
 @pytest.mark.parametrize("backoff", [{}, {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10}])
-@story
+@scenario
 async def test_refused_logins_of_all_brokers_are_few(brokers: int, backoff: dict[str, int]) -> None:
     async with (
         secured("PLAIN", brokers=brokers, partitions=brokers) as opened,
@@ -67,7 +67,7 @@ async def test_refused_logins_of_all_brokers_are_few(brokers: int, backoff: dict
 
 
 @pytest.mark.parametrize("after_s", [0.5, 30])
-@story
+@scenario
 async def test_changed_credentials_are_tried_at_once(after_s: float) -> None:
     async with secured("SCRAM-SHA-256") as opened:
         pair, asked_at = ("alice", "hunter2"), []
@@ -114,7 +114,7 @@ def by_a_provider_of_texts(_: Path, current: Callable[[], str]) -> dict[str, Any
 
 
 @pytest.mark.parametrize("source", [in_a_file, by_a_provider, by_a_provider_of_texts])
-@story
+@scenario
 async def test_changed_token_is_tried_at_once(source: Any, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("token")
@@ -137,7 +137,7 @@ async def test_changed_token_is_tried_at_once(source: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("lives_s", [None, 3_600])
-@story
+@scenario
 async def test_provider_of_ever_new_tokens_keeps_the_pace(lives_s: float | None) -> None:
     async with secured("OAUTHBEARER") as opened:
         asked_at: list[float] = []
@@ -162,7 +162,7 @@ async def test_provider_of_ever_new_tokens_keeps_the_pace(lives_s: float | None)
             assert len(asked_at) <= 16
 
 
-@story
+@scenario
 async def test_broker_that_refuses_alone_stops_no_other() -> None:
     async with secured("PLAIN", brokers=3, partitions=3) as opened:
         _ = opened.on("sasl_authenticate", node=2, times=None).answer(SaslAuthenticationFailed)
@@ -180,7 +180,7 @@ async def test_broker_that_refuses_alone_stops_no_other() -> None:
                 await asyncio.sleep(1)
 
 
-@story
+@scenario
 async def test_start_that_keeps_trying_keeps_the_pace() -> None:
     async with secured("PLAIN", brokers=3) as opened:
         producer = producer_on(opened, sasl_password="wrong")

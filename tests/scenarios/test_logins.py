@@ -8,12 +8,12 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.errors import AuthenticationFailed, ProducerError, SaslAuthenticationFailed
-from tests.scenarios.login_story import FAILS_WITHIN_S, PROTOCOLS, producer_on, secured
-from tests.scenarios.story import TOPIC, cluster, now, story, values
+from tests.scenarios.login_rig import FAILS_WITHIN_S, PROTOCOLS, producer_on, secured
+from tests.scenarios.rig import TOPIC, cluster, now, scenario, values
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@story
+@scenario
 async def test_start_with_a_wrong_password_fails_at_once(protocol: str) -> None:
     async with secured(security_protocol=protocol) as opened:
         producer = producer_on(opened, sasl_password="wrong")
@@ -26,7 +26,7 @@ async def test_start_with_a_wrong_password_fails_at_once(protocol: str) -> None:
         assert opened.request_count("sasl_handshake") == 1
 
 
-@story
+@scenario
 async def test_refused_login_counts_despite_other_addresses() -> None:
     """One that accepts and says nothing, and one where nobody listens, are no reason to wait."""
     async with secured() as opened, secured() as silent, secured() as gone:
@@ -40,14 +40,14 @@ async def test_refused_login_counts_despite_other_addresses() -> None:
         await gone.start_broker(1)
 
 
-@story
+@scenario
 async def test_unsupported_mechanism_error_lists_supported_ones() -> None:
     async with secured("PLAIN") as opened:
         with pytest.raises(AuthenticationFailed, match="it has PLAIN"):
             await producer_on(opened, sasl_mechanism="SCRAM-SHA-512").start()
 
 
-@story
+@scenario
 async def test_refused_login_fails_sends_soon_and_recovers() -> None:
     async with secured() as opened:
         async with producer_on(opened, reconnect_backoff_ms=100, reconnect_backoff_max_ms=1_000) as producer:
@@ -75,7 +75,7 @@ async def test_refused_login_fails_sends_soon_and_recovers() -> None:
         assert values(opened) == [b"before", b"after"]
 
 
-@story
+@scenario
 async def test_calls_waiting_for_metadata_fail_when_logins_fail() -> None:
     async with secured(auto_create_topics=False) as opened, producer_on(opened) as producer:
         opened.users["alice"] = "rotated"
@@ -88,7 +88,7 @@ async def test_calls_waiting_for_metadata_fail_when_logins_fail() -> None:
         assert now() <= FAILS_WITHIN_S
 
 
-@story
+@scenario
 async def test_short_login_refusal_fails_no_record() -> None:
     """Whoever rotates a password may be a moment late on one side."""
     async with secured() as opened, producer_on(opened) as producer:
@@ -101,7 +101,7 @@ async def test_short_login_refusal_fails_no_record() -> None:
         assert (await sending).offset == 1
 
 
-@story
+@scenario
 async def test_password_is_rotated_without_a_restart() -> None:
     async with secured() as opened:
         pairs = iter([("alice", "hunter2"), ("alice", "rotated")])
@@ -117,7 +117,7 @@ async def test_password_is_rotated_without_a_restart() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-@story
+@scenario
 async def test_tls_and_a_login_add_three_round_trips(mechanism: str) -> None:
     """One for TLS 1.3, two for the login; not counted is how long a machine takes for the keys."""
     latency_s = 0.1

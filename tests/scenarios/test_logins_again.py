@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import AuthenticationFailed
-from tests.scenarios.login_story import FAILS_WITHIN_S, Steady, numbers, producer_on, secured
-from tests.scenarios.story import TOPIC, now, story, values
+from tests.scenarios.login_rig import FAILS_WITHIN_S, Steady, numbers, producer_on, secured
+from tests.scenarios.rig import TOPIC, now, scenario, values
 
 
 @pytest.mark.parametrize(
     ("mechanism", "acks"), [("PLAIN", "all"), ("SCRAM-SHA-256", "all"), ("OAUTHBEARER", 0)]
 )
-@story
+@scenario
 async def test_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
     """In order, none twice, none sent again: no connection is lost for it."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
@@ -34,7 +34,7 @@ async def test_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-@story
+@scenario
 async def test_session_is_renewed_with_one_record_in_flight(mechanism: str) -> None:
     """The broker sits on it; the login is behind it, and both are answered."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
@@ -48,7 +48,7 @@ async def test_session_is_renewed_with_one_record_in_flight(mechanism: str) -> N
 
 
 @pytest.mark.parametrize(("mechanism", "round_trips"), [("PLAIN", 1), ("SCRAM-SHA-256", 3)])
-@story
+@scenario
 async def test_renewal_delays_a_record_by_its_round_trips(mechanism: str, round_trips: int) -> None:
     latency_s = 0.1
     async with (
@@ -66,7 +66,7 @@ async def test_renewal_delays_a_record_by_its_round_trips(mechanism: str, round_
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-@story
+@scenario
 async def test_session_is_renewed_in_time_over_a_slow_network(mechanism: str) -> None:
     async with secured(mechanism, session_lifetime_s=8, latency_s=1.0) as opened:
         async with producer_on(opened, linger_ms=0) as producer:
@@ -77,7 +77,7 @@ async def test_session_is_renewed_in_time_over_a_slow_network(mechanism: str) ->
         assert values(opened) == numbers(load.sent)
 
 
-@story
+@scenario
 async def test_refused_renewal_closes_the_connection_only() -> None:
     async with secured(session_lifetime_s=3) as opened, producer_on(opened, linger_ms=0) as producer:
         load = Steady(producer, pause_s=0.01)
@@ -90,7 +90,7 @@ async def test_refused_renewal_closes_the_connection_only() -> None:
         assert values(opened) == numbers(load.sent)
 
 
-@story
+@scenario
 async def test_unanswered_renewal_closes_the_connection_only() -> None:
     async with (
         secured(session_lifetime_s=3) as opened,
@@ -105,7 +105,7 @@ async def test_unanswered_renewal_closes_the_connection_only() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-@story
+@scenario
 async def test_changed_broker_password_ends_the_session(mechanism: str) -> None:
     """What is held back at that moment was not written."""
     async with secured(mechanism, session_lifetime_s=3) as opened, producer_on(opened) as producer:

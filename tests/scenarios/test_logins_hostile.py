@@ -17,15 +17,15 @@ from aioproducer.testing import Cluster
 from aioproducer.testing.faults import HangUp, Rewrite
 from tests.cases import for_each
 from tests.scenarios.faults import hostile
-from tests.scenarios.login_story import PROTOCOLS, USERS, producer_on, secured
-from tests.scenarios.story import TOPIC, cluster, now, settle, story
+from tests.scenarios.login_rig import PROTOCOLS, USERS, producer_on, secured
+from tests.scenarios.rig import TOPIC, cluster, now, scenario, settle
 
 # --- brokers that do not play by the rules
 
 
 @pytest.mark.parametrize("request_kind", ["sasl_handshake", "sasl_authenticate"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@story
+@scenario
 async def test_unanswered_login_ends_at_its_timeout(protocol: str, request_kind: str) -> None:
     async with secured(security_protocol=protocol) as opened:
         _ = opened.on(request_kind, times=None).drop()
@@ -51,7 +51,7 @@ NONSENSE: dict[str, Rewrite] = {
 @for_each("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 @for_each("request_kind", ["sasl_handshake", "sasl_authenticate"])
 @for_each("nonsense", NONSENSE)
-@story
+@scenario
 async def test_malformed_login_response_fails_at_once(
     nonsense: str, request_kind: str, mechanism: str
 ) -> None:
@@ -104,7 +104,7 @@ async def talking(opened: Cluster, hello: bytes) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("hello", TALK)
-@story
+@scenario
 async def test_nonsense_instead_of_tls_is_an_error_at_once(hello: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened, talking(opened, TALK[hello]):
         with pytest.raises((ConnectionFailed, AuthenticationFailed)):
@@ -112,7 +112,7 @@ async def test_nonsense_instead_of_tls_is_an_error_at_once(hello: str) -> None:
         assert now() <= 1.5
 
 
-@story
+@scenario
 async def test_tls_to_a_listener_in_the_clear_says_what_it_is() -> None:
     async with cluster() as opened:
         with pytest.raises(ConnectionFailed, match="PLAINTEXT"):
@@ -120,7 +120,7 @@ async def test_tls_to_a_listener_in_the_clear_says_what_it_is() -> None:
         assert now() <= 1.5
 
 
-@story
+@scenario
 async def test_plaintext_connection_to_tls_names_the_cause() -> None:
     async with cluster(security_protocol="SSL") as opened:
         with pytest.raises(ProducerError, match="TLS"):
@@ -128,7 +128,7 @@ async def test_plaintext_connection_to_tls_names_the_cause() -> None:
         assert now() <= 1.5
 
 
-@story
+@scenario
 async def test_missing_login_names_the_cause() -> None:
     async with secured() as opened:
         with pytest.raises(ProducerError, match="SASL"):
@@ -144,7 +144,7 @@ async def test_missing_login_names_the_cause() -> None:
         ({"hosts": ["elsewhere"]}, "is not for broker-1.memory"),
     ],
 )
-@story
+@scenario
 async def test_unverified_certificate_fails_the_start_at_once(renewed: dict[str, Any], why: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened:
         options = opened.client_options
@@ -156,7 +156,7 @@ async def test_unverified_certificate_fails_the_start_at_once(renewed: dict[str,
         assert opened.request_count("sasl_handshake") == 0
 
 
-@story
+@scenario
 async def test_missing_client_certificate_fails_the_start_at_once() -> None:
     """Under TLS 1.3 the broker says so when our side of the handshake is over."""
     async with cluster(security_protocol="SSL", client_auth=True) as opened:
@@ -174,7 +174,7 @@ async def test_missing_client_certificate_fails_the_start_at_once() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-@story
+@scenario
 async def test_cancelled_start_leaves_no_task_or_connection(protocol: str) -> None:
     """After each so many turns of the event loop, until it is not cancelled in time."""
     users = USERS if protocol.startswith("SASL") else None
@@ -197,7 +197,7 @@ async def test_cancelled_start_leaves_no_task_or_connection(protocol: str) -> No
 
 
 @pytest.mark.parametrize("moment", ["tls", "login"])
-@story
+@scenario
 async def test_start_cancelled_by_a_silent_broker_leaves_nothing(moment: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened:
         if moment == "tls":
@@ -216,7 +216,7 @@ async def test_start_cancelled_by_a_silent_broker_leaves_nothing(moment: str) ->
         assert not opened._brokers[1]._connections
 
 
-@story
+@scenario
 async def test_broker_that_closes_logins_counts_as_unreachable() -> None:
     def hang_up(_: bytes) -> bytes:
         raise HangUp

@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer import BufferTimeout, MetadataTimeout, Producer, ProducerError, RecordMetadata
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 LARGE = b"x" * 700
 """Two of these do not fit into a thousand bytes."""
@@ -29,7 +29,7 @@ async def fill(producer: Producer, cluster: Cluster, *, for_s: float = 1.0) -> a
     return sending
 
 
-@story
+@scenario
 async def test_callers_waiting_for_memory_are_served_in_order() -> None:
     async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
         for topic in "abc":
@@ -48,7 +48,7 @@ async def test_callers_waiting_for_memory_are_served_in_order() -> None:
         assert used_bytes(producer) == 0
 
 
-@story
+@scenario
 async def test_memory_that_does_not_come_in_time_is_a_buffer_timeout() -> None:
     async with producing(buffer_memory=1_000, max_block_ms=2_000, linger_ms=0) as (producer, cluster):
         first = await fill(producer, cluster, for_s=5.0)
@@ -64,7 +64,7 @@ async def test_memory_that_does_not_come_in_time_is_a_buffer_timeout() -> None:
         assert values(cluster) == [LARGE]
 
 
-@story
+@scenario
 async def test_cancelled_memory_waiter_keeps_the_order() -> None:
     async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
         _ = await fill(producer, cluster)
@@ -78,7 +78,7 @@ async def test_cancelled_memory_waiter_keeps_the_order() -> None:
         assert used_bytes(producer) == 0
 
 
-@story
+@scenario
 async def test_metadata_and_memory_together_take_max_block_at_most() -> None:
     async with producing(
         brokers=2,
@@ -94,7 +94,7 @@ async def test_metadata_and_memory_together_take_max_block_at_most() -> None:
         assert now() - began_at == pytest.approx(2)
 
 
-@story
+@scenario
 async def test_late_metadata_is_a_metadata_timeout() -> None:
     async with producing(max_block_ms=2_000) as (producer, cluster):
         cluster.on("metadata", topic="slow", times=None).drop()
@@ -106,7 +106,7 @@ async def test_late_metadata_is_a_metadata_timeout() -> None:
         assert not raised.value.possibly_persisted
 
 
-@story
+@scenario
 async def test_max_block_zero_waits_for_nothing() -> None:
     async with producing(
         acquainted=False,
@@ -123,7 +123,7 @@ async def test_max_block_zero_waits_for_nothing() -> None:
             await producer.send(TOPIC, LARGE)
 
 
-@story
+@scenario
 async def test_memory_waiter_ends_the_linger_of_batches() -> None:
     async with producing(buffer_memory=1_000, linger_ms=60_000) as (producer, cluster):
         began_at = now()
@@ -136,7 +136,7 @@ async def test_memory_waiter_ends_the_linger_of_batches() -> None:
         assert values(cluster) == [LARGE, LARGE]
 
 
-@story
+@scenario
 async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
     async with producing(
         buffer_memory=10_000,
@@ -165,7 +165,7 @@ async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
         assert cancelled.cancelled()
 
 
-@story
+@scenario
 async def test_record_larger_than_the_memory_is_refused_at_once() -> None:
     async with producing(buffer_memory=1_000) as (producer, _):
         with pytest.raises(ProducerError, match="more than buffer_memory=1,000") as raised:

@@ -9,10 +9,10 @@ import pytest
 from aioproducer import BufferFull, MetadataTimeout, Producer, SendManyError
 from aioproducer.errors import InvalidRecord, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, producing, settle, story
+from tests.scenarios.rig import TOPIC, producing, scenario, settle
 
 
-@story
+@scenario
 async def test_retry_is_counted_and_is_no_error() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC, times=2).answer(NotEnoughReplicas)
@@ -23,7 +23,7 @@ async def test_retry_is_counted_and_is_no_error() -> None:
     assert told["record_retry_rate"] == pytest.approx(10 / 30)
 
 
-@story
+@scenario
 async def test_split_batch_is_not_counted_as_a_retry() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         before = producer.metrics()["producer"]["batch_split_total"]
@@ -35,7 +35,7 @@ async def test_split_batch_is_not_counted_as_a_retry() -> None:
     assert told["topics"][TOPIC]["record_retry_total"] == 0
 
 
-@story
+@scenario
 async def test_batch_resent_without_refused_records_is_a_retry() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(InvalidRecord, record_errors={0: "bad"})
@@ -45,7 +45,7 @@ async def test_batch_resent_without_refused_records_is_a_retry() -> None:
     assert (told["record_send_total"], told["record_retry_total"], told["record_error_total"]) == (19, 9, 1)
 
 
-@story
+@scenario
 async def test_metrics_are_unavailable_during_start() -> None:
     async with producing(acquainted=False) as (_, cluster):
         cluster.on("metadata").delay(5.0)
@@ -58,7 +58,7 @@ async def test_metrics_are_unavailable_during_start() -> None:
         await producer.close()
 
 
-@story
+@scenario
 async def test_free_memory_is_never_less_than_none() -> None:
     async with producing(linger_ms=1_000, buffer_memory=1_000, batch_size=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(MessageTooLarge)
@@ -70,7 +70,7 @@ async def test_free_memory_is_never_less_than_none() -> None:
     assert (told["batch_split_total"], told["buffer_available_bytes"]) == (1, 0)
 
 
-@story
+@scenario
 async def test_metrics_have_latencies_in_milliseconds() -> None:
     async with producing(linger_ms=250) as (producer, cluster):
         await asyncio.sleep(100)  # what it took to get acquainted is forgotten
@@ -89,7 +89,7 @@ async def test_metrics_have_latencies_in_milliseconds() -> None:
     assert of_all["record_queue_time_avg"] == pytest.approx(250)
 
 
-@story
+@scenario
 async def test_rates_tell_of_what_comes_after_a_long_silence() -> None:
     async with producing(linger_ms=0, connections_max_idle_ms=50_000, metadata_max_age_ms=10**9) as (
         producer,
@@ -110,7 +110,7 @@ async def test_rates_tell_of_what_comes_after_a_long_silence() -> None:
         assert told["connection_close_rate"] > 0
 
 
-@story
+@scenario
 async def test_metrics_count_errors_at_every_step() -> None:
     async with producing(linger_ms=0, max_block_ms=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -130,7 +130,7 @@ async def test_metrics_count_errors_at_every_step() -> None:
     assert told["producer"]["record_error_rate"] == pytest.approx(12 / 30)
 
 
-@story
+@scenario
 async def test_waiting_for_memory_and_finding_none_are_told_apart() -> None:
     async with producing(linger_ms=0, buffer_memory=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).delay(2.0)
@@ -145,7 +145,7 @@ async def test_waiting_for_memory_and_finding_none_are_told_apart() -> None:
     assert told["bufferpool_wait_time_ns_total"] == pytest.approx(2e9, rel=0.1)
 
 
-@story
+@scenario
 async def test_connections_come_and_go() -> None:
     async with producing(brokers=2, partitions=2) as (producer, cluster):
         before = producer.metrics()["producer"]
@@ -158,7 +158,7 @@ async def test_connections_come_and_go() -> None:
     assert producer.metrics()["producer"]["connection_count"] == 0
 
 
-@story
+@scenario
 async def test_metrics_sum_the_time_of_flushes() -> None:
     async with producing(linger_ms=60_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).delay(2.0)
@@ -169,7 +169,7 @@ async def test_metrics_sum_the_time_of_flushes() -> None:
         assert producer.metrics()["producer"]["flush_time_ns_total"] == pytest.approx(2e9, rel=0.1)
 
 
-@story
+@scenario
 async def test_metrics_sum_the_time_of_transactions() -> None:
     async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
         cluster.on("init_producer_id").delay(3.0)

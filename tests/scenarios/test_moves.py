@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer import Producer, State
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, cluster, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario, settle, values
 
 COUNTS = pytest.mark.parametrize("records", [1, 10, 2_000])
 
@@ -19,7 +19,7 @@ async def send_to_all(producer: Producer, records: int, partitions: int) -> None
 
 @COUNTS
 @pytest.mark.parametrize("idempotent", [True, False])
-@story
+@scenario
 async def test_records_follow_a_broker_that_moves(records: int, idempotent: bool) -> None:
     async with producing(2, 2, enable_idempotence=idempotent) as (producer, opened):
         await send_to_all(producer, records, 2)
@@ -30,7 +30,7 @@ async def test_records_follow_a_broker_that_moves(records: int, idempotent: bool
 
 
 @COUNTS
-@story
+@scenario
 async def test_records_follow_brokers_that_exchange_addresses(records: int) -> None:
     async with producing(2, 2) as (producer, opened):
         for _ in range(3):
@@ -42,7 +42,7 @@ async def test_records_follow_brokers_that_exchange_addresses(records: int) -> N
         assert sum(len(values(opened, partition)) for partition in range(2)) == 4 * records
 
 
-@story
+@scenario
 async def test_silent_old_address_delays_records_for_two_seconds() -> None:
     """A node that froze at its old address answers at another one: its requests there do not wait for 30 s."""
     async with producing(2, 2) as (producer, opened):
@@ -63,7 +63,7 @@ async def test_silent_old_address_delays_records_for_two_seconds() -> None:
         del broker.disconnect
 
 
-@story
+@scenario
 async def test_idle_producer_follows_a_broker_that_moves() -> None:
     async with producing(2, 2, metadata_max_age_ms=1_000) as (producer, opened):
         await opened.move_broker(1)
@@ -74,7 +74,7 @@ async def test_idle_producer_follows_a_broker_that_moves() -> None:
         assert connection.address == opened._state.nodes[1].address
 
 
-@story
+@scenario
 async def test_transaction_continues_when_its_coordinator_moves() -> None:
     async with producing(2, 2, acquainted=False, transactional_id="tx") as (producer, opened):
         node = opened._state.coordinator_node("tx")
@@ -95,7 +95,7 @@ async def test_transaction_continues_when_its_coordinator_moves() -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-@story
+@scenario
 async def test_idle_producer_is_ready_after_a_reset(brokers: int) -> None:
     async with cluster(brokers) as opened, Producer(opened.bootstrap_servers) as producer:
         await asyncio.sleep(1)
@@ -111,7 +111,7 @@ async def test_idle_producer_is_ready_after_a_reset(brokers: int) -> None:
 
 
 @pytest.mark.parametrize("used", [False, True])
-@story
+@scenario
 async def test_idle_producer_is_ready_after_a_restart(used: bool) -> None:
     async with cluster(3, 3) as opened, Producer(opened.bootstrap_servers) as producer:
         if used:
@@ -127,7 +127,7 @@ async def test_idle_producer_is_ready_after_a_restart(used: bool) -> None:
         assert producer.state == "ready"
 
 
-@story
+@scenario
 async def test_idle_producer_behind_balancer_is_ready_after_restart() -> None:
     """The bootstrap address belongs to no broker, so its connection is not a connection to one."""
     async with cluster(2) as opened, Cluster(transport="memory") as balancer:
@@ -147,7 +147,7 @@ async def test_idle_producer_behind_balancer_is_ready_after_restart() -> None:
             assert producer._engine.pool.least_loaded([1, 2]) is not None
 
 
-@story
+@scenario
 async def test_idle_connections_are_not_replaced() -> None:
     rare_ms = 3_600_000
     async with producing(2, 2, connections_max_idle_ms=5_000, metadata_max_age_ms=rare_ms) as (
@@ -159,7 +159,7 @@ async def test_idle_connections_are_not_replaced() -> None:
         assert opened.request_count("api_versions") == 2
 
 
-@story
+@scenario
 async def test_exchanged_brokers_are_found_without_bootstrap_servers() -> None:
     async with producing(2, 2, linger_ms=0) as (producer, opened):
         for node_id in 1, 2:

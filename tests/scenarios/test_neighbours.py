@@ -15,7 +15,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, producing, scenario, settle, values
 
 LATENCY_S = 0.01
 LOAD_S = 1.5
@@ -49,7 +49,7 @@ async def be_refused(producer: Producer, per_s: float) -> None:
             _ = group.create_task(send())
 
 
-@story
+@scenario
 async def test_refusing_topic_delays_no_other_topic() -> None:
     """Each refusal costs its partition an epoch; the others have theirs."""
     async with (
@@ -72,9 +72,9 @@ def batches_in_memory() -> int:
     return sum(isinstance(each, Batch) for each in gc.get_objects())
 
 
-@story
+@scenario
 async def test_delivered_records_are_freed_before_lingering_ones() -> None:
-    gc.collect()  # batches of earlier stories are none of this one's
+    gc.collect()  # collect batches of earlier tests
     before = batches_in_memory()
     async with producing(linger_ms=60_000, buffer_memory=1_000_000) as (producer, cluster):
         cluster.create_topic("lingering")
@@ -88,7 +88,7 @@ async def test_delivered_records_are_freed_before_lingering_ones() -> None:
 
 
 @pytest.mark.parametrize("refusal", [NotEnoughReplicas, UnknownTopicOrPartition])
-@story
+@scenario
 async def test_recreated_topic_with_the_same_leaders_keeps_order(refusal: type[BrokerError]) -> None:
     """The new log takes any sequence first, so until it has taken one there is one batch in flight."""
     async with (

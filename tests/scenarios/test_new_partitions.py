@@ -12,7 +12,7 @@ from aioproducer import MetadataTimeout, Producer, ProducerClosed
 from aioproducer.testing import Cluster
 from tests.cases import for_each
 from tests.scenarios.faults import hostile
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 KEY = b"3"
 """Goes to partition 1 of two."""
@@ -52,7 +52,7 @@ class Nuisance:
 
 class TestOneThatDoesNotExist:
     @wrong_calls
-    @story
+    @scenario
     async def test_unknown_partition_delays_no_other_call(
         self, wrong: Callable[[Producer], Awaitable[object]]
     ) -> None:
@@ -71,7 +71,7 @@ class TestOneThatDoesNotExist:
             assert values(cluster) == [b"right"] * sent
 
     @wrong_calls
-    @story
+    @scenario
     async def test_send_nowait_is_unaffected_by_an_unknown_partition(
         self, wrong: Callable[[Producer], Awaitable[object]]
     ) -> None:
@@ -86,7 +86,7 @@ class TestOneThatDoesNotExist:
             await producer.flush()
             assert values(cluster) == [b"%d" % number for number in range(150)]
 
-    @story
+    @scenario
     async def test_unknown_partition_does_not_delay_a_new_topic(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             sending = [
@@ -108,14 +108,14 @@ async def unknown_to(producer: Producer, cluster: Cluster) -> None:
 
 
 class TestOneThatIsNew:
-    @story
+    @scenario
     async def test_new_partition_is_found(self) -> None:
         async with producing() as (producer, cluster):
             await unknown_to(producer, cluster)
             assert (await producer.send(TOPIC, b"v", partition=1)).partition == 1
 
     @pytest.mark.parametrize("memory", [100_000, 800])
-    @story
+    @scenario
     async def test_calls_for_a_new_partition_keep_their_order(self, memory: int) -> None:
         async with producing(buffer_memory=memory, batch_size=300) as (producer, cluster):
             await unknown_to(producer, cluster)
@@ -136,7 +136,7 @@ class TestOneThatIsNew:
             assert values(cluster, 1) == expected
 
     @pytest.mark.parametrize("with_code", [False, True])
-    @story
+    @scenario
     async def test_waiting_calls_precede_later_ones_in_a_new_partition(self, with_code: bool) -> None:
         """Whoever is the first to hear of it: by its number, by a key or by chance."""
         options: dict[str, Any] = {
@@ -178,7 +178,7 @@ SENT: dict[str, Callable[[Producer], Awaitable[Any]]] = {
 class TestBrokersThatLag:
     @for_each("send", SENT.values())
     @for_each("codec", ["none", "gzip"])
-    @story
+    @scenario
     async def test_lagging_broker_alone_refuses_no_partition(
         self, send: Callable[[Producer], Awaitable[Any]], codec: str
     ) -> None:
@@ -190,7 +190,7 @@ class TestBrokersThatLag:
             assert now() < 1.0
 
     @pytest.mark.parametrize("send", SENT.values(), ids=list(SENT))
-    @story
+    @scenario
     async def test_answer_from_before_the_call_refuses_no_partition(
         self, send: Callable[[Producer], Awaitable[Any]]
     ) -> None:
@@ -205,7 +205,7 @@ class TestBrokersThatLag:
             assert values(cluster, 1) == [b"v"]
 
     @wrong_calls
-    @story
+    @scenario
     async def test_missing_partition_is_refused_soon(
         self, wrong: Callable[[Producer], Awaitable[object]]
     ) -> None:
@@ -218,7 +218,7 @@ class TestBrokersThatLag:
 class TestWaitingForOne:
     """In vain: nobody tells of it."""
 
-    @story
+    @scenario
     async def test_max_block_and_timeouts_end_it(self) -> None:
         async with producing(max_block_ms=2_000) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()
@@ -233,7 +233,7 @@ class TestWaitingForOne:
             assert "MetadataTimeout" in str(result)
             assert now() - began_at == pytest.approx(4.5)
 
-    @story
+    @scenario
     async def test_cancelled_it_leaves_nothing_behind(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()
@@ -250,7 +250,7 @@ class TestWaitingForOne:
             await producer.send(TOPIC, b"next")
             assert values(cluster) == [b"next"]
 
-    @story
+    @scenario
     async def test_closing_waits_for_it(self) -> None:
         async with producing() as (producer, cluster):
             await unknown_to(producer, cluster)
@@ -260,7 +260,7 @@ class TestWaitingForOne:
             assert await producer.close() == 0
             assert (await waiting).partition == 1
 
-    @story
+    @scenario
     async def test_closed_at_once_it_fails_and_is_counted(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()

@@ -8,14 +8,14 @@ import pytest
 
 from aioproducer import CommitFailed, MetadataUnavailable, Producer, SendManyError
 from aioproducer.errors import ProducerError, UnknownTopicOrPartition
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, values
 
 MISSPELT = "odrers"
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
 @pytest.mark.parametrize("creates", [True, False])
-@story
+@scenario
 async def test_unknown_topic_fails_within_a_second(brokers: int, creates: bool) -> None:
     async with (
         open_cluster(brokers, auto_create_topics=creates) as cluster,
@@ -41,7 +41,7 @@ async def test_unknown_topic_fails_within_a_second(brokers: int, creates: bool) 
         assert MISSPELT not in {str(each) for each in topics}
 
 
-@story
+@scenario
 async def test_denial_of_a_lagging_broker_is_not_final() -> None:
     async with (
         open_cluster(auto_create_topics=False) as cluster,
@@ -55,7 +55,7 @@ async def test_denial_of_a_lagging_broker_is_not_final() -> None:
         assert values(cluster, topic="late") == [b"v"]
 
 
-@story
+@scenario
 async def test_created_topic_is_used_after_a_refusal() -> None:
     async with (
         open_cluster(auto_create_topics=False) as cluster,
@@ -67,7 +67,7 @@ async def test_created_topic_is_used_after_a_refusal() -> None:
         await producer.send("late", b"v")
 
 
-@story
+@scenario
 async def test_transaction_with_an_unknown_topic_fails() -> None:
     async with (
         open_cluster() as cluster,
@@ -83,13 +83,13 @@ async def test_transaction_with_an_unknown_topic_fails() -> None:
             await producer.send(TOPIC, b"v")
 
 
-@story
+@scenario
 async def test_topic_is_created_by_default() -> None:
     async with open_cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.send("created", b"v")
 
 
-@story
+@scenario
 async def test_outage_is_no_denial() -> None:
     async with (
         open_cluster() as cluster,

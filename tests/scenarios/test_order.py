@@ -9,11 +9,11 @@ import pytest
 from aioproducer import BufferFull, MetadataUnavailable, Producer, RecordMetadata
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster as open_cluster, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, producing, scenario, settle, values
 
 
 class TestWhileACallWaits:
-    @story
+    @scenario
     async def test_later_calls_for_the_topic_queue_behind_it(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -24,7 +24,7 @@ class TestWhileACallWaits:
             )
             assert values(cluster) == [*(b"%d" % number for number in range(10)), b"many", b"last"]
 
-    @story
+    @scenario
     async def test_send_nowait_raises_while_a_call_waits(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
             cluster.on("produce").delay(1.0)
@@ -38,7 +38,7 @@ class TestWhileACallWaits:
             await producer.send_nowait(TOPIC, b"4")
             assert values(cluster) == [b"1" * 700, b"2" * 700, b"4"]
 
-    @story
+    @scenario
     async def test_send_nowait_raises_for_an_unknown_topic(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -48,7 +48,7 @@ class TestWhileACallWaits:
                 _ = producer.send_nowait(TOPIC, b"2")
             await waiting
 
-    @story
+    @scenario
     async def test_waiting_call_delays_no_other_topic(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
@@ -59,7 +59,7 @@ class TestWhileACallWaits:
             waiting.cancel()
             await asyncio.wait([waiting])
 
-    @story
+    @scenario
     async def test_next_call_proceeds_when_a_waiting_call_times_out(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -72,7 +72,7 @@ class TestWhileACallWaits:
 
 
 class TestRacing:
-    @story
+    @scenario
     async def test_tasks_that_race_for_a_partition_each_keep_their_order(self) -> None:
         async with producing(buffer_memory=2_000, batch_size=300, linger_ms=1) as (producer, cluster):
 
@@ -89,7 +89,7 @@ class TestRacing:
                 assert [each.offset for each in sent] == mine
                 assert [log[offset] for offset in mine] == sorted(log[offset] for offset in mine)
 
-    @story
+    @scenario
     async def test_concurrent_calls_are_appended_in_order(self) -> None:
         async with producing(buffer_memory=5_000, batch_size=500) as (producer, cluster):
             sending = [producer.send(TOPIC, b"%04d" % number) for number in range(1_000)]
@@ -101,7 +101,7 @@ class TestRacing:
 class TestRetries:
     @for_each("error", [NotLeaderOrFollower, NotEnoughReplicas, RequestTimedOut])
     @for_each("number_struck", [0, 1, 4])
-    @story
+    @scenario
     async def test_five_in_flight_stay_in_order(self, error: type[BrokerError], number_struck: int) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")  # from here on five may be in flight
@@ -117,7 +117,7 @@ class TestRetries:
             assert values(cluster) == [b"first", *(b"%d" % number for number in range(8))]
 
     @pytest.mark.parametrize("before_append", [True, False])
-    @story
+    @scenario
     async def test_lost_connection_keeps_order_without_duplicates(self, *, before_append: bool) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
@@ -129,7 +129,7 @@ class TestRetries:
             await asyncio.gather(*futures)
             assert values(cluster) == [b"first", *(b"%d" % number for number in range(8))]
 
-    @story
+    @scenario
     async def test_moved_leader_with_five_in_flight_keeps_order(self) -> None:
         async with producing(brokers=2, linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
@@ -146,7 +146,7 @@ class TestRetries:
 
 
 class TestWithoutIdempotence:
-    @story
+    @scenario
     async def test_partition_has_one_request_in_flight_without_idempotence(self) -> None:
         async with producing(partitions=2, enable_idempotence=False, linger_ms=0) as (producer, cluster):
             arrived = cluster.on("produce", topic=TOPIC, times=None)
@@ -159,7 +159,7 @@ class TestWithoutIdempotence:
             await asyncio.gather(*futures)
             assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
-    @story
+    @scenario
     async def test_partitions_are_in_flight_side_by_side(self) -> None:
         async with producing(
             brokers=2,
@@ -173,7 +173,7 @@ class TestWithoutIdempotence:
             assert not slow.done()
             await slow
 
-    @story
+    @scenario
     async def test_retry_is_not_overtaken_without_idempotence(self) -> None:
         async with producing(enable_idempotence=False, linger_ms=0) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=2).answer(NotEnoughReplicas)
@@ -185,7 +185,7 @@ class TestWithoutIdempotence:
             assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
 
-@story
+@scenario
 async def test_producers_of_one_loop_are_independent() -> None:
     async with open_cluster() as cluster, producing() as (other, elsewhere):
         async with Producer(cluster.bootstrap_servers) as producer:

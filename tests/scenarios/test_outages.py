@@ -14,7 +14,7 @@ import pytest
 from aioproducer import DeliveryTimeout, Producer, RecordMetadata
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, now, producing, story
+from tests.scenarios.rig import TOPIC, now, producing, scenario
 
 IMPATIENT: Mapping[str, Any] = {
     "linger_ms": 0,
@@ -35,7 +35,7 @@ async def _one_each(producer: Producer) -> None:
 
 @for_each(("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)])
 @for_each("away_s", [3.0, 4.3, 5.0, 7.7, 20.4])
-@story
+@scenario
 async def test_returned_broker_is_found_soon_after_any_outage(
     away_s: float, options: Mapping[str, Any], recovery_s: float
 ) -> None:
@@ -57,7 +57,7 @@ async def test_returned_broker_is_found_soon_after_any_outage(
     ("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)], ids=["short", "default"]
 )
 @pytest.mark.parametrize("away_s", [5.0, 5.7, 12.3])
-@story
+@scenario
 async def test_brokers_that_return_in_turn_are_each_found_soon(
     away_s: float, options: Mapping[str, Any], recovery_s: float
 ) -> None:
@@ -77,7 +77,7 @@ async def test_brokers_that_return_in_turn_are_each_found_soon(
 
 
 @pytest.mark.parametrize("away", [{2}, {1, 2, 3}], ids=["one", "all"])
-@story
+@scenario
 async def test_outage_logs_its_begin_and_end(away: set[int], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aioproducer")
     async with producing(BROKERS, BROKERS, **IMPATIENT) as (producer, cluster):
@@ -108,7 +108,7 @@ async def test_outage_logs_its_begin_and_end(away: set[int], caplog: pytest.LogC
             assert told == expected
 
 
-@story
+@scenario
 async def test_many_resets_log_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
     async with producing(BROKERS, BROKERS, **IMPATIENT) as (producer, cluster):
@@ -124,7 +124,7 @@ async def test_many_resets_log_few_lines(caplog: pytest.LogCaptureFixture) -> No
     assert told.total() <= 2 * BROKERS + 2
 
 
-@story
+@scenario
 async def test_endless_outage_is_logged_periodically(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
     async with producing(**PATIENT) as (producer, cluster):

@@ -16,11 +16,11 @@ from aioproducer import (
     RoundRobinPartitioner,
 )
 from aioproducer._core.murmur2 import murmur2
-from tests.scenarios.story import TOPIC, producing, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, values
 
 
 class TestPartitioners:
-    @story
+    @scenario
     async def test_keys_land_where_the_jvm_client_puts_them(self) -> None:
         async with producing(partitions=7) as (producer, _):
             for number in range(20):
@@ -28,18 +28,18 @@ class TestPartitioners:
                 sent = await producer.send(TOPIC, b"v", key=key)
                 assert sent.partition == (murmur2(key) & 0x7FFFFFFF) % 7
 
-    @story
+    @scenario
     async def test_explicit_partition_wins(self) -> None:
         async with producing(partitions=7) as (producer, _):
             assert (await producer.send(TOPIC, b"v", key=b"k", partition=5)).partition == 5
 
-    @story
+    @scenario
     async def test_round_robin(self) -> None:
         async with producing(partitions=3, partitioner=RoundRobinPartitioner()) as (producer, _):
             sent = [await producer.send(TOPIC, b"v") for _ in range(6)]
             assert [each.partition for each in sent] == [0, 1, 2, 0, 1, 2]
 
-    @story
+    @scenario
     async def test_murmur3_is_another_one(self) -> None:
         async with (
             producing(partitions=50) as (default, _),
@@ -51,7 +51,7 @@ class TestPartitioners:
             assert ours != theirs
             assert theirs == [(await other.send(TOPIC, b"v", key)).partition for key in keys]
 
-    @story
+    @scenario
     async def test_partitioner_may_be_a_function_of_other_clients(self) -> None:
         asked: list[tuple[bytes | None, Sequence[int], Sequence[int]]] = []
 
@@ -66,7 +66,7 @@ class TestPartitioners:
             assert [result.partition(0), result.partition(1)] == [2, 1]
             assert asked[0] == (b"k", [0, 1, 2], [0, 1, 2])
 
-    @story
+    @scenario
     async def test_partitioner_may_be_a_class(self) -> None:
         class ByLength:
             keyless_is_sticky: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class TestPartitioners:
             ]
 
     @pytest.mark.parametrize("chosen", [-1, 3, None, "0"])
-    @story
+    @scenario
     async def test_failing_partitioner_fails_the_call(self, chosen: Any) -> None:
         async with producing(
             acquainted=False,
@@ -99,7 +99,7 @@ class TestPartitioners:
                 assert raised.value.__cause__ is not None
             assert [values(cluster, partition) for partition in range(3)] == [[], [], []]
 
-    @story
+    @scenario
     async def test_keys_may_be_ignored(self) -> None:
         async with producing(partitions=5, partitioner_ignore_keys=True, linger_ms=100) as (producer, _):
             futures = [producer.send_nowait(TOPIC, b"v", key=b"%d" % number) for number in range(10)]
@@ -124,7 +124,7 @@ class TestASlowBroker:
         return [went[broker] / len(sent) for broker in range(3)]
 
     @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"batch_size": 16_384, "linger_ms": 5}])
-    @story
+    @scenario
     async def test_slow_broker_gets_no_more_than_its_share(self, options: dict[str, Any]) -> None:
         fast, also_fast, slow = await self.shares(**options)
         assert slow <= 0.33
@@ -132,7 +132,7 @@ class TestASlowBroker:
 
     @pytest.mark.parametrize("slow_s", [0.02, 0.1])
     @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}])
-    @story
+    @scenario
     async def test_nor_where_its_backlog_is_spread_over_many_partitions(
         self, options: dict[str, Any], slow_s: float
     ) -> None:
@@ -140,7 +140,7 @@ class TestASlowBroker:
         assert 0 < slow <= 0.1, "it was a quarter when backlogs alone counted"
         assert min(fast, also_fast) > 0.3
 
-    @story
+    @scenario
     async def test_brokers_that_are_equally_slow_get_the_same(self) -> None:
         async with producing(brokers=3, partitions=12) as (producer, cluster):
             random.seed(1)
@@ -152,7 +152,7 @@ class TestASlowBroker:
             went = Counter(each.partition % 3 for each in await asyncio.gather(*sent))
         assert min(went.values()) / len(sent) > 0.25
 
-    @story
+    @scenario
     async def test_recovered_broker_gets_its_share(self) -> None:
         async with producing(brokers=3, partitions=12) as (producer, cluster):
             random.seed(1)
@@ -170,7 +170,7 @@ class TestASlowBroker:
         assert went[0][2] < 0.1 * went[0].total()
         assert went[1][2] > 0.25 * went[1].total()
 
-    @story
+    @scenario
     async def test_nor_draws_the_records_where_nothing_adapts(self) -> None:
         *_, slow = await self.shares(partitioner_adaptive_partitioning_enable=False)
         assert slow <= 0.5, "by chance; before bytes were counted it was 0.97"

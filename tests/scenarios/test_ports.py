@@ -13,7 +13,7 @@ import pytest
 from aioproducer import ConnectionFailed, DeliveryTimeout, Producer
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, producing, story
+from tests.scenarios.rig import TOPIC, producing, scenario
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -119,7 +119,7 @@ async def test_foreign_port_among_bootstrap_servers_is_skipped() -> None:
             await producer.send(TOPIC, b"v")
 
 
-@story
+@scenario
 async def test_records_expire_naming_a_broker_of_another_protocol() -> None:
     async with producing(
         delivery_timeout_ms=5_000,

@@ -9,7 +9,7 @@ import pytest
 from aioproducer import DeliveryTimeout, Producer, RecordMetadata, TopicAuthorizationFailed
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 IMPATIENT: ProducerOptions = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
 
@@ -26,7 +26,7 @@ async def one_by_one(producer: Producer, count: int) -> list[asyncio.Future[Reco
 class TestIdleTopics:
     """A topic that nothing was sent to for `metadata_max_idle_ms` is forgotten, and known again when it is used."""
 
-    @story
+    @scenario
     async def test_record_after_a_long_pause_is_stored(self) -> None:
         """Sequences that began anew under the same epoch would be taken for the first records sent again."""
         async with producing(metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (producer, cluster):
@@ -40,7 +40,7 @@ class TestIdleTopics:
             assert (first.producer_id, second.producer_id) == (first.producer_id, first.producer_id)
             assert (second.producer_epoch, second.base_sequence) == (first.producer_epoch + 1, 0)
 
-    @story
+    @scenario
     async def test_also_when_a_call_was_waiting_for_the_topic_then(self) -> None:
         async with producing(
             metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000, buffer_memory=1_000, linger_ms=0
@@ -56,7 +56,7 @@ class TestIdleTopics:
             await producer.send(TOPIC, b"after")
             assert values(cluster) == [b"before", b"x" * 500, b"after"]
 
-    @story
+    @scenario
     async def test_pending_record_keeps_an_idle_topic(self) -> None:
         async with producing(metadata_max_idle_ms=5_000, request_timeout_ms=1_000) as (producer, cluster):
             await cluster.stop_broker(1)
@@ -69,7 +69,7 @@ class TestIdleTopics:
 
 
 class TestSequences:
-    @story
+    @scenario
     async def test_sequence_gap_is_closed_by_a_new_epoch(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
@@ -82,7 +82,7 @@ class TestSequences:
             assert epochs == sorted(epochs)
             assert epochs[-1] == 1
 
-    @story
+    @scenario
     async def test_partitions_without_a_gap_keep_their_epoch(self) -> None:
         async with producing(partitions=2, linger_ms=0) as (producer, cluster):
             for partition in range(2):
@@ -98,7 +98,7 @@ class TestSequences:
             ]
             assert stamps == [[(0, 0), (1, 0)], [(0, 0), (0, 1)]]
 
-    @story
+    @scenario
     async def test_broker_without_sequences_gets_a_new_epoch(self) -> None:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"a")
@@ -109,7 +109,7 @@ class TestSequences:
 
 
 class TestBrokers:
-    @story
+    @scenario
     async def test_moved_leader_is_followed_at_once(self) -> None:
         async with producing(brokers=2, linger_ms=0, retry_backoff_ms=100) as (producer, cluster):
             await producer.send(TOPIC, b"a")
@@ -119,7 +119,7 @@ class TestBrokers:
             assert now() - moved_at < 0.2
             assert cluster.produce_requests(TOPIC, 0)[-2:] == [1, 2]
 
-    @story
+    @scenario
     async def test_stale_metadata_with_the_old_leader_is_ignored(self) -> None:
         async with producing(brokers=2, linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"a")
@@ -127,7 +127,7 @@ class TestBrokers:
             assert (await producer.send(TOPIC, b"b")).offset == 1
 
     @pytest.mark.parametrize("failover", [False, True])
-    @story
+    @scenario
     async def test_broker_outage_loses_no_record(self, *, failover: bool) -> None:
         async with producing(brokers=3, partitions=3, linger_ms=0, **IMPATIENT) as (producer, cluster):
             sending = []
@@ -147,7 +147,7 @@ class TestBrokers:
                 log = values(cluster, partition)
                 assert log == [b"%02d" % number for number in range(partition, 60, 3)]
 
-    @story
+    @scenario
     async def test_outage_of_all_brokers_loses_no_record(self) -> None:
         async with producing(brokers=2, partitions=2, linger_ms=0, **IMPATIENT) as (producer, cluster):
             for node_id in (1, 2):
@@ -164,7 +164,7 @@ class TestBrokers:
             assert now() - back_at < 0.2
             assert producer.state == "ready"
 
-    @story
+    @scenario
     async def test_frozen_broker_delays_only_its_partitions(self) -> None:
         async with producing(
             brokers=2,
@@ -181,7 +181,7 @@ class TestBrokers:
             cluster.thaw_broker(1)
             await producer.send(TOPIC, b"w", partition=0)
 
-    @story
+    @scenario
     async def test_recreated_topic_is_written(self) -> None:
         async with producing(partitions=2, metadata_max_age_ms=1_000) as (producer, cluster):
             await producer.send(TOPIC, b"old", partition=1)

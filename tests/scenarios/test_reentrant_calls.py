@@ -14,7 +14,7 @@ from aioproducer import Producer, ProducerError
 from aioproducer.errors import MessageTooLarge, NotLeaderOrFollower, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster as open_cluster, story
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, scenario
 
 PARTITIONS = 12
 MOST_CALLS = 300
@@ -211,9 +211,9 @@ async def trouble(producer: Producer, cluster: Cluster, code: UserCode) -> list[
     return outcomes
 
 
-@for_each("call", CALLS)
+@pytest.mark.parametrize("call", CALLS)
 @for_each("site", SITES)
-@story
+@scenario
 async def test_records_have_outcomes_when_user_code_calls_the_producer(
     site: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from aioproducer import Producer, ProducerError
 from aioproducer.errors import NotLeaderOrFollower, TopicAuthorizationFailed
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, story
+from tests.scenarios.rig import TOPIC, scenario
 from tests.scenarios.test_reentrant_calls import SITES, Call, UserCode, calling, eagerly
 
 MANY = 400
@@ -39,7 +39,7 @@ class Breaker:
 
 @pytest.mark.parametrize("sends", [False, True])
 @pytest.mark.parametrize("spread", [1, MANY])
-@story
+@scenario
 async def test_expiring_batches_may_be_purged(
     spread: int, sends: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,9 +77,9 @@ IN_TRANSACTIONS: dict[str, Call] = {
 }
 
 
-@for_each("call", IN_TRANSACTIONS)
+@pytest.mark.parametrize("call", IN_TRANSACTIONS)
 @for_each("site", SITES)
-@story
+@scenario
 async def test_transactions_end_when_user_code_calls(
     site: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:

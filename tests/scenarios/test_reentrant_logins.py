@@ -9,8 +9,8 @@ from typing import Any
 
 from aioproducer import Producer, ProducerError
 from tests.cases import for_each
-from tests.scenarios.login_story import secured
-from tests.scenarios.story import TOPIC, story
+from tests.scenarios.login_rig import secured
+from tests.scenarios.rig import TOPIC, scenario
 
 CALLS: dict[str, Callable[[Producer], object]] = {
     "send_nowait": lambda producer: producer.send_nowait(TOPIC, b"again"),
@@ -59,7 +59,7 @@ async def _done(work: Awaitable[Any]) -> None:
 
 @for_each("call", CALLS)
 @for_each("site", ["sasl_credentials", "sasl_oauth_token_provider"])
-@story
+@scenario
 async def test_records_have_outcomes_when_a_provider_calls(site: str, call: str) -> None:
     provider = Provider(CALLS[call])
     mechanism = "PLAIN" if site == "sasl_credentials" else "OAUTHBEARER"

@@ -19,7 +19,7 @@ from aioproducer import (
     TopicPartition,
 )
 from aioproducer._core.sender.loop import Sender
-from tests.scenarios.story import TOPIC, now, producing, story
+from tests.scenarios.rig import TOPIC, now, producing, scenario
 
 
 class SendsAgain(Interceptor):
@@ -38,7 +38,7 @@ class SendsAgain(Interceptor):
                 self.refused = closed
 
 
-@story
+@scenario
 async def test_record_sent_for_a_removed_one_reserves_memory_once() -> None:
     again = SendsAgain()
     async with producing(linger_ms=2_000, interceptors=[again]) as (producer, _):
@@ -53,7 +53,7 @@ async def test_record_sent_for_a_removed_one_reserves_memory_once() -> None:
         assert memory["buffer_available_bytes"] == memory["buffer_total_bytes"]
 
 
-@story
+@scenario
 async def test_crashed_producer_refuses_records_of_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     again = SendsAgain()
     async with producing(linger_ms=1_000, interceptors=[again]) as (producer, _):
@@ -70,7 +70,7 @@ async def test_crashed_producer_refuses_records_of_its_callbacks(monkeypatch: py
         assert again.refused is not None
 
 
-@story
+@scenario
 async def test_metadata_request_leaves_the_in_flight_limit_free() -> None:
     options: dict[str, Any] = {"max_in_flight_requests_per_connection": 1, "metadata_max_age_ms": 5_000}
     async with producing(linger_ms=0, **options) as (producer, cluster):
@@ -82,7 +82,7 @@ async def test_metadata_request_leaves_the_in_flight_limit_free() -> None:
         assert now() - asked_at < 1.0
 
 
-@story
+@scenario
 async def test_refused_partitions_share_metadata_requests() -> None:
     async with producing(linger_ms=0, partitions=20) as (producer, cluster):
         await producer.send(TOPIC, b"first")
@@ -95,7 +95,7 @@ async def test_refused_partitions_share_metadata_requests() -> None:
         await asyncio.gather(*futures)
 
 
-@story
+@scenario
 async def test_close_ends_with_the_last_outcome() -> None:
     async with producing(linger_ms=0, delivery_timeout_ms=31_000) as (producer, cluster):
         await producer.send(TOPIC, b"first")
@@ -107,7 +107,7 @@ async def test_close_ends_with_the_last_outcome() -> None:
         assert isinstance(future.exception(), DeliveryTimeout)
 
 
-@story
+@scenario
 async def test_derived_partitioner_is_used_by_every_send_call() -> None:
     class Last(Murmur2Partitioner):
         def partition(self, topic: str, key: bytes | None, count: int, available: object) -> int:

@@ -23,7 +23,7 @@ from aioproducer import (
 )
 from aioproducer.errors import InvalidRecord, NotEnoughReplicas
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, settle, values
 
 
 async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError:
@@ -34,7 +34,7 @@ async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError
 
 
 class TestResult:
-    @story
+    @scenario
     async def test_result_has_the_offset_of_each_position(self) -> None:
         async with producing(partitions=2) as (producer, _):
             result = await producer.send_many(
@@ -50,14 +50,14 @@ class TestResult:
                 RecordMetadata(TOPIC, 1, 1, 9, log_append_time=False),
             ]
 
-    @story
+    @scenario
     async def test_send_many_accepts_no_values(self) -> None:
         async with producing() as (producer, cluster):
             result = await producer.send_many(TOPIC, [])
             assert (len(result), result.delivered, list(result)) == (0, 0, [])
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_failure_keeps_outcomes_of_other_records(self) -> None:
         async with producing(partitions=2) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, partition=1, times=None).answer(TopicAuthorizationFailed)
@@ -84,13 +84,13 @@ class TestResult:
             assert error.__cause__ is result.failures[1]
             assert not error.possibly_persisted
 
-    @story
+    @scenario
     async def test_error_is_possibly_persisted_if_any_record_is(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(-1)
             assert (await fails(producer, [b"a"])).possibly_persisted
 
-    @story
+    @scenario
     async def test_positions_outside_it_are_index_errors(self) -> None:
         async with producing() as (producer, _):
             result = await producer.send_many(TOPIC, [b"a", b"b"])
@@ -101,7 +101,7 @@ class TestResult:
 
 
 class TestOrder:
-    @story
+    @scenario
     async def test_send_many_keeps_the_order_of_values_per_partition(self) -> None:
         async with producing(
             brokers=3,
@@ -120,7 +120,7 @@ class TestOrder:
                 logs[result.partition(at)][result.offset(at)] == value for at, value in enumerate(sent)
             )
 
-    @story
+    @scenario
     async def test_send_many_keeps_the_order_of_neighbouring_calls(self) -> None:
         async with producing(batch_size=500, linger_ms=50) as (producer, cluster):
             before = asyncio.create_task(producer.send(TOPIC, b"before"))
@@ -132,7 +132,7 @@ class TestOrder:
 
 
 class TestColumns:
-    @story
+    @scenario
     async def test_send_many_sends_every_column(self) -> None:
         async with producing() as (producer, cluster):
             await producer.send_many(
@@ -149,7 +149,7 @@ class TestColumns:
             assert (second.value, second.key, second.headers) == (None, b"k", (("all", b"0"),))
             assert first.timestamp_ms == 5 < second.timestamp_ms
 
-    @story
+    @scenario
     async def test_headers_of_one_kind_share_batches_with_those_of_another(self) -> None:
         """What each record has arrives with it, over many batches and calls."""
 
@@ -198,7 +198,7 @@ class TestColumns:
             ({"topic": ".."}, ValueError, "topic"),
         ],
     )
-    @story
+    @scenario
     async def test_wrong_columns_are_named_and_nothing_is_appended(
         self, columns: dict[str, Any], error: type[Exception], named: str
     ) -> None:
@@ -228,7 +228,7 @@ class Upper(Interceptor):
 
 
 class TestUserCode:
-    @story
+    @scenario
     async def test_interceptors_see_every_record_begin_and_end(self) -> None:
         upper = Upper()
         async with producing(interceptors=[upper], max_request_size=1_000) as (producer, cluster):
@@ -238,7 +238,7 @@ class TestUserCode:
                 [RecordMetadata, RecordMetadata, RecordTooLarge], key=str
             )
 
-    @story
+    @scenario
     async def test_unserializable_or_oversized_record_fails_alone(self) -> None:
         async with producing(
             acquainted=False,
@@ -250,7 +250,7 @@ class TestUserCode:
             assert failures == {1: SerializationError, 2: RecordTooLarge}
             assert values(cluster) == [b"a", b"d"]
 
-    @story
+    @scenario
     async def test_large_send_many_yields_to_other_tasks(self) -> None:
         async with producing(buffer_memory=100_000_000) as (producer, _):
             many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
@@ -263,7 +263,7 @@ class TestUserCode:
             await settle()
 
 
-@story
+@scenario
 async def test_refusal_that_names_each_record_is_read() -> None:
     options: dict[str, Any] = {"compression_type": "gzip", "batch_size": 1_000_000, "linger_ms": 50}
     async with producing(acquainted=False, **options) as (producer, cluster):

@@ -14,7 +14,7 @@ from aioproducer import (
     Producer,
     SendManyError,
 )
-from tests.scenarios.story import TOPIC, now, producing, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, values
 
 
 async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError:
@@ -25,7 +25,7 @@ async def fails(producer: Producer, *args: Any, **columns: Any) -> SendManyError
 
 
 class TestWaiting:
-    @story
+    @scenario
     async def test_send_many_never_lingers(self) -> None:
         async with producing(partitions=3, linger_ms=60_000) as (producer, _):
             began_at = now()
@@ -33,14 +33,14 @@ class TestWaiting:
             await producer.send_many(TOPIC, [b"v"] * 9, partitions=[0, 1, 2] * 3)
             assert now() == began_at
 
-    @story
+    @scenario
     async def test_send_many_sends_chunks_when_memory_is_short(self) -> None:
         async with producing(buffer_memory=2_000, batch_size=500) as (producer, cluster):
             result = await producer.send_many(TOPIC, [b"%04d" % number for number in range(2_000)])
             assert result.delivered == 2_000
             assert values(cluster) == [b"%04d" % number for number in range(2_000)]
 
-    @story
+    @scenario
     async def test_memory_that_does_not_come_fails_the_rest_and_only_that(self) -> None:
         async with producing(buffer_memory=1_000, max_block_ms=1_000) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(2.0)
@@ -50,7 +50,7 @@ class TestWaiting:
             assert {type(each) for each in error.result.failures.values()} == {BufferTimeout}
             assert len(values(cluster)) == error.result.delivered
 
-    @story
+    @scenario
     async def test_metadata_that_does_not_come_fails_all(self) -> None:
         async with producing(max_block_ms=1_000) as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
@@ -58,7 +58,7 @@ class TestWaiting:
                 await producer.send_many("slow", [b"a", b"b"])
             assert [type(each) for each in raised.value.result.failures.values()] == [MetadataTimeout] * 2
 
-    @story
+    @scenario
     async def test_columns_may_be_reused_once_it_returns(self) -> None:
         async with producing() as (producer, cluster):
             column: list[Any] = [b"a", bytearray(b"b"), memoryview(b"c")]
@@ -73,7 +73,7 @@ class TestWaiting:
                 (b"d", b"n"),
             ]
 
-    @story
+    @scenario
     async def test_cancelled_what_was_appended_goes_on(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=60_000) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -89,7 +89,7 @@ class TestWaiting:
 
 
 class TestTimeout:
-    @story
+    @scenario
     async def test_timeout_removes_unsent_records(self) -> None:
         async with producing() as (producer, cluster):
             await cluster.stop_broker(1)
@@ -102,7 +102,7 @@ class TestTimeout:
             await producer.send(TOPIC, b"next")
             assert values(cluster) == [b"next"]
 
-    @story
+    @scenario
     async def test_timeout_reports_sent_records_as_possibly_stored(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
@@ -111,7 +111,7 @@ class TestTimeout:
             await producer.flush()
             assert values(cluster) == [b"a", b"b"]
 
-    @story
+    @scenario
     async def test_large_send_many_stops_appending_at_its_deadline(self) -> None:
         async with producing(buffer_memory=100_000_000, batch_size=1_000_000, linger_ms=5) as (
             producer,

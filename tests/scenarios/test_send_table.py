@@ -18,7 +18,7 @@ from aioproducer import (
 from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer.arrow import OffsetRange, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS
-from tests.scenarios.story import TOPIC, producing, story, values
+from tests.scenarios.rig import TOPIC, producing, scenario, values
 from tests.scenarios.tables import batch_of, numbered
 
 FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -50,7 +50,7 @@ class ByColumn:
 
 
 class TestWhatIsSent:
-    @story
+    @scenario
     async def test_columns_become_parts_of_the_record(self) -> None:
         table = pa.table(
             {
@@ -86,7 +86,7 @@ class TestWhatIsSent:
                 rows=3, bytes=8, offsets={FIRST: OffsetRange(0, 0, 1), SECOND: OffsetRange(0, 1, 2)}
             )
 
-    @story
+    @scenario
     async def test_partitioner_chooses_for_null_partitions(self) -> None:
         keys = [b"a", b"b", b"c", b"d"]
         table = pa.table({"v": keys, "k": keys, "p": pa.array([None, None, 3, None], pa.int64())})
@@ -100,7 +100,7 @@ class TestWhatIsSent:
                 chosen = [key for key, where in zip(keys, expected, strict=True) if where == partition]
                 assert values(cluster, partition)[before[partition] :] == chosen
 
-    @story
+    @scenario
     async def test_keys_that_are_all_null_ask_no_partitioner(self) -> None:
         asked: list[bytes | None] = []
 
@@ -119,7 +119,7 @@ class TestWhatIsSent:
             assert values(cluster, where) == numbered(3)
         assert not asked
 
-    @story
+    @scenario
     async def test_partitioner_receives_keys_as_a_sequence(self) -> None:
         class Joined(ByColumn):
             def partition_column(
@@ -141,7 +141,7 @@ class TestWhatIsSent:
             assert values(cluster, 0) == [b"0", b"2", b"4"]
             assert values(cluster, 1) == [b"1", b"3"]
 
-    @story
+    @scenario
     async def test_keys_beside_nulls_are_chosen_together(self) -> None:
         table = pa.table({"v": numbered(6), "k": [b"a", None, b"b", b"a", None, b"b"]})
         async with producing(partitions=2, partitioner=ByColumn()) as (producer, cluster):
@@ -154,7 +154,7 @@ class TestWhatIsSent:
         assert records[1 - shared] == of_keys[1 - shared]
         assert records[shared] == sorted(keyless + of_keys[shared], key=lambda each: each[1] or b"")
 
-    @story
+    @scenario
     async def test_null_timestamp_is_the_current_time(self) -> None:
         when = datetime(2024, 5, 1, tzinfo=UTC)
         table = pa.table(
@@ -166,7 +166,7 @@ class TestWhatIsSent:
             assert given == when.timestamp() * 1000
             assert at_once > given
 
-    @story
+    @scenario
     async def test_topic_column_routes_rows_in_order(self) -> None:
         rows = numbered(7)
         topics = pa.array(["orders", "acquaintance", "orders", "orders", "acquaintance", "orders", "orders"])
@@ -183,7 +183,7 @@ class TestWhatIsSent:
             assert result.offsets[TOPIC, 0] == OffsetRange(0, 4, 5)  # type: ignore[index] # a plain tuple will do
 
     @pytest.mark.parametrize("buffer_memory", [100_000_000, 50_000])
-    @story
+    @scenario
     async def test_rows_beyond_the_in_flight_limit_keep_their_order(self, buffer_memory: int) -> None:
         rows = numbered(PIECE_ROWS * (IN_FLIGHT + 2) + 7)
         async with producing(buffer_memory=buffer_memory) as (producer, cluster):
@@ -192,7 +192,7 @@ class TestWhatIsSent:
             assert result.rows == len(rows)
             assert result.offsets == {FIRST: OffsetRange(0, len(rows) - 1, len(rows))}
 
-    @story
+    @scenario
     async def test_rows_of_an_unknown_offset_are_counted(self) -> None:
         async with producing(acks=0, enable_idempotence=False) as (producer, _):
             result = await send_table(producer, TOPIC, batch_of(b"a", b"b"), value="v")
@@ -217,7 +217,7 @@ def kind_of(data: object) -> str:
 
 class TestInputs:
     @pytest.mark.parametrize("form", INPUTS)
-    @story
+    @scenario
     async def test_send_table_accepts_every_form_of_data(self, form: str) -> None:
         async with producing() as (producer, cluster):
             result = await send_table(producer, TOPIC, INPUTS[form](), value="v")
@@ -227,13 +227,13 @@ class TestInputs:
     @pytest.mark.parametrize(
         "data", [TABLE.slice(0, 0), TABLE.schema.empty_table().to_reader(), []], ids=kind_of
     )
-    @story
+    @scenario
     async def test_send_table_accepts_no_rows(self, data: Any) -> None:
         async with producing() as (producer, cluster):
             assert await send_table(producer, TOPIC, data, value="v") == TableResult(0, 0, {})
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_small_chunks_of_a_table_are_sent_together(self) -> None:
         table = pa.table({"v": pa.chunked_array([[each] for each in numbered(500)])})
         async with producing() as (producer, cluster):
@@ -241,7 +241,7 @@ class TestInputs:
             assert values(cluster) == numbered(500)
             assert len(cluster.batches(TOPIC, 0)) == 1
 
-    @story
+    @scenario
     async def test_blocking_source_is_read_in_a_thread(self) -> None:
         go_on = threading.Event()
         loop = asyncio.get_running_loop()
@@ -257,7 +257,7 @@ class TestInputs:
             go_on.set()
             assert (await sending).rows == 2
 
-    @story
+    @scenario
     async def test_schema_may_change_when_columns_remain(self) -> None:
         batches = [batch_of(b"a"), pa.record_batch({"more": [1], "v": ["b"]})]
         async with producing() as (producer, cluster):
@@ -276,13 +276,13 @@ class TestWrongInput:
         ],
         ids=str,
     )
-    @story
+    @scenario
     async def test_data_other_than_arrow_is_a_type_error(self, data: Any, complaint: str) -> None:
         async with producing() as (producer, _):
             with pytest.raises(TypeError, match=complaint):
                 await send_table(producer, TOPIC, data, value="v")
 
-    @story
+    @scenario
     async def test_wrong_column_is_reported_before_sending(self) -> None:
         table = pa.table({"v": [b"a"], "k": [1]})
         async with producing() as (producer, cluster):
@@ -295,7 +295,7 @@ class TestWrongInput:
                 await send_table(producer, TOPIC, table, value="w")
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_invalid_schema_change_reports_rows_sent_before(self) -> None:
         async with producing() as (producer, cluster):
             with pytest.raises(ValueError, match="value='v': no such column") as raised:
@@ -303,7 +303,7 @@ class TestWrongInput:
             assert raised.value.__notes__ == ["send_table: 1 rows had been acknowledged before"]
             assert values(cluster) == [b"a"]
 
-    @story
+    @scenario
     async def test_iterator_error_is_raised_after_earlier_rows_settle(self) -> None:
         def broken() -> Iterator[pa.RecordBatch]:
             yield batch_of(b"a", b"b")
@@ -315,13 +315,13 @@ class TestWrongInput:
             assert raised.value.__notes__ == ["send_table: 2 rows had been acknowledged before"]
             assert values(cluster) == [b"a", b"b"]
 
-    @story
+    @scenario
     async def test_serializers_are_refused(self) -> None:
         async with producing(acquainted=False, value_serializer=str.encode) as (producer, _):
             with pytest.raises(ValueError, match="the producer has a value_serializer"):
                 await send_table(producer, TOPIC, TABLE, value="v")
 
-    @story
+    @scenario
     async def test_closed_producer_refuses_a_table(self) -> None:
         async with producing() as (producer, _):
             await producer.close()

@@ -21,7 +21,7 @@ from aioproducer import (
 from aioproducer.arrow import OffsetRange, SendTableError, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, now, producing, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, values
 from tests.scenarios.tables import batch_of, fails, numbered
 
 FIRST = TopicPartition(TOPIC, 0)
@@ -29,7 +29,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class TestFailures:
-    @story
+    @scenario
     async def test_failed_row_is_named_and_others_are_sent(self) -> None:
         rows = [b"a", b"b", b"c" * 2000, b"d"]
         async with producing(max_request_size=1000) as (producer, cluster):
@@ -44,7 +44,7 @@ class TestFailures:
             assert not error.possibly_persisted
             assert not error.retriable
 
-    @story
+    @scenario
     async def test_failure_settles_rows_in_flight_and_stops_reading(self) -> None:
         taken = []
 
@@ -63,7 +63,7 @@ class TestFailures:
             assert error.result.rows == len(values(cluster))
             assert error.result.rows + len(error.failures) <= len(taken)
 
-    @story
+    @scenario
     async def test_error_keeps_the_first_hundred_failures(self) -> None:
         async with producing(max_request_size=1000) as (producer, _):
             error = await fails(producer, batch_of(b"fits", *[b"x" * 2000] * 250))
@@ -94,7 +94,7 @@ class TestFailures:
             ),
         ],
     )
-    @story
+    @scenario
     async def test_invalid_value_is_a_failure_of_its_row(
         self, columns: dict[str, Any], row: int, complaint: str
     ) -> None:
@@ -114,7 +114,7 @@ class TestFailures:
             assert values(cluster)[:3] == numbered(3)
             assert error.result.rows == len(values(cluster))
 
-    @story
+    @scenario
     async def test_failure_is_raised_while_the_source_blocks(self) -> None:
         go_on = threading.Event()
         went_on = []
@@ -128,7 +128,7 @@ class TestFailures:
             assert not went_on
             go_on.set()
 
-    @story
+    @scenario
     async def test_table_error_can_be_pickled_and_copied(self) -> None:
         async with producing(max_request_size=1000) as (producer, _):
             error = await fails(producer, batch_of(b"x" * 2000))
@@ -139,7 +139,7 @@ class TestFailures:
 
 
 class TestTimeAndCancelling:
-    @story
+    @scenario
     async def test_timeout_s_counts_from_the_call(self) -> None:
         async with producing() as (producer, cluster):
             cluster.freeze_broker(1)
@@ -167,13 +167,13 @@ class TestTimeAndCancelling:
             assert values(cluster) == []
 
     @pytest.mark.parametrize("wrong", [-1, float("nan")])
-    @story
+    @scenario
     async def test_send_table_refuses_an_invalid_timeout(self, wrong: float) -> None:
         async with producing() as (producer, _):
             with pytest.raises(ValueError, match="timeout_s must be 0 or more seconds"):
                 await send_table(producer, TOPIC, batch_of(b"a"), value="v", timeout_s=wrong)
 
-    @story
+    @scenario
     async def test_cancelled_it_reads_no_more_and_leaves_no_task_behind(self) -> None:
         async with producing() as (producer, cluster):
             cluster.freeze_broker(1)

@@ -18,13 +18,13 @@ from aioproducer import (
 )
 from aioproducer._core.records.columns import BUFFERED
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 Send = Callable[..., Any]
 
 
 class TestTheFiveWays:
-    @story
+    @scenario
     async def test_send_waits_for_the_acknowledgement(self) -> None:
         async with producing() as (producer, cluster):
             before_ms = time.time_ns() // 1_000_000
@@ -40,7 +40,7 @@ class TestTheFiveWays:
             )
             assert record.timestamp_ms == sent.timestamp_ms
 
-    @story
+    @scenario
     async def test_enqueue_waits_for_metadata_and_memory_only(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
@@ -51,7 +51,7 @@ class TestTheFiveWays:
             assert (await future).offset == 0
             assert now() == pytest.approx(3.5, abs=0.1)
 
-    @story
+    @scenario
     async def test_send_nowait_waits_for_nothing(self) -> None:
         async with producing() as (producer, _):
             future = producer.send_nowait(TOPIC, b"value")
@@ -59,7 +59,7 @@ class TestTheFiveWays:
             assert not future.done()
             assert (await future).offset == 0
 
-    @story
+    @scenario
     async def test_send_nowait_raises_until_the_topic_is_known(self) -> None:
         async with producing(acquainted=False) as (producer, _):
             with pytest.raises(MetadataUnavailable, match="requested"):
@@ -67,7 +67,7 @@ class TestTheFiveWays:
             await asyncio.sleep(0.1)
             assert (await producer.send_nowait(TOPIC, b"value")).offset == 0
 
-    @story
+    @scenario
     async def test_send_nowait_raises_without_memory(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=100) as (producer, cluster):
             future = producer.send_nowait(TOPIC, b"x" * 800)
@@ -77,7 +77,7 @@ class TestTheFiveWays:
             await producer.send_nowait(TOPIC, b"z" * 800)
             assert values(cluster) == [b"x" * 800, b"z" * 800]
 
-    @story
+    @scenario
     async def test_send_many_takes_columns(self) -> None:
         async with producing(partitions=2) as (producer, cluster):
             result = await producer.send_many(TOPIC, [b"a", b"b", b"c"], partitions=[0, 1, 0])
@@ -85,7 +85,7 @@ class TestTheFiveWays:
             assert values(cluster, 0) == [b"a", b"c"]
             assert values(cluster, 1) == [b"b"]
 
-    @story
+    @scenario
     async def test_flush_waits_for_all_that_was_appended_before_it(self) -> None:
         async with producing(partitions=2, linger_ms=1_000) as (producer, cluster):
             began_at = now()
@@ -95,7 +95,7 @@ class TestTheFiveWays:
             assert all(future.done() for future in futures)
             assert now() - began_at == pytest.approx(2)
 
-    @story
+    @scenario
     async def test_linger_takes_along_records_of_its_last_moment(self) -> None:
         async with producing(partitions=2, linger_ms=10) as (producer, cluster):
             _ = await producer.send(TOPIC, b"warm", partition=0)
@@ -110,7 +110,7 @@ class TestTheFiveWays:
             _ = await first
             assert cluster.request_count("produce") - before == 1
 
-    @story
+    @scenario
     async def test_flush_does_not_raise_what_is_in_the_futures(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce").answer(87)
@@ -118,7 +118,7 @@ class TestTheFiveWays:
             await producer.flush()
             assert future.exception() is not None
 
-    @story
+    @scenario
     async def test_flush_does_not_wait_for_what_comes_after_it(self) -> None:
         async with producing(partitions=2, linger_ms=1_000) as (producer, cluster):
             first = producer.send_nowait(TOPIC, b"v", partition=0)
@@ -133,7 +133,7 @@ class TestTheFiveWays:
             later.cancel()
             await producer.close(0)
 
-    @story
+    @scenario
     async def test_bounded_or_cancelled_flush_keeps_the_records(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce").delay(5.0)
@@ -159,7 +159,7 @@ class TestValues:
             (None, None),
         ],
     )
-    @story
+    @scenario
     async def test_bytes_of_any_kind_and_null_are_values_and_keys(
         self, value: Any, stored: bytes | None
     ) -> None:
@@ -168,7 +168,7 @@ class TestValues:
             [record] = cluster.records(TOPIC, 0)
             assert (record.value, record.key) == (stored, stored)
 
-    @story
+    @scenario
     async def test_changing_them_after_the_call_changes_nothing(self) -> None:
         async with producing() as (producer, cluster):
             value, key, header = bytearray(b"value"), bytearray(b"key"), bytearray(b"header")
@@ -183,7 +183,7 @@ class TestValues:
             for record in cluster.records(TOPIC, 0):
                 assert (record.value, record.key, record.headers) == (b"value", b"key", (("h", b"header"),))
 
-    @story
+    @scenario
     async def test_also_while_the_call_still_waits(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             value = bytearray(b"before")
@@ -194,7 +194,7 @@ class TestValues:
             assert values(cluster) == [b"before"]
 
     @pytest.mark.skipif(BUFFERED, reason="the accelerator encodes records when they are appended")
-    @story
+    @scenario
     async def test_columns_keep_bytes_by_reference(self) -> None:
         async with producing(linger_ms=1_000) as (producer, _):
             value = b"x" * 1_000
@@ -205,7 +205,7 @@ class TestValues:
             await producer.flush()
             await future
 
-    @story
+    @scenario
     async def test_headers_may_be_a_mapping_repeat_and_have_no_value(self) -> None:
         async with producing() as (producer, cluster):
             await producer.send(TOPIC, headers={"a": b"1", "b": None})
@@ -215,7 +215,7 @@ class TestValues:
                 (("a", b"1"), ("a", b"2")),
             ]
 
-    @story
+    @scenario
     async def test_log_append_time_of_a_topic_is_returned(self) -> None:
         async with producing() as (producer, cluster):
             cluster.create_topic("stamped", log_append_time=True)
@@ -223,7 +223,7 @@ class TestValues:
             assert sent.log_append_time
             assert sent.timestamp_ms == cluster.records("stamped", 0)[0].timestamp_ms > 5
 
-    @story
+    @scenario
     async def test_send_creates_a_topic(self) -> None:
         async with producing() as (producer, cluster):
             assert (await producer.send("fresh", b"v")).offset == 0
@@ -265,7 +265,7 @@ async def send_nowait(producer: Producer, **arguments: Any) -> None:
 class TestWrongArguments:
     @for_each("how", [send, enqueue, send_in_time, send_nowait])
     @for_each(("wrong", "error", "named"), WRONG)
-    @story
+    @scenario
     async def test_wrong_arguments_are_named_and_nothing_is_appended(
         self, how: Send, wrong: dict[str, Any], error: type[Exception], named: str
     ) -> None:
@@ -280,7 +280,7 @@ class TestWrongArguments:
     @pytest.mark.parametrize(
         ("timeout_s", "error"), [(-1, ValueError), ("1", TypeError), (float("nan"), ValueError)]
     )
-    @story
+    @scenario
     async def test_send_refuses_an_invalid_timeout(self, timeout_s: Any, error: type[Exception]) -> None:
         async with producing() as (producer, cluster):
             for waiting in (
@@ -298,7 +298,7 @@ class TestWrongArguments:
 
 class TestAcks:
     @pytest.mark.parametrize(("acks", "offsets"), [("all", [0, 1]), (1, [0, 1]), (0, [-1, -1])])
-    @story
+    @scenario
     async def test_acks_option_is_sent_to_the_broker(self, acks: Any, offsets: list[int]) -> None:
         async with producing(acks=acks, linger_ms=0) as (producer, cluster):
             sent = [await producer.send(TOPIC, value) for value in (b"a", b"b")]
@@ -306,7 +306,7 @@ class TestAcks:
             assert [each.offset for each in sent] == offsets
             assert values(cluster) == [b"a", b"b"]
 
-    @story
+    @scenario
     async def test_records_with_acks_0_are_written_before_close(self) -> None:
         async with producing(acks=0, linger_ms=1_000) as (producer, cluster):
             for number in range(100):

@@ -16,7 +16,7 @@ import uvloop
 
 from aioproducer import Producer, ProducerClosed, WrongLoop
 from aioproducer.testing import ThreadedCluster
-from tests.scenarios.story import TOPIC, cluster, story, values
+from tests.scenarios.rig import TOPIC, cluster, scenario, values
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -37,7 +37,7 @@ def numbers_of(written: list[bytes | None], name: int) -> list[int]:
     return [int(number) for by, number in pairs if int(by) == name]
 
 
-@story
+@scenario
 async def test_producers_share_one_loop() -> None:
     async with cluster() as opened:
         servers = opened.bootstrap_servers

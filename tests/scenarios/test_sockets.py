@@ -1,4 +1,4 @@
-"""A few of the stories on real sockets, in real time; with each event loop that there is."""
+"""Some scenarios on real sockets in real time, with each available event loop."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from aioproducer.errors import (
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, values
 
 PARTITIONS = 2
 SQUALL_S = 2.0
@@ -86,7 +86,7 @@ async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
 
 
 @for_each("seed", [*range(5), 41, 87, 96])
-@story
+@scenario
 async def test_records_are_delivered_once_in_order_after_faults(seed: int) -> None:
     random.seed(seed)
     chance = random.Random(seed)

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer import ConnectionFailed, Producer, ProducerClosed, State, WrongLoop
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, producing, scenario, values
 
 AT_MODULE_LEVEL = Producer("localhost:9092")
 
@@ -20,7 +20,7 @@ def test_producer_may_be_created_without_a_loop() -> None:
 
 
 class TestStart:
-    @story
+    @scenario
     async def test_start_returns_after_the_first_metadata_response(self) -> None:
         async with open_cluster(brokers=3) as cluster:
             cluster.on("metadata").delay(2.0)
@@ -31,7 +31,7 @@ class TestStart:
             assert producer.state == "ready"
             await producer.close()
 
-    @story
+    @scenario
     async def test_start_fails_listing_every_address_with_its_cause(self) -> None:
         async with open_cluster(brokers=3) as cluster:
             for node_id in (1, 2):
@@ -57,7 +57,7 @@ class TestStart:
                 await producer.send(TOPIC, b"v", partition=0)
             cluster.thaw_broker(3)
 
-    @story
+    @scenario
     async def test_frozen_first_address_delays_start_by_250_ms(self) -> None:
         for _ in range(10):  # which address and which broker are asked first is left to chance
             async with open_cluster(brokers=3, partitions=3) as cluster:
@@ -68,14 +68,14 @@ class TestStart:
                     assert now() - began_at < 1
                 cluster.thaw_broker(1)
 
-    @story
+    @scenario
     async def test_start_identifies_an_address_of_another_protocol(self) -> None:
         async with open_cluster() as cluster:
             cluster.on("api_versions", times=None).rewrite(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(ConnectionFailed, match="HTTP"):
                 await Producer(cluster.bootstrap_servers).start()
 
-    @story
+    @scenario
     async def test_cancelled_it_leaves_nothing_and_may_be_tried_again(self) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
@@ -88,7 +88,7 @@ class TestStart:
             assert producer.state == "ready"
             await producer.close()
 
-    @story
+    @scenario
     async def test_producer_sends_nothing_before_start_or_after_close(self) -> None:
         async with open_cluster() as cluster:
             producer = Producer(cluster.bootstrap_servers)
@@ -102,7 +102,7 @@ class TestStart:
 
 
 class TestState:
-    @story
+    @scenario
     async def test_state_follows_the_lifecycle(self) -> None:
         async with open_cluster() as cluster:
             producer = Producer(cluster.bootstrap_servers)
@@ -126,7 +126,7 @@ class TestState:
             seen.append(producer.state)
             assert seen == ["new", "starting", "ready", "degraded", "ready", "closing", "closed"]
 
-    @story
+    @scenario
     async def test_producer_is_ready_with_one_reachable_broker(self) -> None:
         async with producing(brokers=2, partitions=2) as (producer, cluster):
             await cluster.stop_broker(2)

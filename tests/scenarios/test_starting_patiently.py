@@ -20,8 +20,8 @@ from aioproducer import (
 )
 from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import producer_on, secured
-from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
+from tests.scenarios.login_rig import producer_on, secured
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, values
 
 UNUSED = "127.0.0.1:1"
 """Address without a listener."""
@@ -34,7 +34,7 @@ async def start_later(cluster: Cluster, *node_ids: int, after_s: float) -> None:
 
 
 class TestWaitingStart:
-    @story
+    @scenario
     async def test_start_waits_for_a_broker_that_comes_later(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "aioproducer")
         async with open_cluster(brokers=2) as cluster:
@@ -51,7 +51,7 @@ class TestWaitingStart:
             assert "metadata.recovered" in caplog.text
 
     @pytest.mark.parametrize("by", ["option", "argument"])
-    @story
+    @scenario
     async def test_start_fails_with_the_last_cause_at_its_timeout(self, by: str) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -65,7 +65,7 @@ class TestWaitingStart:
             async with producer:
                 await producer.send(TOPIC, b"v")
 
-    @story
+    @scenario
     async def test_silent_broker_does_not_extend_the_start_timeout(self) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
@@ -74,7 +74,7 @@ class TestWaitingStart:
             assert now() == 3
             cluster.thaw_broker(1)
 
-    @story
+    @scenario
     async def test_start_timeout_of_0_overrides_the_option(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -82,7 +82,7 @@ class TestWaitingStart:
                 await Producer(cluster.bootstrap_servers, bootstrap_timeout_ms=60_000).start(timeout_s=0)
             assert now() == 0
 
-    @story
+    @scenario
     async def test_waiting_ends_when_a_late_address_refuses_as_well(self) -> None:
         async with secured("PLAIN", brokers=2) as cluster:
             cluster.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)
@@ -94,7 +94,7 @@ class TestWaitingStart:
             await coming
 
     @pytest.mark.parametrize("brokers", [1, 2, 4])
-    @story
+    @scenario
     async def test_refused_logins_end_the_waiting(self, brokers: int) -> None:
         async with secured("PLAIN", brokers=brokers) as cluster:
             cluster.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)
@@ -103,7 +103,7 @@ class TestWaitingStart:
             assert now() < 1
             assert cluster.request_count("sasl_authenticate") == min(brokers, 3)
 
-    @story
+    @scenario
     async def test_refused_certificate_ends_a_waiting_start(self) -> None:
         async with open_cluster(security_protocol="SSL") as cluster:
             options = cluster.client_options
@@ -112,7 +112,7 @@ class TestWaitingStart:
                 await Producer(cluster.bootstrap_servers, bootstrap_timeout_ms=60_000, **options).start()
             assert now() < 1
 
-    @story
+    @scenario
     async def test_start_waits_for_address_beside_one_that_refuses(self) -> None:
         async with secured("PLAIN", brokers=2) as cluster:
             cluster.on("sasl_authenticate", node=1, times=None).answer(SaslAuthenticationFailed)
@@ -125,7 +125,7 @@ class TestWaitingStart:
             await coming
             await producer.close(0)
 
-    @story
+    @scenario
     async def test_cancelling_and_closing_end_the_waiting(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -150,7 +150,7 @@ class TestWaitingStart:
 
 
 class TestStartWithoutCluster:
-    @story
+    @scenario
     async def test_records_wait_for_the_cluster(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "aioproducer")
         async with open_cluster() as cluster:
@@ -177,7 +177,7 @@ class TestStartWithoutCluster:
             assert "metadata.rebootstrap" not in caplog.text
 
     @pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
-    @story
+    @scenario
     async def test_idle_producer_connects_when_the_cluster_starts(self, strategy: str) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -191,7 +191,7 @@ class TestStartWithoutCluster:
                 await asyncio.sleep(1.3)
                 assert producer.state == "ready"
 
-    @story
+    @scenario
     async def test_send_without_cluster_fails_after_max_block_ms(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -200,7 +200,7 @@ class TestStartWithoutCluster:
                     await producer.send(TOPIC, b"v")
                 assert now() == 3
 
-    @story
+    @scenario
     async def test_wait_overrides_the_option(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -214,7 +214,7 @@ class TestStartWithoutCluster:
             assert other.state == "degraded"
             assert await other.close() == 0
 
-    @story
+    @scenario
     async def test_close_ends_the_calls_that_wait(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -225,7 +225,7 @@ class TestStartWithoutCluster:
                 with pytest.raises(ProducerClosed):
                     await sending
 
-    @story
+    @scenario
     async def test_begin_waits_for_the_producer_id(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
@@ -241,7 +241,7 @@ class TestStartWithoutCluster:
                 await coming
             assert values(cluster)[:1] == [b"v"]
 
-    @story
+    @scenario
     async def test_begin_raises_a_refused_transactional_id(self) -> None:
         async with open_cluster() as cluster:
             cluster.on("init_producer_id", times=None).answer(TransactionalIdAuthorizationFailed)
@@ -252,7 +252,7 @@ class TestStartWithoutCluster:
                     await producer.begin_transaction()
                 assert producer.state == "failed"
 
-    @story
+    @scenario
     async def test_refused_logins_fail_sends_within_5_seconds(self) -> None:
         async with secured("PLAIN", brokers=2) as cluster:
             cluster.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)

@@ -1,7 +1,7 @@
 """Every way to send, with everything that may end a call, in bad weather: what must hold whatever happens.
 
 The faults of `faults/` meet a steady load there; here a few faults meet callers that wait, give up, are cancelled and
-close the producer in the middle of it. A seed is a story: run one again to see it again.
+close the producer in the middle of it. A seed determines a run and reproduces it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from aioproducer import (
     DeliveryTimeout,
@@ -35,10 +37,9 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import Cluster
-from tests import judge as everywhere
-from tests.cases import for_each
-from tests.judge import Called, log_of
-from tests.scenarios.story import cluster as open_cluster, story, values
+from tests import checker as everywhere
+from tests.checker import Called, log_of
+from tests.scenarios.rig import cluster as open_cluster, scenario, values
 
 SEEDS = 24
 TOPICS = {"orders": 3, "audit": 1}
@@ -57,7 +58,7 @@ Outcome = RecordMetadata | ProducerError | None
 """None: its call was cancelled."""
 
 
-class Witness(Interceptor):
+class Observer(Interceptor):
     """Counts what interceptors hear."""
 
     def __init__(self) -> None:
@@ -81,9 +82,9 @@ class Storm:
         random.seed(seed)  # the producer's own choices, too
         self.chance = random.Random(seed)
         self.cluster = cluster
-        self.witness = Witness()
+        self.observer = Observer()
         self.idempotent = self.one_of(True, True, True, False)
-        self.producer = Producer(cluster.bootstrap_servers, interceptors=[self.witness], **self.options())
+        self.producer = Producer(cluster.bootstrap_servers, interceptors=[self.observer], **self.options())
         self.outcomes: dict[bytes, tuple[str, Outcome]] = {}
         self.columns: list[Sequence[bytes]] = []
         """The records of each `send_many`."""
@@ -217,7 +218,7 @@ class Storm:
         assert (report["calls_waiting"], report["batches_unfinished"]) == (0, 0)
 
 
-def judge_order(log: Sequence[bytes], columns: Sequence[Sequence[bytes]]) -> None:
+def check_order(log: Sequence[bytes], columns: Sequence[Sequence[bytes]]) -> None:
     """Check that *log* has the order of the calls; others may come between the records of *columns*, also later ones."""
     of_columns = {value: column for column in columns for value in column}
     latest: dict[int, bytes] = {}
@@ -232,7 +233,7 @@ def judge_order(log: Sequence[bytes], columns: Sequence[Sequence[bytes]]) -> Non
         newest = max(newest, value[:6])
 
 
-def judge(storm: Storm) -> None:
+def check_records(storm: Storm) -> None:
     """Compare what the callers were told with what is in the log."""
     logs = {
         (topic, partition): [log_of(values(storm.cluster, partition, topic))]
@@ -240,13 +241,13 @@ def judge(storm: Storm) -> None:
         for partition in range(count)
     }
     called = [Called(value, outcome) for value, (_, outcome) in storm.outcomes.items()]
-    everywhere.judge(called, logs, idempotent=storm.idempotent).check()
+    everywhere.check_records(called, logs, idempotent=storm.idempotent).check()
     if storm.idempotent:
         for [log] in logs.values():
-            judge_order(list(log.values()), storm.columns)
+            check_order(list(log.values()), storm.columns)
     told = [outcome for _, outcome in storm.outcomes.values()]
     cancelled = told.count(None)
-    assert 0 <= storm.witness.sent - storm.witness.ended <= cancelled, (
+    assert 0 <= storm.observer.sent - storm.observer.ended <= cancelled, (
         "interceptors hear of every record once"
     )
     closed = [each for each in told if isinstance(each, ProducerClosed) and "was closed before" in str(each)]
@@ -254,8 +255,8 @@ def judge(storm: Storm) -> None:
     assert len(closed) <= storm.failed_by_close <= len(closed) + cancelled + len(detached)
 
 
-@for_each("seed", range(SEEDS))
-@story
+@pytest.mark.parametrize("seed", range(SEEDS))
+@scenario
 async def test_invariants_hold_under_random_faults(seed: int) -> None:
     async with open_cluster(brokers=3, partitions=3) as cluster:
         cluster.create_topic("audit")
@@ -270,4 +271,4 @@ async def test_invariants_hold_under_random_faults(seed: int) -> None:
             if seed % 4:
                 await asyncio.sleep(4)
                 await storm.works_again()
-        judge(storm)
+        check_records(storm)

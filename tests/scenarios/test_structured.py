@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aioproducer import Producer, ProducerClosed, ProducerError, RecordMetadata, TopicAuthorizationFailed
-from tests.scenarios.story import TOPIC, cluster, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario, settle, values
 
 
 def nothing_is_pending() -> bool:
@@ -21,7 +21,7 @@ def nothing_is_pending() -> bool:
 
 
 class TestTimeouts:
-    @story
+    @scenario
     async def test_move_on_scope_ends_only_the_wait(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             with anyio.move_on_after(0.1) as scope:
@@ -32,7 +32,7 @@ class TestTimeouts:
             await producer.flush()
             assert values(cluster) == [b"goes on"]
 
-    @story
+    @scenario
     async def test_fail_after_raises_a_plain_timeout_error(self) -> None:
         async with producing(linger_ms=500) as (producer, _):
             with pytest.raises(TimeoutError) as raised, anyio.fail_after(0.1):
@@ -40,7 +40,7 @@ class TestTimeouts:
             assert not isinstance(raised.value, ProducerError)
             assert nothing_is_pending()
 
-    @story
+    @scenario
     async def test_inner_timeout_does_not_reach_the_outer_one(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(2)
@@ -54,7 +54,7 @@ class TestTimeouts:
                 assert (await future).offset == 0
             assert not scope.cancelled_caught
 
-    @story
+    @scenario
     async def test_timeout_at_the_answer_has_a_certain_outcome(self) -> None:
         """Either the call returns, or the scope has cancelled it; never both, never neither."""
         async with producing(linger_ms=0) as (producer, cluster):
@@ -69,7 +69,7 @@ class TestTimeouts:
 
 
 class TestScopes:
-    @story
+    @scenario
     async def test_cancelled_scope_closes_the_producer_at_once(self) -> None:
         """Unlike a cancellation of asyncio's, it does not let `close` wait, either."""
         async with cluster() as opened:
@@ -84,7 +84,7 @@ class TestScopes:
             assert isinstance(futures[0].exception(), ProducerClosed)
             opened.thaw_broker(1)
 
-    @story
+    @scenario
     async def test_shielded_scope_sends_pending_records(self) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers, linger_ms=100)
@@ -99,7 +99,7 @@ class TestScopes:
                         assert await producer.close() == 0
             assert future.result().offset == 0
 
-    @story
+    @scenario
     async def test_producer_started_in_a_scope_outlives_it(self) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers)
@@ -127,7 +127,7 @@ def spawn(group: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 class TestTaskGroups:
     @in_each_group
-    @story
+    @scenario
     async def test_failed_record_ends_the_task_group_with_its_error(self, group: Group) -> None:
         async with producing(linger_ms=0, partitions=2) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, partition=0).answer(TopicAuthorizationFailed)
@@ -151,7 +151,7 @@ class TestTaskGroups:
             assert (await producer.send(TOPIC, b"v", partition=0)).offset == 0
 
     @in_each_group
-    @story
+    @scenario
     async def test_exception_group_has_each_failed_record_once(self, group: Group) -> None:
         async with producing(linger_ms=10) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -168,7 +168,7 @@ class TestTaskGroups:
             assert len({id(error) for error in errors}) == len(errors) >= 1
 
     @in_each_group
-    @story
+    @scenario
     async def test_producer_may_be_closed_in_another_task(self, group: Group) -> None:
         async with cluster() as opened:
             producer = Producer(opened.bootstrap_servers)

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer import Producer
 from tests.scenarios.faults.hostile import too_long
-from tests.scenarios.story import TOPIC, cluster, producing, story, values
+from tests.scenarios.rig import TOPIC, cluster, producing, scenario, values
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -17,7 +17,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-@story
+@scenario
 async def test_responses_with_surplus_bytes_are_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -32,7 +32,7 @@ async def test_responses_with_surplus_bytes_are_accepted(
     assert sorted(told(caplog)) == opened.bootstrap_servers.split(",")  # one of them before it had an id
 
 
-@story
+@scenario
 async def test_surplus_bytes_are_logged_once_per_node(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

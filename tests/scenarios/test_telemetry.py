@@ -12,7 +12,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer._core import telemetry_session
 from aioproducer.testing import Cluster, MetricsPushed
-from tests.scenarios.story import TOPIC, cluster, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario, settle, values
 
 INTERVAL_S = 60.0
 SENT = "org.apache.kafka.producer.record.send.total"
@@ -38,7 +38,7 @@ async def subscribed(opened: Cluster, *prefixes: str, **how: Any) -> Producer:
     return producer
 
 
-@story
+@scenario
 async def test_telemetry_is_not_requested_without_support() -> None:
     async with producing() as (producer, opened):
         await producer.send(TOPIC, b"v")
@@ -48,7 +48,7 @@ async def test_telemetry_is_not_requested_without_support() -> None:
     assert opened.pushed_metrics() == []
 
 
-@story
+@scenario
 async def test_telemetry_pushes_deltas_and_a_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -69,7 +69,7 @@ async def test_telemetry_pushes_deltas_and_a_last_push() -> None:
         assert "org.apache.kafka.producer.topic.record.send.total" in {each.name for each in topics}
 
 
-@story
+@scenario
 async def test_client_instance_id_has_the_format_of_kafka() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -83,7 +83,7 @@ async def test_client_instance_id_has_the_format_of_kafka() -> None:
     assert producer.client_instance_id == told, "also afterwards, for who looks for it"
 
 
-@story
+@scenario
 async def test_telemetry_pushes_only_metrics_with_the_prefix() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, "org.apache.kafka.producer.connection.creation", "nothing")
@@ -95,7 +95,7 @@ async def test_telemetry_pushes_only_metrics_with_the_prefix() -> None:
     }
 
 
-@story
+@scenario
 async def test_switched_off_nothing_is_asked() -> None:
     async with cluster() as opened:
         opened.subscribe_metrics("*")
@@ -104,7 +104,7 @@ async def test_switched_off_nothing_is_asked() -> None:
         assert opened.request_count("get_telemetry_subscriptions") == 0
 
 
-@story
+@scenario
 async def test_empty_subscription_is_renewed_without_a_last_push() -> None:
     async with cluster() as opened:
         opened.subscribe_metrics(push_interval_s=INTERVAL_S)
@@ -115,7 +115,7 @@ async def test_empty_subscription_is_renewed_without_a_last_push() -> None:
         assert opened.request_count("push_telemetry") == 0
 
 
-@story
+@scenario
 async def test_changed_subscription_loses_no_delta() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -130,7 +130,7 @@ async def test_changed_subscription_loses_no_delta() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-@story
+@scenario
 async def test_telemetry_uses_the_first_accepted_codec(compression: str) -> None:
     async with cluster() as opened:
         types = [] if compression == "none" else [compression, "gzip"]
@@ -140,7 +140,7 @@ async def test_telemetry_uses_the_first_accepted_codec(compression: str) -> None
     assert str(push.codec) == compression
 
 
-@story
+@scenario
 async def test_cumulative_counters_are_told_whole() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, delta_temporality=False)
@@ -150,7 +150,7 @@ async def test_cumulative_counters_are_told_whole() -> None:
         await producer.close()
 
 
-@story
+@scenario
 async def test_too_large_push_omits_topics() -> None:
     async with cluster() as opened:
         for n in range(30):
@@ -165,7 +165,7 @@ async def test_too_large_push_omits_topics() -> None:
         await producer.close()
 
 
-@story
+@scenario
 async def test_push_that_never_fits_is_omitted() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, max_bytes=10)
@@ -174,7 +174,7 @@ async def test_push_that_never_fits_is_omitted() -> None:
         assert opened.request_count("push_telemetry") == 0
 
 
-@story
+@scenario
 async def test_push_of_many_topics_is_encoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_session, "OFF_LOOP_TOPICS", 1)
     async with cluster() as opened:
@@ -185,7 +185,7 @@ async def test_push_of_many_topics_is_encoded_in_a_thread(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("code", [TOO_LARGE, THROTTLING_QUOTA_EXCEEDED])
-@story
+@scenario
 async def test_retriable_telemetry_error_renews_the_subscription(
     code: int,
 ) -> None:
@@ -204,7 +204,7 @@ async def test_retriable_telemetry_error_renews_the_subscription(
 
 @pytest.mark.parametrize("request_", ["get_telemetry_subscriptions", "push_telemetry"])
 @pytest.mark.parametrize("code", [INVALID_REQUEST, NEW_CODE])
-@story
+@scenario
 async def test_final_telemetry_error_ends_telemetry(request_: Any, code: int) -> None:
     async with cluster() as opened:
         opened.on(request_, times=None).answer(code)
@@ -216,7 +216,7 @@ async def test_final_telemetry_error_ends_telemetry(request_: Any, code: int) ->
         assert opened.request_count(request_) == 1, "nor is there a goodbye"
 
 
-@story
+@scenario
 async def test_lost_push_is_not_counted_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -233,7 +233,7 @@ async def test_lost_push_is_not_counted_twice(
     assert [each for each in caplog.records if "telemetry" in each.name] == [], "not above DEBUG"
 
 
-@story
+@scenario
 async def test_lost_subscription_request_is_repeated_after_5_min() -> None:
     async with cluster() as opened:
         opened.on("get_telemetry_subscriptions").close()
@@ -244,7 +244,7 @@ async def test_lost_subscription_request_is_repeated_after_5_min() -> None:
         await producer.close()
 
 
-@story
+@scenario
 async def test_telemetry_opens_no_connection_and_loses_no_delta() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -258,7 +258,7 @@ async def test_telemetry_opens_no_connection_and_loses_no_delta() -> None:
         await producer.close()
 
 
-@story
+@scenario
 async def test_unanswered_last_push_delays_close_by_500_ms() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -269,7 +269,7 @@ async def test_unanswered_last_push_delays_close_by_500_ms() -> None:
         assert now() - began_at == pytest.approx(0.5, abs=0.01)
 
 
-@story
+@scenario
 async def test_close_timeout_bounds_the_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -280,7 +280,7 @@ async def test_close_timeout_bounds_the_last_push() -> None:
         assert now() - began_at == pytest.approx(0.1, abs=0.01)
 
 
-@story
+@scenario
 async def test_close_0_sends_no_last_push() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -288,7 +288,7 @@ async def test_close_0_sends_no_last_push() -> None:
         assert opened.request_count("push_telemetry") == 0
 
 
-@story
+@scenario
 async def test_last_push_replaces_a_push_in_flight() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened)
@@ -300,7 +300,7 @@ async def test_last_push_replaces_a_push_in_flight() -> None:
         assert (sums([first]), sums([last]), last.terminating) == ([1.0], [0.0], True)
 
 
-@story
+@scenario
 async def test_bug_in_telemetry_ends_only_telemetry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,7 +317,7 @@ async def test_bug_in_telemetry_ends_only_telemetry(
     assert "telemetry.bug" in caplog.text
 
 
-@story
+@scenario
 async def test_transactional_producer_pushes_transaction_metrics() -> None:
     async with cluster() as opened:
         opened.subscribe_metrics("*", push_interval_s=INTERVAL_S)

@@ -11,14 +11,14 @@ import pytest
 from aioproducer import Producer, ProducerClosed
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.login_story import producer_on, secured
-from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story, values
+from tests.scenarios.login_rig import producer_on, secured
+from tests.scenarios.rig import TOPIC, now, producing, scenario, speak_no_newer, values
 
 
 @pytest.mark.parametrize(
     ("version", "acknowledged_at", "next_at"), [(5, 2.0, 2.0), (6, 0.0, 2.0), (12, 0.0, 2.0)]
 )
-@story
+@scenario
 async def test_throttle_pause_is_made_once(
     monkeypatch: pytest.MonkeyPatch, version: int, acknowledged_at: float, next_at: float
 ) -> None:
@@ -34,7 +34,7 @@ async def test_throttle_pause_is_made_once(
 
 
 @pytest.mark.parametrize(("version", "sent_at"), [(5, 0.0), (6, 2.0)])
-@story
+@scenario
 async def test_throttle_of_metadata_pauses_records(
     monkeypatch: pytest.MonkeyPatch, version: int, sent_at: float
 ) -> None:
@@ -62,7 +62,7 @@ def no_disconnect(producer: Producer, connections: int = 2) -> None:
 
 @for_each("records", [1, 12, 200])
 @for_each("options", [{}, {"acks": 1}, {"max_in_flight_requests_per_connection": 1}])
-@story
+@scenario
 async def test_throttle_is_no_silence_for_records(records: int, options: dict[str, Any]) -> None:
     async with producing(
         partitions=6, request_timeout_ms=3_000, delivery_timeout_ms=600_000, batch_size=1_000, **options
@@ -78,7 +78,7 @@ async def test_throttle_is_no_silence_for_records(records: int, options: dict[st
         no_disconnect(producer)
 
 
-@story
+@scenario
 async def test_metadata_waits_for_the_end_of_a_throttle() -> None:
     async with producing(request_timeout_ms=2_000, linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).throttle(20_000)
@@ -90,7 +90,7 @@ async def test_metadata_waits_for_the_end_of_a_throttle() -> None:
         no_disconnect(producer)
 
 
-@story
+@scenario
 async def test_metadata_prefers_a_broker_that_does_not_throttle() -> None:
     async with producing(brokers=2, linger_ms=0) as (producer, cluster):
         cluster.on("produce", node=1).throttle(60_000)
@@ -101,7 +101,7 @@ async def test_metadata_prefers_a_broker_that_does_not_throttle() -> None:
         assert now() - began_at < 1
 
 
-@story
+@scenario
 async def test_metadata_request_in_flight_outlives_a_throttle(caplog: pytest.LogCaptureFixture) -> None:
     async with producing(request_timeout_ms=2_000, linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).throttle(20_000)
@@ -113,7 +113,7 @@ async def test_metadata_request_in_flight_outlives_a_throttle(caplog: pytest.Log
         assert "metadata.failed" not in caplog.text
 
 
-@story
+@scenario
 async def test_producer_id_is_requested_after_a_throttle() -> None:
     async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
         asked = cluster.on("init_producer_id", times=None)
@@ -128,7 +128,7 @@ async def test_producer_id_is_requested_after_a_throttle() -> None:
 
 @for_each("request_name", ["produce", "init_producer_id", "add_partitions_to_txn", "end_txn"])
 @for_each("transaction_version", [1, 2])
-@story
+@scenario
 async def test_throttle_is_no_silence_for_transactions(request_name: str, transaction_version: int) -> None:
     topics = {TOPIC: 2}
     async with Cluster(topics=topics, transport="memory", transaction_version=transaction_version) as cluster:
@@ -144,7 +144,7 @@ async def test_throttle_is_no_silence_for_transactions(request_name: str, transa
         assert len(values(cluster)) == 3
 
 
-@story
+@scenario
 async def test_session_is_renewed_on_a_throttled_connection() -> None:
     async with (
         secured(session_lifetime_s=20) as cluster,
@@ -158,7 +158,7 @@ async def test_session_is_renewed_on_a_throttled_connection() -> None:
 
 
 @pytest.mark.parametrize("ms", [2**31 - 1, 60_000])
-@story
+@scenario
 async def test_throttle_is_limited_to_the_delivery_timeout(ms: int) -> None:
     async with producing(delivery_timeout_ms=10_000, request_timeout_ms=5_000, linger_ms=0) as (
         producer,
@@ -172,7 +172,7 @@ async def test_throttle_is_limited_to_the_delivery_timeout(ms: int) -> None:
         assert now() - began_at == pytest.approx(5, abs=0.1)
 
 
-@story
+@scenario
 async def test_negative_throttle_is_ignored() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).rewrite(throttling(-(2**31)))
@@ -182,7 +182,7 @@ async def test_negative_throttle_is_ignored() -> None:
         assert now() - began_at < 0.1
 
 
-@story
+@scenario
 async def test_throttled_connection_is_not_closed_as_idle() -> None:
     async with producing(connections_max_idle_ms=3_000, linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).throttle(20_000)
@@ -193,7 +193,7 @@ async def test_throttled_connection_is_not_closed_as_idle() -> None:
         no_disconnect(producer)
 
 
-@story
+@scenario
 async def test_close_with_a_timeout_does_not_wait_for_a_throttle() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).throttle(60_000)
@@ -207,7 +207,7 @@ async def test_close_with_a_timeout_does_not_wait_for_a_throttle() -> None:
         assert isinstance(waiting.exception(), ProducerClosed)
 
 
-@story
+@scenario
 async def test_long_throttles_are_logged_at_begin_every_30_s_and_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -231,7 +231,7 @@ async def test_long_throttles_are_logged_at_begin_every_30_s_and_end(
     ]
 
 
-@story
+@scenario
 async def test_short_throttle_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         cluster.on("produce", topic=TOPIC, times=3).throttle(999)

@@ -20,8 +20,8 @@ from aioproducer.errors import (
     TimeoutReason,
 )
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import producer_on, secured
-from tests.scenarios.story import TOPIC, cluster, now, producing, story
+from tests.scenarios.login_rig import producer_on, secured
+from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario
 
 SHORT: Mapping[str, Any] = {"linger_ms": 0, "request_timeout_ms": 1_400, "delivery_timeout_ms": 1_500}
 LONG: Mapping[str, Any] = {"linger_ms": 0}
@@ -43,7 +43,7 @@ def is_told(error: DeliveryTimeout, reason: TimeoutReason, text: str) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["delivery_timeout_ms", "timeout_s"])
-@story
+@scenario
 async def test_throttled(own: bool) -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce").throttle(5_000)
@@ -57,7 +57,7 @@ async def test_throttled(own: bool) -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_throttled_while_the_in_flight_limit_is_reached() -> None:
     async with producing(**LONG, max_in_flight_requests_per_connection=2) as (producer, opened):
         opened.on("produce").throttle(30_000)
@@ -74,7 +74,7 @@ async def test_throttled_while_the_in_flight_limit_is_reached() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("limit", [1, 3])
-@story
+@scenario
 async def test_timeout_names_the_in_flight_limit(limit: int, idempotent: bool) -> None:
     options: dict[str, Any] = {
         "max_in_flight_requests_per_connection": limit,
@@ -94,7 +94,7 @@ async def test_timeout_names_the_in_flight_limit(limit: int, idempotent: bool) -
         await ended(*first)
 
 
-@story
+@scenario
 async def test_timeout_names_the_in_flight_limit_of_another_partition() -> None:
     async with producing(partitions=2, **LONG, max_in_flight_requests_per_connection=1) as (
         producer,
@@ -111,7 +111,7 @@ async def test_timeout_names_the_in_flight_limit_of_another_partition() -> None:
         await first
 
 
-@story
+@scenario
 async def test_timeout_names_a_missing_leader() -> None:
     async with producing(brokers=2, partitions=2, **SHORT) as (producer, opened):
         await opened.stop_broker(2)
@@ -123,7 +123,7 @@ async def test_timeout_names_a_missing_leader() -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_connecting() -> None:
     async with producing(**SHORT) as (producer, opened):
         await opened.stop_broker(1)
@@ -132,7 +132,7 @@ async def test_connecting() -> None:
         assert error.__cause__ is not None
 
 
-@story
+@scenario
 async def test_connecting_after_an_attempt() -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce").drop()
@@ -146,7 +146,7 @@ async def test_connecting_after_an_attempt() -> None:
         assert "sent once, not acknowledged: node 1 is not connected: " in str(raised.value)
 
 
-@story
+@scenario
 async def test_producer_id() -> None:
     async with producing(acquainted=False, **SHORT) as (producer, opened):
         opened.on("init_producer_id", times=None).answer(CoordinatorNotAvailable)
@@ -155,7 +155,7 @@ async def test_producer_id() -> None:
         is_told(error, TimeoutReason.PRODUCER_ID, text)
 
 
-@story
+@scenario
 async def test_timeout_names_a_missing_producer_id() -> None:
     async with producing(acquainted=False, **SHORT) as (producer, opened):
         await producer.partitions_for(TOPIC)
@@ -164,7 +164,7 @@ async def test_timeout_names_a_missing_producer_id() -> None:
         assert (await failing(producer)).reason is TimeoutReason.CONNECTING
 
 
-@story
+@scenario
 async def test_authentication() -> None:
     async with secured() as opened, producer_on(opened, **SHORT) as producer:
         await producer.send(TOPIC, b"v")
@@ -175,7 +175,7 @@ async def test_authentication() -> None:
         assert isinstance(error.__cause__, SaslAuthenticationFailed)
 
 
-@story
+@scenario
 async def test_transaction() -> None:
     async with (
         cluster(transaction_version=1) as opened,
@@ -190,7 +190,7 @@ async def test_transaction() -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_backing_off() -> None:
     options = {**SHORT, "retry_backoff_ms": 1_000, "retry_backoff_max_ms": 1_000}
     async with producing(**options) as (producer, opened):
@@ -201,7 +201,7 @@ async def test_backing_off() -> None:
         assert "; last error: NotEnoughReplicas: " in str(error)
 
 
-@story
+@scenario
 async def test_timeout_names_an_unanswered_request() -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce", times=None).delay(60)
@@ -231,7 +231,7 @@ async def test_loop_blocked(own: bool) -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "aioproducer")
     async with producing(**SHORT) as (producer, opened):
@@ -250,7 +250,7 @@ async def test_reasons_are_counted_and_logged(caplog: pytest.LogCaptureFixture) 
     assert ' oldest=orders-0 last_error=None reason=connecting detail="node 1 is not connected: ' in waiting
 
 
-@story
+@scenario
 async def test_bulk_calls_have_reasons() -> None:
     async with producing(partitions=2, **SHORT) as (producer, opened):
         await opened.stop_broker(1)
@@ -263,7 +263,7 @@ async def test_bulk_calls_have_reasons() -> None:
         }
 
 
-@story
+@scenario
 async def test_reason_survives_pickling_and_copying() -> None:
     async with producing(**SHORT) as (producer, opened):
         began_at = now()

@@ -12,8 +12,8 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Cluster
-from tests.scenarios.login_story import secured
-from tests.scenarios.story import TOPIC, now, story
+from tests.scenarios.login_rig import secured
+from tests.scenarios.rig import TOPIC, now, scenario
 
 
 def options(opened: Cluster, provider: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def options(opened: Cluster, provider: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("lives_s", [3_600, None])
-@story
+@scenario
 async def test_refused_token_is_replaced_long_before_its_expiry(lives_s: float | None) -> None:
     async with secured("OAUTHBEARER") as opened:
         current = "token"
@@ -47,7 +47,7 @@ async def test_refused_token_is_replaced_long_before_its_expiry(lives_s: float |
             assert now() - began_at < 5
 
 
-@story
+@scenario
 async def test_refusal_keeps_its_reason_when_the_broker_falls_silent() -> None:
     async with secured("OAUTHBEARER") as opened:
         _ = opened.on("sasl_authenticate", after=1, times=None).drop()
@@ -56,7 +56,7 @@ async def test_refusal_keeps_its_reason_when_the_broker_falls_silent() -> None:
         assert now() < 5
 
 
-@story
+@scenario
 async def test_reason_of_a_refusal_is_kept_when_the_broker_hangs_up() -> None:
     async with secured("OAUTHBEARER") as opened:
         _ = opened.on("sasl_authenticate", after=1, times=None).close()
@@ -65,7 +65,7 @@ async def test_reason_of_a_refusal_is_kept_when_the_broker_hangs_up() -> None:
 
 
 @pytest.mark.parametrize("rotated", [False, True])
-@story
+@scenario
 async def test_producer_recovers_when_the_provider_hangs_once(rotated: bool) -> None:
     async with secured("OAUTHBEARER") as opened:
         calls = 0

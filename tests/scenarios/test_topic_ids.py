@@ -13,14 +13,14 @@ from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotEnoughReplicas, UnknownTopicId
 from aioproducer.testing import Cluster
 from tests.scenarios.faults.hostile import of_another_topic, with_topic_id
-from tests.scenarios.story import (
+from tests.scenarios.rig import (
     TOPIC,
     cluster as open_cluster,
     now,
     producing,
+    scenario,
     settle,
     speak_no_newer,
-    story,
     values,
 )
 
@@ -40,7 +40,7 @@ def retries(producer: Producer) -> Any:
 
 
 @BOTH
-@story
+@scenario
 async def test_single_record_goes_to_a_recreated_topic_at_once(options: ProducerOptions) -> None:
     async with producing(linger_ms=0, **options) as (producer, cluster):
         await producer.send(TOPIC, b"old")
@@ -52,7 +52,7 @@ async def test_single_record_goes_to_a_recreated_topic_at_once(options: Producer
         assert retries(producer) == 1  # the old id was refused
 
 
-@story
+@scenario
 async def test_unacknowledged_records_survive_a_stale_topic_id() -> None:
     async with producing(linger_ms=0, acks=0) as (producer, cluster):
         await producer.send(TOPIC, b"old")
@@ -66,7 +66,7 @@ async def test_unacknowledged_records_survive_a_stale_topic_id() -> None:
 
 
 @pytest.mark.parametrize("versions", [{"produce": BY_NAME}, {"metadata": BEFORE_IDS}])
-@story
+@scenario
 async def test_produce_uses_topic_names_without_ids(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]
 ) -> None:
@@ -79,7 +79,7 @@ async def test_produce_uses_topic_names_without_ids(
 
 
 @BOTH
-@story
+@scenario
 async def test_under_load_records_keep_their_order(options: ProducerOptions) -> None:
     async with producing(partitions=2, **options) as (producer, cluster):
         for number in range(1_000):
@@ -95,7 +95,7 @@ async def test_under_load_records_keep_their_order(options: ProducerOptions) -> 
             assert stored[0] <= 502
 
 
-@story
+@scenario
 async def test_lagging_broker_is_retried_until_it_has_the_topic_id() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         await producer.send(TOPIC, b"before")
@@ -105,7 +105,7 @@ async def test_lagging_broker_is_retried_until_it_has_the_topic_id() -> None:
         assert retries(producer) == 3
 
 
-@story
+@scenario
 async def test_records_for_a_deleted_topic_fail_at_their_deadline() -> None:
     async with (
         open_cluster(auto_create_topics=False) as cluster,
@@ -119,7 +119,7 @@ async def test_records_for_a_deleted_topic_fail_at_their_deadline() -> None:
         assert 2 <= now() - began_at < 2.2
 
 
-@story
+@scenario
 async def test_late_answer_of_a_deleted_topic_keeps_the_order() -> None:
     """The leader of a log that was made anew takes whatever sequence it sees first."""
     async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
@@ -141,7 +141,7 @@ async def test_late_answer_of_a_deleted_topic_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("behind", [1, 2])
-@story
+@scenario
 async def test_metadata_with_an_old_id_is_requested_elsewhere(behind: int) -> None:
     async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
         for partition in range(2):
@@ -154,7 +154,7 @@ async def test_metadata_with_an_old_id_is_requested_elsewhere(behind: int) -> No
         assert now() - began_at < 1.0
 
 
-@story
+@scenario
 async def test_refusal_of_an_unrequested_topic_is_ignored() -> None:
     async with producing(linger_ms=0) as (producer, cluster):
         await producer.send(TOPIC, b"before")

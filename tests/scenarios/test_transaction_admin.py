@@ -14,7 +14,7 @@ from aioproducer import (
     TransactionOutcomeUnknown,
 )
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, story
+from tests.scenarios.rig import TOPIC, scenario
 from tests.unit.test_topic_client import without_brokers
 
 NAME = "orders-1"
@@ -41,7 +41,7 @@ def cluster_of(version: int, brokers: int = 2) -> Cluster:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-@story
+@scenario
 async def test_end_with_a_lost_response_is_retried(version: int, commit: bool) -> None:
     async with cluster_of(version) as cluster:
         prepared = await prepare(cluster)
@@ -54,7 +54,7 @@ async def test_end_with_a_lost_response_is_retried(version: int, commit: bool) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@story
+@scenario
 async def test_end_follows_a_moved_coordinator(version: int) -> None:
     async with cluster_of(version) as cluster:
         prepared = await prepare(cluster)
@@ -67,7 +67,7 @@ async def test_end_follows_a_moved_coordinator(version: int) -> None:
         assert committed(cluster) == 1
 
 
-@story
+@scenario
 async def test_end_follows_the_successor_of_a_frozen_coordinator() -> None:
     async with cluster_of(2) as cluster:
         prepared = await prepare(cluster)
@@ -87,7 +87,7 @@ async def test_end_follows_the_successor_of_a_frozen_coordinator() -> None:
         assert committed(cluster) == 1
 
 
-@story
+@scenario
 async def test_expired_transaction_is_lost() -> None:
     async with cluster_of(2) as cluster:
         prepared = await prepare(cluster, timeout_ms=5_000)
@@ -99,7 +99,7 @@ async def test_expired_transaction_is_lost() -> None:
         assert committed(cluster) == 0
 
 
-@story
+@scenario
 async def test_end_waits_out_an_outage_or_reports_it() -> None:
     async with cluster_of(2, brokers=1) as cluster:
         prepared = await prepare(cluster)
@@ -116,7 +116,7 @@ async def test_end_waits_out_an_outage_or_reports_it() -> None:
         assert committed(cluster) == 1
 
 
-@story
+@scenario
 async def test_list_waits_for_brokers_that_start_up() -> None:
     async with cluster_of(2) as cluster:
         await prepare(cluster)

@@ -12,7 +12,7 @@ from aioproducer import Producer, ProducerError, TransactionAborted, Transaction
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.sender.requests import Encoder, Unencodable
 from aioproducer.testing import Cluster
-from tests.scenarios.story import cluster, now, story
+from tests.scenarios.rig import cluster, now, scenario
 
 ID = "orders-1"
 in_each_version = pytest.mark.parametrize("version", [1, 2], ids=["TV1", "TV2"])
@@ -28,7 +28,7 @@ def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 
 
 @in_each_version
-@story
+@scenario
 async def test_transaction_costs_one_end_request_in_version_2(version: int) -> None:
     async with (
         cluster(partitions=2, transaction_version=version) as opened,
@@ -45,7 +45,7 @@ async def test_transaction_costs_one_end_request_in_version_2(version: int) -> N
 
 
 @in_each_version
-@story
+@scenario
 async def test_empty_transaction_sends_no_request(version: int) -> None:
     async with (
         cluster(transaction_version=version) as opened,
@@ -59,7 +59,7 @@ async def test_empty_transaction_sends_no_request(version: int) -> None:
         assert added(before, requests(opened)) == {}
 
 
-@story
+@scenario
 async def test_records_in_version_2_wait_for_no_answer() -> None:
     """A leader takes nothing but sequence 0 first there, so several batches may be on their way at once."""
     async with (
@@ -82,7 +82,7 @@ async def test_records_in_version_2_wait_for_no_answer() -> None:
         assert len(seen) == 5
 
 
-@story
+@scenario
 async def test_end_waits_for_markers_of_the_last_transaction() -> None:
     """Version 2: a Produce that meets them is held for 20 ms; the transaction after it waits a little longer than it did."""
     async with (
@@ -103,7 +103,7 @@ async def test_end_waits_for_markers_of_the_last_transaction() -> None:
         assert len(opened.records("orders", 0, isolation_level="read_committed")) == 4
 
 
-@story
+@scenario
 async def test_outside_a_transaction_nothing_is_taken() -> None:
     async with (
         cluster() as opened,
@@ -121,7 +121,7 @@ async def test_outside_a_transaction_nothing_is_taken() -> None:
         assert opened.records("orders", 0) == []
 
 
-@story
+@scenario
 async def test_failure_before_the_append_requires_an_abort() -> None:
     """As what a broker refuses does: else who ends a transaction by hand would leave it open."""
 
@@ -165,7 +165,7 @@ async def test_failure_before_the_append_requires_an_abort() -> None:
 
 @pytest.mark.parametrize("before", [0, 1], ids=["the-first", "the-second"])
 @in_each_version
-@story
+@scenario
 async def test_abort_during_compression_delays_no_transaction(
     version: int, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from aioproducer import CommitFailed, Producer
 from aioproducer.testing import Cluster
 from tests.cases import for_each
 from tests.scenarios.cancelling import MANNERS, Manner
-from tests.scenarios.story import cluster as cluster_of, producing, story
+from tests.scenarios.rig import cluster as cluster_of, producing, scenario
 from tests.scenarios.test_cancelling_anywhere import of_ours
 
 ID = "orders-1"
@@ -97,7 +97,7 @@ async def go_on(producer: Producer) -> None:
 @in_each_version
 @in_each_manner
 @for_each("call", CALLS.values())
-@story
+@scenario
 async def test_transaction_may_be_cancelled_at_any_step(
     call: Callable[[Producer, str], Coroutine[Any, Any, None]], manner: Manner, version: int
 ) -> None:
@@ -131,7 +131,7 @@ async def test_transaction_may_be_cancelled_at_any_step(
 
 @in_each_version
 @in_each_manner
-@story
+@scenario
 async def test_close(manner: Manner, version: int) -> None:
     async with cluster_of(partitions=PARTITIONS, transaction_version=version) as cluster:
         for turns in count():

@@ -20,7 +20,7 @@ from aioproducer import (
     TransactionTimeout,
 )
 from aioproducer.errors import BrokerError, InvalidRecord, NotEnoughReplicas, ProducerError
-from tests.scenarios.story import cluster, now, story
+from tests.scenarios.rig import cluster, now, scenario
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,7 +64,7 @@ async def closed_by(producer: Producer, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["0", "1", "cancelled"])
 @in_each_version
-@story
+@scenario
 async def test_close_prevents_a_commit_of_remaining_records(version: int, how: str) -> None:
     async with half_written(version) as (opened, producer, _, second):
         ends = opened.on("end_txn", times=None)
@@ -81,7 +81,7 @@ async def test_close_prevents_a_commit_of_remaining_records(version: int, how: s
 
 
 @in_each_version
-@story
+@scenario
 async def test_close_prevents_a_prepare_of_remaining_records(version: int) -> None:
     async with half_written(version) as (_, producer, transaction, second):
         preparing = asyncio.create_task(transaction.prepare())
@@ -94,7 +94,7 @@ async def test_close_prevents_a_prepare_of_remaining_records(version: int) -> No
 
 
 @in_each_version
-@story
+@scenario
 async def test_close_during_end_txn_leaves_the_outcome_unknown(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         producer = producer_of(opened)
@@ -111,7 +111,7 @@ async def test_close_during_end_txn_leaves_the_outcome_unknown(version: int) -> 
 
 
 @in_each_version
-@story
+@scenario
 async def test_fenced_commit_reports_only_certain_outcomes(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         producer = producer_of(opened)
@@ -132,7 +132,7 @@ async def test_fenced_commit_reports_only_certain_outcomes(version: int) -> None
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_finished_commit_succeeds_despite_a_later_failure() -> None:
     async with cluster(transaction_version=1) as opened:
         producer = producer_of(opened)
@@ -151,7 +151,7 @@ async def test_finished_commit_succeeds_despite_a_later_failure() -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_refusal_is_final_when_no_other_node_answers() -> None:
     async with cluster(brokers=2) as opened:
         coordinator = opened.coordinator(ID)
@@ -171,7 +171,7 @@ async def test_refusal_is_final_when_no_other_node_answers() -> None:
         await producer.close(0)
 
 
-@story
+@scenario
 async def test_prepared_transaction_survives_a_failed_commit() -> None:
     async with cluster() as opened:
         producer = producer_of(opened)
@@ -189,7 +189,7 @@ async def test_prepared_transaction_survives_a_failed_commit() -> None:
         assert opened.transaction_state(ID) == "CompleteCommit"
 
 
-@story
+@scenario
 async def test_failed_commit_is_raised_despite_an_unanswered_abort() -> None:
     async with cluster() as opened:
         producer = producer_of(opened, max_block_ms=700)
@@ -211,7 +211,7 @@ async def test_failed_commit_is_raised_despite_an_unanswered_abort() -> None:
 @pytest.mark.parametrize(
     ("refusal", "kind"), [(ProducerFenced, ProducerFenced), (InvalidRecord, CommitFailed)]
 )
-@story
+@scenario
 async def test_commit_fails_at_once_after_a_failure(
     refusal: type[BrokerError], kind: type[ProducerError]
 ) -> None:
@@ -236,7 +236,7 @@ async def test_commit_fails_at_once_after_a_failure(
         )
 
 
-@story
+@scenario
 async def test_two_commits_that_are_late_together_leave_one_abort() -> None:
     async with cluster() as opened:
         producer = producer_of(opened, max_block_ms=300)
@@ -265,7 +265,7 @@ async def test_two_commits_that_are_late_together_leave_one_abort() -> None:
         assert [each.value for each in seen] == [b"3"]
 
 
-@story
+@scenario
 async def test_closed_admin_fails_pending_calls_at_once() -> None:
     async with cluster() as opened:
         async with producer_of(opened) as producer:

@@ -11,7 +11,7 @@ import pytest
 from aioproducer import Producer, ProducerConfig, ProducerError, SendManyError
 from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, NotLeaderOrFollower
 from aioproducer.testing import Cluster
-from tests.scenarios.story import cluster, story
+from tests.scenarios.rig import cluster, scenario
 
 in_each_version = pytest.mark.parametrize("version", [1, 2], ids=["TV1", "TV2"])
 
@@ -51,7 +51,7 @@ def committed(opened: Cluster, topic: str = "kept") -> list[bytes]:
 
 @in_each_version
 @pytest.mark.parametrize("every", [2, 7, 100], ids=["many", "few", "one"])
-@story
+@scenario
 async def test_transaction_commits_what_is_not_refused(version: int, every: int) -> None:
     """In each of two transactions, records behind a refused one get its sequences."""
     async with cluster(transaction_version=version) as opened:
@@ -76,7 +76,7 @@ async def test_transaction_commits_what_is_not_refused(version: int, every: int)
 
 
 @in_each_version
-@story
+@scenario
 async def test_transaction_passes_records_over_the_topics_limit(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         opened.create_topic("kept", 2, message_max_bytes=400)
@@ -93,7 +93,7 @@ async def test_transaction_passes_records_over_the_topics_limit(version: int) ->
 
 @in_each_version
 @pytest.mark.parametrize("moment", ["before", "after"])
-@story
+@scenario
 async def test_transaction_fails_when_a_refused_batch_may_be_written(version: int, moment: str) -> None:
     """A batch without an answer keeps its sequence, so that its transaction cannot go on without its records."""
     async with cluster(transaction_version=version) as opened:
@@ -112,7 +112,7 @@ async def test_transaction_fails_when_a_refused_batch_may_be_written(version: in
 
 
 @in_each_version
-@story
+@scenario
 async def test_transaction_fails_otherwise_and_names_the_record(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         opened.create_topic("kept", 2, compacted=True)
@@ -129,7 +129,7 @@ async def test_transaction_fails_otherwise_and_names_the_record(version: int) ->
         assert committed(opened) == [b"later"]
 
 
-@story
+@scenario
 async def test_refusal_without_record_indexes_blames_no_record() -> None:
     """Some brokers name no record (before KIP-467): records beside the bad one must not pass for bad."""
     async with cluster() as opened:
@@ -153,7 +153,7 @@ def fault(opened: Cluster, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@story
+@scenario
 async def test_committed_records_are_those_acknowledged_in_order(seed: int) -> None:
     """Whatever the faults and refusals: a transaction that commits has each acknowledged record once."""
     chance = random.Random(seed)

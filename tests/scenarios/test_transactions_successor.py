@@ -16,7 +16,7 @@ from aioproducer._transactional import Transaction
 from aioproducer.errors import CoordinatorLoadInProgress, UnsupportedVersion
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.story import cluster, story
+from tests.scenarios.rig import cluster, scenario
 
 ID = "orders-1"
 in_each_version = pytest.mark.parametrize("version", [0, 1, 2], ids=["TV0", "TV1", "TV2"])
@@ -79,7 +79,7 @@ async def close(old: Producer, _: Transaction, _servers: str) -> None:
 @for_each("end", [abort, commit, fail_in_the_block, close])
 @for_each("act", [nothing, send, send_many, send_offsets, prepare, end_elsewhere])
 @in_each_version
-@story
+@scenario
 async def test_fenced_producer_leaves_its_successor_alone(version: int, act: Act, end: Act) -> None:
     async with cluster(transaction_version=version) as opened:
         old, new = producer_of(opened), producer_of(opened)
@@ -100,7 +100,7 @@ async def test_fenced_producer_leaves_its_successor_alone(version: int, act: Act
 
 @for_each("end", [abort, fail_in_the_block, close])
 @in_each_version
-@story
+@scenario
 async def test_unwritten_sequence_costs_a_fenced_producer_no_epoch(version: int, end: Act) -> None:
     """The coordinator was never asked in this transaction; the next epoch is due all the same."""
     async with cluster(transaction_version=version) as opened:
@@ -123,7 +123,7 @@ async def test_unwritten_sequence_costs_a_fenced_producer_no_epoch(version: int,
 
 @pytest.mark.parametrize("version", [0, 1], ids=["TV0", "TV1"])
 @pytest.mark.parametrize("api", ["describe_transactions", "init_producer_id"])
-@story
+@scenario
 async def test_epoch_bump_that_waits_leaves_a_successor_alone(version: int, api: str) -> None:
     """An answer was lost, so the next transaction needs an epoch; a successor comes before the coordinator gives it."""
     async with cluster(brokers=2, transaction_version=version) as opened:
@@ -150,7 +150,7 @@ async def test_epoch_bump_that_waits_leaves_a_successor_alone(version: int, api:
 
 
 @in_each_version
-@story
+@scenario
 async def test_epoch_after_a_lost_answer_is_still_given(version: int) -> None:
     async with cluster(transaction_version=version) as opened:
         async with producer_of(opened, request_timeout_ms=500) as producer:
@@ -162,7 +162,7 @@ async def test_epoch_after_a_lost_answer_is_still_given(version: int) -> None:
         assert committed(opened) == [b"0", b"1", b"2"]
 
 
-@story
+@scenario
 async def test_abort_waits_for_the_markers_of_its_last_transaction() -> None:
     """EndTxn may be refused meanwhile as if a successor had come (90)."""
     async with cluster(transaction_version=2) as opened, producer_of(opened) as producer:
@@ -184,7 +184,7 @@ async def test_abort_waits_for_the_markers_of_its_last_transaction() -> None:
         assert opened.request_count("init_producer_id") == initialised
 
 
-@story
+@scenario
 async def test_broker_without_descriptions_still_gives_the_next_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,7 +27,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster, producer_state
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
 DENIALS = pytest.mark.parametrize(
     "denial", [OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch]
@@ -92,7 +92,7 @@ class TestLaterBatchFailed:
 
     @DENIALS
     @pytest.mark.parametrize("count", [2, 3, 5])
-    @story
+    @scenario
     async def test_batches_fail_soon_and_nothing_is_stored_twice(
         self, monkeypatch: pytest.MonkeyPatch, denial: type[BrokerError], count: int
     ) -> None:
@@ -108,7 +108,7 @@ class TestLaterBatchFailed:
 
     @for_each("refusal", [TopicAuthorizationFailed, MessageTooLarge, InvalidRecord])
     @for_each("failed", [1, 2, 3, 4])
-    @story
+    @scenario
     async def test_batches_behind_it_are_stored(self, failed: int, refusal: type[BrokerError]) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
@@ -125,7 +125,7 @@ class TestLaterBatchFailed:
                 *(b"later %d" % number for number in range(9)),
             ]
 
-    @story
+    @scenario
     async def test_failed_batches_delay_no_longer_than_one(self) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
@@ -137,7 +137,7 @@ class TestLaterBatchFailed:
             await producer.send(TOPIC, b"last", partition=0)
             assert values(cluster) == [b"kept 0", b"last"]
 
-    @story
+    @scenario
     async def test_uncertain_batch_delays_no_other_partition(self) -> None:
         async with unanswered(3, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 4)
@@ -158,7 +158,7 @@ class TestLaterBatchWasSplit:
 
     @DENIALS
     @pytest.mark.parametrize("count", [1, 2, 3])
-    @story
+    @scenario
     async def test_split_batch_is_not_stored_twice(
         self, monkeypatch: pytest.MonkeyPatch, denial: type[BrokerError], count: int
     ) -> None:
@@ -173,7 +173,7 @@ class TestLaterBatchWasSplit:
             assert values(cluster) == [b"kept 0", *(b"%d" % number for number in range(2 * count)), b"last"]
 
 
-@story
+@scenario
 async def test_transaction_fails_soon_and_next_one_commits() -> None:
     async with unanswered(3, transactional_id="t") as (producer, cluster, sending):
         await restart(cluster)

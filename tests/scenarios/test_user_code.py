@@ -22,12 +22,12 @@ from aioproducer import (
     TopicAuthorizationFailed,
     TopicPartition,
 )
-from tests.scenarios.story import TOPIC, cluster as open_cluster, producing, story, values
+from tests.scenarios.rig import TOPIC, cluster as open_cluster, producing, scenario, values
 
 End = tuple[RecordMetadata | None, ProducerError | None, TopicPartition]
 
 
-class Witness:
+class Observer:
     """Hears how every record ended; need not be an `Interceptor`, nor have all of its methods."""
 
     def __init__(self) -> None:
@@ -70,11 +70,11 @@ class Broken:
 
 
 class TestInterceptors:
-    @story
+    @scenario
     async def test_interceptors_run_in_order_and_receive_outcomes(self) -> None:
-        witness = Witness()
+        observer = Observer()
         async with producing(
-            interceptors=[Stamp("a"), witness, Stamp("b")],
+            interceptors=[Stamp("a"), observer, Stamp("b")],
             linger_ms=100,
         ) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, after=1).answer(TopicAuthorizationFailed)
@@ -84,18 +84,18 @@ class TestInterceptors:
             assert [record.headers for record in cluster.records(TOPIC, 0)] == [
                 (("a", b"seen"), ("b", b"seen")),
             ]
-            [(metadata, none, where), (nothing, error, elsewhere)] = witness.heard
+            [(metadata, none, where), (nothing, error, elsewhere)] = observer.heard
             assert (metadata, none, nothing) == (sent, None, None)
             assert isinstance(error, TopicAuthorizationFailed)
             assert str(error) == str(raised.value)
             assert where == elsewhere == (TOPIC, 0)
-        assert witness.closed == 1
+        assert observer.closed == 1
 
-    @story
+    @scenario
     async def test_interceptors_receive_each_record_once(self) -> None:
-        witness = Witness()
+        observer = Observer()
         async with producing(
-            acquainted=False, interceptors=[witness], value_serializer=str.encode, buffer_memory=1_000
+            acquainted=False, interceptors=[observer], value_serializer=str.encode, buffer_memory=1_000
         ) as (producer, _):
             with pytest.raises(MetadataUnavailable):
                 _ = producer.send_nowait(TOPIC, "unknown yet")
@@ -106,7 +106,7 @@ class TestInterceptors:
             with pytest.raises(BufferFull):
                 _ = producer.send_nowait(TOPIC, "x" * 700)
             await future
-            kinds = [type(metadata or error) for metadata, error, _ in witness.heard]
+            kinds = [type(metadata or error) for metadata, error, _ in observer.heard]
             assert kinds == [
                 MetadataUnavailable,
                 RecordMetadata,
@@ -114,9 +114,9 @@ class TestInterceptors:
                 BufferFull,
                 RecordMetadata,
             ]
-            assert witness.heard[0][2] == (TOPIC, -1)
+            assert observer.heard[0][2] == (TOPIC, -1)
 
-    @story
+    @scenario
     async def test_interceptor_errors_are_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "aioproducer"):
             async with producing(interceptors=[Broken()]) as (producer, cluster):
@@ -130,7 +130,7 @@ class TestInterceptors:
             "close",
         ]
 
-    @story
+    @scenario
     async def test_interceptor_may_send_records(self) -> None:
         class Auditor:
             producer: Producer
@@ -153,7 +153,7 @@ class TestInterceptors:
 
 
 class TestSerializers:
-    @story
+    @scenario
     async def test_serializers_convert_keys_and_values(self) -> None:
         options: dict[str, Any] = {
             "value_serializer": lambda value: json.dumps(value).encode(),
@@ -168,7 +168,7 @@ class TestSerializers:
                 (b"l", b"[1, 2]"),
             ]
 
-    @story
+    @scenario
     async def test_serializer_errors_fail_the_call(self) -> None:
         async with producing(acquainted=False, value_serializer=str.encode) as (producer, cluster):
             for call in (producer.send(TOPIC, 5), producer.enqueue(TOPIC, 5)):
@@ -182,7 +182,7 @@ class TestSerializers:
             await producer.flush()
             assert values(cluster) == []
 
-    @story
+    @scenario
     async def test_serializers_see_context_variables_of_the_call(self) -> None:
         """Also when several calls waited for the same thing, and one of them appends for the others."""
         request: ContextVar[str] = ContextVar("request")
@@ -198,7 +198,7 @@ class TestSerializers:
             await asyncio.gather(*(handle(name) for name in ("first", "second", "third")))
             assert values(cluster) == [b"first: hello", b"second: hello", b"third: hello"]
 
-    @story
+    @scenario
     async def test_javas_names_for_them_are_known(self) -> None:
         async with open_cluster() as cluster:
             config = ProducerConfig.from_mapping(

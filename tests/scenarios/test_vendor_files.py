@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from aioproducer import Producer, ProducerConfig
 from tests.cases import for_each
-from tests.scenarios.story import TOPIC, cluster, story, values
+from tests.scenarios.rig import TOPIC, cluster, scenario, values
 from tests.unit.config.vendor_files import (
     FILES,
     OCI_USER,
@@ -80,7 +80,7 @@ def encryption(password: str | None) -> serialization.KeySerializationEncryption
 
 
 @for_each("file", WITH_PASSWORD)
-@story
+@scenario
 async def test_producer_with_a_password_starts(
     file: VendorFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +97,7 @@ async def test_producer_with_a_password_starts(
 
 
 @pytest.mark.parametrize("file", WITH_CERTIFICATE, ids=[file.name for file in WITH_CERTIFICATE])
-@story
+@scenario
 async def test_producer_with_a_certificate_starts(file: VendorFile) -> None:
     async with cluster(security_protocol="SSL", client_auth=True) as opened:
         write_truststore(file, opened.ca_pem)

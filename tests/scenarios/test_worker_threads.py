@@ -26,7 +26,7 @@ from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow import send_table
 from aioproducer.testing import Cluster
 from tests.cases import for_each
-from tests.scenarios.login_story import USERS
+from tests.scenarios.login_rig import USERS
 
 TOPIC = "orders"
 SOON_S = 5.0

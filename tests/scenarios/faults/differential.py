@@ -19,7 +19,7 @@ from tests.scenarios.faults.trial import Trial
 def played(seed: int) -> Ended:
     """Play *seed*."""
     trial = Trial(seed)
-    return Ended(str(trial), virtual_time.run(trial.play(), debug=False).verdict)
+    return Ended(str(trial), virtual_time.run(trial.play(), debug=False).findings)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from aioproducer.errors import (
     MetadataTimeout,
     MetadataUnavailable,
 )
-from tests.judge import Verdict
-from tests.scenarios.faults.judge import TICK_S
+from tests.checker import Findings
+from tests.scenarios.faults.checker import TICK_S
 
 ACKNOWLEDGED_IN_S: Final = 1.5
 """How soon a record is acknowledged when all is calm, with Kafka's backoffs of up to 1 s."""
@@ -133,9 +133,9 @@ class History:
     """The errors that records may fail with because of what brokers have said, beside those of time."""
 
 
-def check(history: History) -> Verdict:
+def check(history: History) -> Findings:
     """Return which promises were broken."""
-    verdict = Verdict()
+    findings = Findings()
     by_value = {call.value: call for call in history.calls}
     places = list(_places(history.lives))
     where: dict[bytes, list[_Place]] = {}
@@ -144,14 +144,14 @@ def check(history: History) -> Verdict:
             where.setdefault(value, []).append(place)
     for call in history.calls:
         for promise in _broken_to(call, where.get(call.value, ()), history):
-            verdict.hold_against(promise, call)
+            findings.report(promise, call)
     for value in where.keys() - by_value.keys():
-        verdict.hold_against("nothing is in a log that nobody sent", value)
+        findings.report("nothing is in a log that nobody sent", value)
     for life in history.lives:
         for partition in life.logs:
             for earlier, later in _reordered(life, partition, by_value, history):
-                verdict.hold_against("order per partition", f"{earlier}, which is behind {later}")
-    return verdict
+                findings.report("order per partition", f"{earlier}, which is behind {later}")
+    return findings
 
 
 class _Place(NamedTuple):
@@ -325,6 +325,6 @@ def _reordered(
             if any(each.excuses(call) for each in amnesias) or (call.in_doubt and not history.idempotent):
                 continue
             overtook = (each for each in before if each.number > call.number and not call.may_be_behind(each))
-            if (witness := next(overtook, None)) is not None:
-                yield call, witness
+            if (example := next(overtook, None)) is not None:
+                yield call, example
             before.append(call)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from aioproducer import Producer, ProducerError
 from aioproducer.errors import DeliveryTimeout, MetadataTimeout, TopicAuthorizationFailed
-from tests.judge import Verdict
+from tests.checker import Findings
 from tests.scenarios.faults import table
 from tests.scenarios.faults.load import TOPIC, Load, Sent
 from tests.scenarios.faults.world import (
@@ -32,7 +32,7 @@ from tests.scenarios.faults.world import (
     Scenario,
     World,
     check_works_again,
-    judged,
+    checked,
 )
 
 NEIGHBOUR: Final = "neighbour"
@@ -104,7 +104,7 @@ def quiet(scenario: Scenario) -> Scenario:
     )
 
 
-async def _play(world: World, scenario: Scenario, mode: Mode, way: Way, neighbour: Neighbour) -> Verdict:
+async def _play(world: World, scenario: Scenario, mode: Mode, way: Way, neighbour: Neighbour) -> Findings:
     if way is Way.FIRST:
         scenario = _from_the_start(scenario)
     elif _may_get_acquainted(scenario):
@@ -115,11 +115,11 @@ async def _play(world: World, scenario: Scenario, mode: Mode, way: Way, neighbou
     # Until the last answer to what was given up has come, or never will.
     await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
     last = await _one_each(world)
-    verdict = judged(world, scenario, mode)
+    findings = checked(world, scenario, mode)
     if scenario.recovery_s is not None:
-        _check_recovery(world.load, over_at, scenario.recovery_s, scenario.may_fail, verdict)
-    check_works_again(last, verdict)
-    return verdict
+        _check_recovery(world.load, over_at, scenario.recovery_s, scenario.may_fail, findings)
+    check_works_again(last, findings)
+    return findings
 
 
 async def _send_through_fault(world: World, scenario: Scenario, way: Way) -> float:
@@ -167,16 +167,20 @@ async def _one_each(world: World, rest_s: float = 0.0) -> list[Sent]:
 
 
 def _check_recovery(
-    load: Load, over_at: float, recovery_s: float, may_fail: tuple[type[ProducerError], ...], verdict: Verdict
+    load: Load,
+    over_at: float,
+    recovery_s: float,
+    may_fail: tuple[type[ProducerError], ...],
+    findings: Findings,
 ) -> None:
-    """Hold it against the producer if a record is not delivered *recovery_s* after the fault, or after its call."""
+    """Report a finding if a record is not delivered *recovery_s* after the fault, or after its call."""
     for each in load:
         rightly_failed = each.called_at <= over_at and isinstance(each.error, may_fail)
         if rightly_failed or each.resolved_at <= over_at:
             continue
         after_s = each.resolved_at - max(over_at, each.called_at)
         if each.delivered is None or after_s > recovery_s:
-            verdict.hold_against("recovers in time", f"{each} after {after_s:.3f} s ({each.outcome!r})")
+            findings.report("recovers in time", f"{each} after {after_s:.3f} s ({each.outcome!r})")
 
 
 @asynccontextmanager

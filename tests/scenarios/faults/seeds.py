@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.judge import Verdict
+from tests.checker import Findings
 
 
 class Ended(NamedTuple):
     """What a seed stood for, and what came of it."""
 
     world: str
-    verdict: Verdict
+    findings: Findings
 
 
 def play_seeds(target: str, about: str | None, play: Callable[[int], Ended]) -> int:
@@ -40,8 +40,8 @@ def play_seeds(target: str, about: str | None, play: Callable[[int], Ended]) -> 
         except BaseException:
             say(again)
             raise
-        if ended.verdict.broken:
-            say(f"{ended.world}\n{ended.verdict}\n{again}")
+        if ended.findings.broken:
+            say(f"{ended.world}\n{ended.findings}\n{again}")
             return 1
         if given.seed is not None or time.monotonic() > ends_at:
             say(f"every promise was kept with the seeds {first} to {seed}")

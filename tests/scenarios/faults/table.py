@@ -23,8 +23,8 @@ from aioproducer.errors import (
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rewrite
 from tests.scenarios.faults import faults as f, hostile
+from tests.scenarios.faults.checker import REFUSED_BEFORE_APPEND
 from tests.scenarios.faults.faults import answer, close, delay, drop, for_a_while, rewrite, strike, throttle
-from tests.scenarios.faults.judge import REFUSED_BEFORE_APPEND
 from tests.scenarios.faults.load import TOPIC
 from tests.scenarios.faults.world import (
     ACKNOWLEDGED,

@@ -20,7 +20,7 @@ SEEDS = (*range(6), 43, 90, 154, 164, 190, 1236)
 def test_producer_agrees_with_the_model(seed: int) -> None:
     trial = Trial(seed)
     played = virtual_time.run(trial.play(), debug=False)
-    assert not played.verdict.broken, f"{trial}\n{played.verdict}"
+    assert not played.findings.broken, f"{trial}\n{played.findings}"
     assert played.records > 100  # there was something to check
 
 

@@ -1,4 +1,4 @@
-"""Every kind of fault again, with one record under way at a time, before the same judge."""
+"""Every fault with one record in flight at a time, checked like the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of fault, with every kind of producer that it concerns, before the same judge."""
+"""Every fault with every mode of producer that it concerns; the checker reads log and traffic."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 from aioproducer import Producer
 from aioproducer.testing import Cluster
-from tests.judge import Verdict
+from tests.checker import Findings
 from tests.scenarios.faults.callers import Callers, Wish
 from tests.scenarios.faults.chronicle import Chronicle
 from tests.scenarios.faults.meddler import Meddler
@@ -36,7 +36,7 @@ SHORT: Final = 12_000
 class Played(NamedTuple):
     """What came of a trial."""
 
-    verdict: Verdict
+    findings: Findings
     records: int
 
 
@@ -98,7 +98,7 @@ class Trial:
             auto_create_topics=False,
             message_max_bytes=BATCHES_MAX_BYTES,
         )
-        left = Verdict()
+        left = Findings()
 
         def wall_ns() -> int:
             return EPOCH_NS + int(1_000_000_000 * loop.time())
@@ -121,8 +121,8 @@ class Trial:
                 chronicle.end()
         check_tasks(left)
         for what in (*complaints, *callers.bugs):
-            left.hold_against("no bug comes up", what)
-        verdict = check(
+            left.report("no bug comes up", what)
+        findings = check(
             History(
                 idempotent=self.idempotent,
                 calls=callers.calls,
@@ -131,8 +131,8 @@ class Trial:
                 may_fail=troubles.may_fail,
             )
         )
-        verdict.broken.update(left.broken)
-        return Played(verdict, len(callers.calls))
+        findings.broken.update(left.broken)
+        return Played(findings, len(callers.calls))
 
     async def _episode(self, callers: Callers, troubles: Troubles) -> Calm:
         """Send while things go wrong, and for a while after that."""

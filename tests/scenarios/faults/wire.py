@@ -1,6 +1,6 @@
 """What really went over the wire: every attempt to append a record, and what the client was told about it.
 
-The judge does not believe the producer's own books. This listens to what connections and transports say to each other:
+The checker does not rely on the producer's own counters. This module records the traffic of connections:
 a batch counts as written once a transport was given it, and as answered once an answer that makes sense has arrived.
 """
 

@@ -1,4 +1,4 @@
-"""One scenario from start to end: a cluster, a producer, what it sends, a fault, the aftermath, the judge."""
+"""One scenario from start to end: a cluster, a producer, what it sends, a fault, the aftermath, the checker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from aioproducer import Producer, ProducerError
 from aioproducer.testing import Cluster
-from tests.judge import Log, Logs, Verdict, log_of
-from tests.scenarios.faults.judge import Case, judge
+from tests.checker import Findings, Log, Logs, log_of
+from tests.scenarios.faults.checker import Case, check_records
 from tests.scenarios.faults.load import TOPIC, Load, Sent
 from tests.scenarios.faults.wire import Wire
 
@@ -80,13 +80,13 @@ class World:
         return PARTITIONS if topic is None else len(topic.partitions)
 
     def delete_topic(self) -> None:
-        """Delete the topic; the judge remembers what was in it."""
+        """Delete the topic; the checker remembers what was in it."""
         for partition, log in enumerate(self._logs()):
             self.former_logs.setdefault(partition, []).append(log)
         self.cluster.delete_topic(TOPIC)
 
     def lose_end(self, partition: int, records: int) -> None:
-        """Let a log lose its last *records*; the judge remembers them."""
+        """Let a log lose its last *records*; the checker remembers them."""
         self.former_logs.setdefault(partition, []).append(self._log(partition))
         _ = self.cluster.lose_end(TOPIC, partition, records)
 
@@ -152,7 +152,7 @@ SECURED: Final[Mapping[str, Any]] = {
 ROUND_TRIPS: Final = 3
 """How many more a connection takes with that: one for TLS 1.3, two for SCRAM."""
 
-Course = Callable[[World, Scenario, Mode], Awaitable[Verdict]]
+Course = Callable[[World, Scenario, Mode], Awaitable[Findings]]
 """What is sent while the fault of a scenario goes on, and what is promised to it."""
 
 
@@ -163,7 +163,7 @@ async def play(
     seed: int = 0,
     course: Course | None = None,
     security: Mapping[str, Any] | None = None,
-) -> Verdict:
+) -> Findings:
     """Return which promises are broken in *scenario*; *course* is a steady load if nothing is said.
 
     With *security*, such as `SECURED`, over TLS, logged in.
@@ -190,15 +190,15 @@ async def play(
                 load = Load(producer, PARTITIONS, scenario.burst, scenario.pause_s, scenario.value_bytes)
                 set_up_s = ROUND_TRIPS * 2 * scenario.latency_s if security else 0.0
                 world = World(cluster, producer, load, wire, began_at, set_up_s)
-                verdict = await (course or under_load)(world, scenario, mode)
-                check_leftovers(producer, verdict)
-                _check_costs(world, scenario, verdict)
-            await check_connections(cluster, verdict)
-    check_tasks(verdict)
-    return verdict
+                findings = await (course or under_load)(world, scenario, mode)
+                check_leftovers(producer, findings)
+                _check_costs(world, scenario, findings)
+            await check_connections(cluster, findings)
+    check_tasks(findings)
+    return findings
 
 
-async def under_load(world: World, scenario: Scenario, mode: Mode) -> Verdict:
+async def under_load(world: World, scenario: Scenario, mode: Mode) -> Findings:
     """Send steadily, before the fault, during it and after it."""
     loop = asyncio.get_running_loop()
     enough = asyncio.Event()
@@ -213,20 +213,20 @@ async def under_load(world: World, scenario: Scenario, mode: Mode) -> Verdict:
     # Until the last answer to what was given up has come, or never will.
     await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
     last = await _one_each(world)
-    verdict = judged(world, scenario, mode)
+    findings = checked(world, scenario, mode)
     if scenario.recovery_s is not None:
         for probe in probes:
             if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s + world.set_up_s:
                 after_s = probe.resolved_at - over_at
-                verdict.hold_against("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
-    check_works_again(last, verdict)
-    _check_first_ack(world, scenario, verdict)
-    return verdict
+                findings.report("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
+    check_works_again(last, findings)
+    _check_first_ack(world, scenario, findings)
+    return findings
 
 
-def judged(world: World, scenario: Scenario, mode: Mode) -> Verdict:
-    """Return what the judge says of all that was sent."""
-    return judge(
+def checked(world: World, scenario: Scenario, mode: Mode) -> Findings:
+    """Return what the checker says of all that was sent."""
+    return check_records(
         Case(
             load=world.load,
             wire=world.wire,
@@ -241,53 +241,53 @@ def judged(world: World, scenario: Scenario, mode: Mode) -> Verdict:
     )
 
 
-def check_works_again(last: Iterable[Sent], verdict: Verdict) -> None:
-    """Hold it against the producer if the *last* records, sent when all is settled, are not delivered soon."""
+def check_works_again(last: Iterable[Sent], findings: Findings) -> None:
+    """Report a finding if the *last* records, sent when all is settled, are not delivered soon."""
     for each in last:
         if each.delivered is None or each.resolved_at > each.called_at + RECOVERY_S:
-            verdict.hold_against("works again", f"{each} ({each.outcome!r})")
+            findings.report("works again", f"{each} ({each.outcome!r})")
 
 
 async def _one_each(world: World) -> list[Sent]:
     return await asyncio.gather(*(world.load.send(partition) for partition in range(world.partitions)))
 
 
-def _check_first_ack(world: World, scenario: Scenario, verdict: Verdict) -> None:
+def _check_first_ack(world: World, scenario: Scenario, findings: Findings) -> None:
     first_at = min(each.resolved_at for each in world.load if each.delivered is not None)
     if first_at > world.began_at + scenario.first_ack_s:
-        verdict.hold_against("the first record is soon delivered", f"after {first_at - world.began_at:.3f} s")
+        findings.report("the first record is soon delivered", f"after {first_at - world.began_at:.3f} s")
 
 
-def _check_costs(world: World, scenario: Scenario, verdict: Verdict) -> None:
+def _check_costs(world: World, scenario: Scenario, findings: Findings) -> None:
     report = world.producer.metrics()["producer"]
     for counter in ("record_retry_total", "connection_close_total") if scenario.harmless else ():
         if report[counter]:
-            verdict.hold_against("what is harmless costs nothing", f"{counter}={report[counter]}")
+            findings.report("what is harmless costs nothing", f"{counter}={report[counter]}")
     asked = world.cluster.request_count("metadata")
     if asked > scenario.most_metadata_requests:
-        verdict.hold_against("metadata requests are bounded", asked)
+        findings.report("metadata requests are bounded", asked)
 
 
-def check_leftovers(producer: Producer, verdict: Verdict) -> None:
+def check_leftovers(producer: Producer, findings: Findings) -> None:
     """Hold against *producer* what it still has when every record has its outcome."""
     report = producer.metrics()["producer"]
     report["buffer_used_bytes"] = report["buffer_total_bytes"] - report["buffer_available_bytes"]
     for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
         if report[gauge]:
-            verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")
+            findings.report("nothing is left in the producer", f"{gauge}={report[gauge]}")
 
 
-async def check_connections(cluster: Cluster, verdict: Verdict) -> None:
-    """Hold it against the producer, which is closed, if brokers have connections."""
+async def check_connections(cluster: Cluster, findings: Findings) -> None:
+    """Report a finding, which is closed, if brokers have connections."""
     await asyncio.sleep(LONGEST_DELAY_S)  # until the brokers have noticed
     for broker in cluster._brokers.values():
         if broker._connections:
-            verdict.hold_against(
+            findings.report(
                 "no connection is leaked", f"{len(broker._connections)} to {broker.listener.address}"
             )
 
 
-def check_tasks(verdict: Verdict) -> None:
+def check_tasks(findings: Findings) -> None:
     """Hold against the producer, which is closed, the tasks that are left."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        verdict.hold_against("no task is leaked", task.get_name())
+        findings.report("no task is leaked", task.get_name())

@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from aioproducer import ProducerRecord, SendManyError, SerializationError, TopicAuthorizationFailed
 from aioproducer._core.extras import needs
 from aioproducer.contrib.otel_tracing import TracingInterceptor
-from tests.scenarios.story import TOPIC, producing, story
+from tests.scenarios.rig import TOPIC, producing, scenario
 
 
 class Traced:
@@ -65,7 +65,7 @@ def facts(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-@story
+@scenario
 async def test_record_has_a_child_span_and_carries_its_context() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
@@ -89,7 +89,7 @@ async def test_record_has_a_child_span_and_carries_its_context() -> None:
         assert record.headers == (("own", b"1"), ("traceparent", traceparent(span)))
 
 
-@story
+@scenario
 async def test_send_many_has_a_span_per_record() -> None:
     traced = Traced()
     async with producing(partitions=2, interceptors=[traced.interceptor], acquainted=False) as (
@@ -114,7 +114,7 @@ async def test_send_many_has_a_span_per_record() -> None:
         }
 
 
-@story
+@scenario
 async def test_a_failure_is_in_the_span_of_its_record() -> None:
     traced = Traced()
     async with producing(
@@ -138,7 +138,7 @@ async def test_a_failure_is_in_the_span_of_its_record() -> None:
     assert facts(good)["messaging.kafka.offset"] == 0
 
 
-@story
+@scenario
 async def test_the_span_lasts_until_the_acknowledgement() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False, linger_ms=500) as (producer, _):
@@ -149,7 +149,7 @@ async def test_the_span_lasts_until_the_acknowledgement() -> None:
         assert len(traced.sends) == 1
 
 
-@story
+@scenario
 async def test_unsampled_record_carries_the_decision() -> None:
     traced = Traced(sampler=ALWAYS_OFF)
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
@@ -160,7 +160,7 @@ async def test_unsampled_record_carries_the_decision() -> None:
     assert traced.ended == []
 
 
-@story
+@scenario
 async def test_without_a_tracer_nothing_is_added() -> None:
     interceptor = TracingInterceptor(tracer_provider=trace.NoOpTracerProvider())
     async with producing(interceptors=[interceptor], acquainted=False) as (producer, cluster):
@@ -169,7 +169,7 @@ async def test_without_a_tracer_nothing_is_added() -> None:
         assert record.headers == (("own", b"1"),)
 
 
-@story
+@scenario
 async def test_the_context_of_a_record_that_is_passed_on_is_replaced() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
@@ -179,7 +179,7 @@ async def test_the_context_of_a_record_that_is_passed_on_is_replaced() -> None:
         assert record.headers == (("own", b"1"), ("own", b"2"), ("traceparent", traceparent(span)))
 
 
-@story
+@scenario
 async def test_whatever_the_propagator_adds_the_span_is_found_again(
     propagator: Callable[[TextMapPropagator], None],
 ) -> None:
@@ -209,7 +209,7 @@ class EndsWith(TraceContextTextMapPropagator):
 
 
 @pytest.mark.parametrize("last", ["", "1"])
-@story
+@scenario
 async def test_a_header_that_all_records_share_mixes_up_no_spans(
     propagator: Callable[[TextMapPropagator], None], last: str
 ) -> None:
@@ -222,7 +222,7 @@ async def test_a_header_that_all_records_share_mixes_up_no_spans(
         assert [facts(span)["messaging.kafka.offset"] for span in traced.sends] == [0, 1, 2]
 
 
-@story
+@scenario
 async def test_span_ends_with_the_call_without_a_propagator(
     propagator: Callable[[TextMapPropagator], None],
 ) -> None:
@@ -234,7 +234,7 @@ async def test_span_ends_with_the_call_without_a_propagator(
         assert "messaging.kafka.offset" not in facts(span)
 
 
-@story
+@scenario
 async def test_unmatched_span_ends_with_the_producer() -> None:
     class DropsHeaders:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -288,7 +288,7 @@ CARRIED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize("carried", ["parent", "link"])
-@story
+@scenario
 async def test_carried_context_is_kept(carried: str) -> None:
     traced = Traced()
     interceptor = traced.make_interceptor(carried_context=carried)
@@ -323,7 +323,7 @@ def test_interceptor_refuses_other_carried_context() -> None:
         TracingInterceptor(carried_context="keep")  # type: ignore[arg-type]
 
 
-@story
+@scenario
 async def test_keys_and_error_texts_can_be_left_out_of_spans() -> None:
     traced = Traced()
     interceptor = traced.make_interceptor(record_details=False)

@@ -1,4 +1,4 @@
-"""What the stories have in common: virtual time, a small cluster, and nothing left behind at the end."""
+"""Rig of the scenarios: virtual time, a small cluster, and a check for tasks and errors left behind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TICK_S = 0.1
 """How much later than its deadline a record may fail."""
 
 
-def story(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test in virtual time; it fails too if a task, or an exception that nobody looked at, is left behind."""
+def scenario(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test in virtual time; fail if it leaves a task or an unretrieved exception behind."""
 
     @functools.wraps(function)
     async def told(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -34,9 +34,9 @@ def story(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
         complaints: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         await function(*args, **kwargs)
-        left = {task.get_name() for task in asyncio.all_tasks()} - {"story"}
+        left = {task.get_name() for task in asyncio.all_tasks()} - {"scenario"}
         assert left == set()
-        gc.collect(1)  # young objects are enough: the story's own
+        gc.collect(1)  # young objects are enough: those of the scenario
         await settle()
         assert complaints == []
 
@@ -44,7 +44,7 @@ def story(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
     async def named(*args: P.args, **kwargs: P.kwargs) -> None:
         task = asyncio.current_task()
         assert task is not None
-        task.set_name("story")
+        task.set_name("scenario")
         await told(*args, **kwargs)
 
     return in_virtual_time(named)

@@ -12,7 +12,7 @@ import uuid
 import faust
 from aiokafka import AIOKafkaConsumer
 
-NAME = f"door-{uuid.uuid4().hex[:8]}"
+NAME = f"compatibility-{uuid.uuid4().hex[:8]}"
 KAFKA = os.environ["KAFKA"]
 app = faust.App(NAME, broker=f"kafka://{KAFKA}", datadir=tempfile.mkdtemp(), web_enabled=False)
 words = app.topic(NAME, key_type=str, value_type=str)

@@ -1,6 +1,6 @@
-"""Runs a program with our class in the place of aiokafka's, if DOOR says "ours": `python through.py program.py`.
+"""Runs a program with aioproducer's class in place of aiokafka's if PRODUCER is "aioproducer".
 
-It runs in another environment, with nothing of ours on the path but the package.
+`python substitute.py program.py` runs in another environment, which has only the package of this repository.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import aiokafka.producer
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 
 
-def put_in_place() -> None:
-    """Patch the class, and nothing else."""
-    if os.environ["DOOR"] == "ours":
+def substitute() -> None:
+    """Replace the class."""
+    if os.environ["PRODUCER"] == "aioproducer":
         aiokafka.AIOKafkaProducer = aiokafka.producer.AIOKafkaProducer = AIOKafkaProducer
 
 
 if __name__ == "__main__":
-    put_in_place()
+    substitute()
     runpy.run_path(sys.argv[1], run_name="__main__")

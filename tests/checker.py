@@ -1,7 +1,7 @@
-"""The judge: each record once, in the order of the calls, and where it was acknowledged.
+"""The checker: each record once, in the order of the calls, and where it was acknowledged.
 
 It knows what callers were told and what is in the logs, and nothing else. Whoever promises more than that holds it
-against the producer in the same verdict.
+against the producer in the same findings.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Called(NamedTuple):
     outcome: RecordMetadata | ProducerError | None
     """None: nobody was told."""
     shown: str = ""
-    """How it is called in a verdict."""
+    """How it is called in a findings."""
 
     def __str__(self) -> str:
         return f"{self.shown or self.value[:12]!r} ({self.outcome!r})"
 
 
 @dataclass(slots=True)
-class Verdict:
+class Findings:
     """Every broken promise, with some of the records that it was broken to."""
 
     broken: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def hold_against(self, promise: str, witness: object) -> None:
+    def report(self, promise: str, example: object) -> None:
         """Note that *promise* was broken."""
-        self.broken[promise].append(str(witness))
+        self.broken[promise].append(str(example))
 
     def check(self) -> None:
         """Fail if a promise was broken."""
@@ -51,8 +51,8 @@ class Verdict:
     def __str__(self) -> str:
         """Return a line per promise."""
         return "\n".join(
-            f"{promise}: {len(witnesses)}, e.g. {'; '.join(witnesses[:MOST_SHOWN])}"
-            for promise, witnesses in self.broken.items()
+            f"{promise}: {len(examples)}, e.g. {'; '.join(examples[:MOST_SHOWN])}"
+            for promise, examples in self.broken.items()
         )
 
 
@@ -61,12 +61,14 @@ def log_of(values: Iterable[bytes | None]) -> Log:
     return {offset: value or b"" for offset, value in enumerate(values)}
 
 
-def judge(called: Iterable[Called], logs: Logs, *, idempotent: bool, acknowledged: bool = True) -> Verdict:
+def check_records(
+    called: Iterable[Called], logs: Logs, *, idempotent: bool, acknowledged: bool = True
+) -> Findings:
     """Compare what callers were told with what is in *logs*.
 
     Not *acknowledged*: a producer with acks=0 has told of every record that it was delivered, and knows of none.
     """
-    verdict = Verdict()
+    findings = Findings()
     places: dict[bytes, list[tuple[str, int, int]]] = defaultdict(list)
     for (topic, partition), lives in logs.items():
         for log in lives:
@@ -76,15 +78,15 @@ def judge(called: Iterable[Called], logs: Logs, *, idempotent: bool, acknowledge
                 copies[value] += 1
             for value, count in copies.items() if idempotent else ():
                 if count > 1:
-                    verdict.hold_against("never twice in the log", value[:12])
+                    findings.report("never twice in the log", value[:12])
     sent = set()
     for each in called:
         sent.add(each.value)
         for promise in _broken_to(each, places.get(each.value, ()), acknowledged):
-            verdict.hold_against(promise, each)
+            findings.report(promise, each)
     for value in places.keys() - sent:
-        verdict.hold_against("nothing is in the log that nobody sent", value[:12])
-    return verdict
+        findings.report("nothing is in the log that nobody sent", value[:12])
+    return findings
 
 
 def _broken_to(each: Called, places: Sequence[tuple[str, int, int]], acknowledged: bool) -> Iterator[str]:
@@ -98,10 +100,10 @@ def _broken_to(each: Called, places: Sequence[tuple[str, int, int]], acknowledge
             yield "failed and not possibly_persisted is not in the log"
 
 
-def judge_order(
-    order: Iterable[bytes], logs: Logs, verdict: Verdict, *, excused: Collection[bytes] = ()
+def check_order(
+    order: Iterable[bytes], logs: Logs, findings: Findings, *, excused: Collection[bytes] = ()
 ) -> None:
-    """Hold it against the producer if first copies are not in *order*, which is that of the calls.
+    """Report a finding if first copies are not in *order*, which is that of the calls.
 
     What was in the log of a topic that is gone has been seen: a broker that was frozen may append it to the new one.
     Nor does it count where those *excused* are.
@@ -116,7 +118,5 @@ def judge_order(
                     continue
                 seen.add(value)
                 if before and rank[value] < rank[before]:
-                    verdict.hold_against(
-                        "order per partition", f"{value[:12]!r} after {before[:12]!r} in {where}"
-                    )
+                    findings.report("order per partition", f"{value[:12]!r} after {before[:12]!r} in {where}")
                 before = value

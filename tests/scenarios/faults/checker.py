@@ -1,4 +1,4 @@
-"""The judge: what has to be true after every fault, from what was called, what is in the log, and what was on the wire."""
+"""The checker: what has to be true after every fault, from what was called, what is in the log, and what was on the wire."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import nextafter
 from typing import Final
 
 from aioproducer import BrokerError, DeliveryTimeout, ProducerError
-from tests import judge as everywhere
-from tests.judge import Called, Logs, Verdict
+from tests import checker as everywhere
+from tests.checker import Called, Findings, Logs
 from tests.scenarios.faults.load import Load, Sent
 from tests.scenarios.faults.wire import Wire
 
@@ -27,7 +27,7 @@ MOST_ATTEMPTS_AT_ONCE: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What the judge is to know."""
+    """What the checker is to know."""
 
     load: Load
     wire: Wire
@@ -43,17 +43,19 @@ class Case:
     """Whether such an error may also strike what was not part of a refused request."""
 
 
-def judge(case: Case) -> Verdict:
+def check_records(case: Case) -> Findings:
     """Return which promises about records were broken."""
     called = [Called(each.value, each.outcome, str(each)) for each in case.load]
-    verdict = everywhere.judge(called, case.logs, idempotent=case.idempotent, acknowledged=case.acks != 0)
+    findings = everywhere.check_records(
+        called, case.logs, idempotent=case.idempotent, acknowledged=case.acks != 0
+    )
     for sent in case.load:
         for promise in _broken_to(sent, case):
-            verdict.hold_against(promise, f"{sent} ({sent.outcome!r})")
+            findings.report(promise, f"{sent} ({sent.outcome!r})")
     if case.ordered:
         excused = () if case.idempotent else _in_doubt(case.load)
-        everywhere.judge_order([each.value for each in called], case.logs, verdict, excused=excused)
-    return verdict
+        everywhere.check_order([each.value for each in called], case.logs, findings, excused=excused)
+    return findings
 
 
 def _broken_to(sent: Sent, case: Case) -> Iterator[str]:

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-TOPIC = f"door-{uuid.uuid4().hex[:8]}"
+TOPIC = f"compatibility-{uuid.uuid4().hex[:8]}"
 KAFKA = os.environ["KAFKA"]
 
 

@@ -1,8 +1,8 @@
-"""Programs that were written for aiokafka, with our class in its place: `python -m tests.door PYTHON`.
+"""Runs programs written for aiokafka with aioproducer's class: `python -m tests.compatibility PYTHON`.
 
-PYTHON is that of an environment that has them. The sources of aiokafka and FastStream, for their tests, are cloned once
-into .cache/door, or are folders that `--aiokafka` and `--faststream` name. The broker listens on 9092, as FastStream's
-tests want it.
+PYTHON is the interpreter of an environment with these programs. The sources of aiokafka and FastStream are cloned once
+into .cache/compatibility, or are the folders of `--aiokafka` and `--faststream`. The broker listens on 9092, which
+FastStream's tests require.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.kafka.apache.secured import with_tls
 from tests.unit._core.security.certificates import Authority
 
 HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".cache" / "door"
+CACHE = HERE.parents[1] / ".cache" / "compatibility"
 PORT = 9092
 SOURCES = {
     "aiokafka": ("https://github.com/aio-libs/aiokafka", "v0.14.0"),
@@ -60,23 +60,23 @@ def main() -> int:
         ca.write(authority.pem)
         ca.flush()
         where = {"KAFKA": kafka.bootstrap_servers, "KAFKA_TLS_PORT": str(tls_port), "KAFKA_CA": ca.name}
-        for door in ("theirs", "ours"):
-            environment = os.environ | where | {"DOOR": door, "PYTHONPATH": str(HERE)}
+        for producer in ("aiokafka", "aioproducer"):
+            environment = os.environ | where | {"PRODUCER": producer, "PYTHONPATH": str(HERE)}
             for name in PROGRAMS:
-                program = [arguments.python, HERE / "through.py", HERE / f"programs/with_{name}.py"]
+                program = [arguments.python, HERE / "substitute.py", HERE / f"programs/with_{name}.py"]
                 output = run(program, environment, HERE)
                 failed += output is None
-                say(door, name, "failed" if output is None else output.splitlines()[-1])
+                say(producer, name, "failed" if output is None else output.splitlines()[-1])
             for name, label, tests, internals in SUITES:
                 command = [
                     arguments.python,
-                    *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "doorway", "-o", "addopts="],
+                    *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "substituting", "-o", "addopts="],
                     *tests,
                 ]
                 passed, missed = counted(run(command, environment, folders[name], check=False) or "")
-                allowed = internals if door == "ours" else 0
+                allowed = internals if producer == "aioproducer" else 0
                 failed += passed == 0 or missed > allowed
-                say(door, label, f"{passed} of {passed + missed}")
+                say(producer, label, f"{passed} of {passed + missed}")
     return min(failed, 1)
 
 
@@ -117,8 +117,8 @@ def counted(output: str) -> tuple[int, int]:
     return counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)
 
 
-def say(door: str, name: str, result: str) -> None:
-    sys.stdout.write(f"{'aioproducer' if door == 'ours' else 'aiokafka':12} {name:20} {result}\n")
+def say(producer: str, name: str, result: str) -> None:
+    sys.stdout.write(f"{producer:12} {name:20} {result}\n")
     sys.stdout.flush()
 
 

@@ -1,6 +1,6 @@
-"""A pytest plugin that puts our class in the place of aiokafka's, and hands aiokafka's own tests a broker.
+"""A pytest plugin that replaces aiokafka's class, and provides a broker for aiokafka's own tests.
 
-It runs where those tests run: see through.py.
+The plugin runs in the environment of these tests: see substitute.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from aiokafka.helpers import create_ssl_context
-from through import put_in_place
+from substitute import substitute
 
-put_in_place()
+substitute()
 
 
 @pytest.fixture(scope="class")

@@ -1,12 +1,12 @@
-"""The judge of a load on a real broker: what holds everywhere, and what is promised to those who are not asked."""
+"""The checker of a load on a real broker: what holds everywhere, and what is promised to those who are not asked."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from aioproducer import OutOfOrderSequenceNumber
-from tests import judge as everywhere
-from tests.judge import Called, Logs
+from tests import checker as everywhere
+from tests.checker import Called, Logs
 from tests.kafka.load import Load, Sent
 from tests.kafka.readback import Record
 
@@ -15,14 +15,14 @@ GRACE_S: Final = 1.0
 
 
 def logs_of(topic: str, log: list[Record]) -> Logs:
-    """Return what another client has found in *topic*, for the judge."""
+    """Return what another client has found in *topic*, for the checker."""
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for each in log:
         found.setdefault((topic, each.partition), {})[each.offset] = each.value or b""
     return {where: [values] for where, values in found.items()}
 
 
-def judge(load: Load, log: list[Record]) -> None:
+def check_records(load: Load, log: list[Record]) -> None:
     """Compare what the records of *load* were told with what another client reads in the *log*.
 
     A record before `load.fresh_from` may have been acknowledged and be gone, with a topic that was deleted;
@@ -32,22 +32,22 @@ def judge(load: Load, log: list[Record]) -> None:
     logs = logs_of(load.topic, log)
     fresh = load.sent[load.fresh_from :]
     called = [*(_may_be_gone(each) for each in load.sent[: load.fresh_from]), *map(_called, fresh)]
-    verdict = everywhere.judge(called, logs, idempotent=config.idempotent)
+    findings = everywhere.check_records(called, logs, idempotent=config.idempotent)
     # of a plain producer's copies the first counts: a batch may be there twice, but not out of its turn
-    everywhere.judge_order([each.value for each in load.sent], logs, verdict)
+    everywhere.check_order([each.value for each in load.sent], logs, findings)
     latest_s = config.delivery_timeout_ms / 1_000 + GRACE_S
     in_log = {each.value for each in log}
     for sent in load.sent:
         if sent.resolved_at > sent.called_at + latest_s:
-            verdict.hold_against("resolved in time", sent)
+            findings.report("resolved in time", sent)
         # a lowered limit may keep a broker from recognising what it has
         unrecognised = isinstance(sent.error, OutOfOrderSequenceNumber) and sent.value in in_log
         if sent.error and not sent.asked_for and not unrecognised:
-            verdict.hold_against("nothing fails unasked", sent)
+            findings.report("nothing fails unasked", sent)
     for sent in fresh:
         if sent.place is not None and sent.place[1] < 0:
-            verdict.hold_against("the offset is told", sent)
-    verdict.check()
+            findings.report("the offset is told", sent)
+    findings.check()
 
 
 def _called(sent: Sent) -> Called:

@@ -1,11 +1,11 @@
-"""The judge itself: what was promised is accepted, and what was broken is named."""
+"""The checker itself: what was promised is accepted, and what was broken is named."""
 
 from __future__ import annotations
 
 import pytest
 
 from aioproducer import DeliveryTimeout, ProducerError, RecordMetadata
-from tests.judge import Called, Logs, Verdict, judge, judge_order, log_of
+from tests.checker import Called, Findings, Logs, check_order, check_records, log_of
 
 SURELY_NOT = DeliveryTimeout(possibly_persisted=False)
 MAYBE = DeliveryTimeout(possibly_persisted=True)
@@ -21,8 +21,8 @@ def told(value: bytes, outcome: int | ProducerError | None) -> Called:
     return Called(value, at)
 
 
-def broken(verdict: Verdict) -> list[str]:
-    return list(verdict.broken)
+def broken(findings: Findings) -> list[str]:
+    return list(findings.broken)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def broken(verdict: Verdict) -> list[str]:
 )
 def test_checker_accepts_kept_promises(outcome: int | ProducerError | None, log: list[bytes]) -> None:
     called = [told(ONE, outcome), told(TWO, None)]
-    judge(called, logs(log), idempotent=True).check()
+    check_records(called, logs(log), idempotent=True).check()
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_checker_accepts_kept_promises(outcome: int | ProducerError | None, log:
     ],
 )
 def test_checker_names_a_broken_promise(outcome: int | ProducerError, log: list[bytes], promise: str) -> None:
-    verdict = judge([told(ONE, outcome), told(TWO, None)], logs(log), idempotent=True)
-    assert broken(verdict) == [promise]
+    findings = check_records([told(ONE, outcome), told(TWO, None)], logs(log), idempotent=True)
+    assert broken(findings) == [promise]
     with pytest.raises(AssertionError, match=f"{promise}: 1, e.g. "):
-        verdict.check()
+        findings.check()
 
 
 def test_checker_reports_a_record_in_another_partition() -> None:
     elsewhere = {("orders", 1): [log_of([ONE])]}
-    assert broken(judge([told(ONE, 0)], elsewhere, idempotent=True)) == ["acknowledged is in the log"]
+    assert broken(check_records([told(ONE, 0)], elsewhere, idempotent=True)) == ["acknowledged is in the log"]
 
 
 def test_checker_accepts_copies_without_idempotence() -> None:
     called = [told(ONE, 0)]
-    judge(called, logs([ONE, ONE]), idempotent=False).check()
-    judge(called, logs([ONE], [ONE]), idempotent=True).check()
+    check_records(called, logs([ONE, ONE]), idempotent=False).check()
+    check_records(called, logs([ONE], [ONE]), idempotent=True).check()
 
 
 def test_checker_requires_no_offset_with_acks_0() -> None:
-    judge([told(ONE, -1)], logs([]), idempotent=False, acknowledged=False).check()
+    check_records([told(ONE, -1)], logs([]), idempotent=False, acknowledged=False).check()
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_checker_requires_no_offset_with_acks_0() -> None:
     ],
 )
 def test_checker_requires_the_order_of_the_calls(lives: list[list[bytes]], in_order: bool) -> None:
-    verdict = Verdict()
-    judge_order([ONE, TWO, THREE], logs(*lives), verdict)
-    assert (broken(verdict) == []) is in_order
+    findings = Findings()
+    check_order([ONE, TWO, THREE], logs(*lives), findings)
+    assert (broken(findings) == []) is in_order
 
 
 def test_checker_ignores_the_place_of_excused_records() -> None:
-    verdict = Verdict()
-    judge_order([ONE, TWO, THREE], logs([TWO, ONE, THREE]), verdict, excused={ONE})
-    verdict.check()
+    findings = Findings()
+    check_order([ONE, TWO, THREE], logs([TWO, ONE, THREE]), findings, excused={ONE})
+    findings.check()

@@ -9,7 +9,7 @@ import uuid
 
 from faststream.kafka import KafkaBroker
 
-TOPIC = f"door-{uuid.uuid4().hex[:8]}"
+TOPIC = f"compatibility-{uuid.uuid4().hex[:8]}"
 broker = KafkaBroker(os.environ["KAFKA"])
 seen: list[str] = []
 done = asyncio.Event()

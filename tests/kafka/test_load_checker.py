@@ -1,4 +1,4 @@
-"""The judge of the loads itself: a promise that is broken is noticed, each by its own name."""
+"""The checker of the loads itself: a promise that is broken is noticed, each by its own name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer, ProducerError, RecordMetadata
-from tests.kafka.judge import judge
 from tests.kafka.load import Load, Sent
+from tests.kafka.load_checker import check_records
 from tests.kafka.readback import Record
 
 
@@ -20,7 +20,7 @@ def failed(number: int, error: ProducerError, *, asked_for: bool = True) -> Sent
     return Sent(number, b"%07d" % number, asked_for, 0.0, 0.1, error)
 
 
-def verdict(sent: list[Sent], numbers_in_log: list[int], *, idempotent: bool, fresh_from: int = 0) -> None:
+def findings(sent: list[Sent], numbers_in_log: list[int], *, idempotent: bool, fresh_from: int = 0) -> None:
     producer = Producer("localhost:9092", enable_idempotence=idempotent)
     load = Load(producer, "orders", partitions=1, value_size=7)
     load.sent = sent
@@ -29,17 +29,17 @@ def verdict(sent: list[Sent], numbers_in_log: list[int], *, idempotent: bool, fr
         Record(0, offset, None, b"%07d" % number, (), 0, False)
         for offset, number in enumerate(numbers_in_log)
     ]
-    judge(load, log)
+    check_records(load, log)
 
 
 async def test_checker_accepts_kept_promises() -> None:
     three = [acknowledged(number, offset=number) for number in range(3)]
-    verdict(three, [0, 1, 2], idempotent=True)
-    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2, 3], idempotent=True)
-    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2], idempotent=True)
-    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=False))], [0, 1, 2], idempotent=True)
-    verdict(three, [0, 1, 2, 1, 2], idempotent=False)
-    verdict([acknowledged(0, offset=7), acknowledged(1, offset=0)], [1], idempotent=True, fresh_from=1)
+    findings(three, [0, 1, 2], idempotent=True)
+    findings([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2, 3], idempotent=True)
+    findings([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2], idempotent=True)
+    findings([*three, failed(3, DeliveryTimeout(possibly_persisted=False))], [0, 1, 2], idempotent=True)
+    findings(three, [0, 1, 2, 1, 2], idempotent=False)
+    findings([acknowledged(0, offset=7), acknowledged(1, offset=0)], [1], idempotent=True, fresh_from=1)
 
 
 async def test_checker_names_a_broken_promise() -> None:
@@ -56,4 +56,4 @@ async def test_checker_names_a_broken_promise() -> None:
         ("order per partition", [acknowledged(0, offset=1), acknowledged(1, offset=0)], [1, 0], False),
     ):
         with pytest.raises(AssertionError, match=broken):
-            verdict(sent, numbers_in_log, idempotent=idempotent)
+            findings(sent, numbers_in_log, idempotent=idempotent)

@@ -1,4 +1,4 @@
-"""What the stories about logins have in common: a cluster that asks for one, a producer that has it, a steady load."""
+"""Rig of the login scenarios: a cluster that requires a login, a producer with credentials, a steady load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from aioproducer import Producer
 from aioproducer.errors import ProducerError
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, cluster, now
+from tests.scenarios.rig import TOPIC, cluster, now
 
 USERS = {"alice": "hunter2"}
 FAILS_WITHIN_S = 5.0

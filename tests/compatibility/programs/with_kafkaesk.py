@@ -12,7 +12,7 @@ import kafkaesk
 import pydantic
 from aiokafka import AIOKafkaConsumer
 
-STREAM = f"door-{uuid.uuid4().hex[:8]}"
+STREAM = f"compatibility-{uuid.uuid4().hex[:8]}"
 KAFKA = os.environ["KAFKA"]
 app = kafkaesk.Application([KAFKA])
 

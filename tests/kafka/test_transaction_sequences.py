@@ -9,7 +9,7 @@ import pytest
 from aioproducer.testing import ThreadedCluster
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka
-from tests.kafka.transaction_stories import STORIES, Story, Teller
+from tests.kafka.transaction_sequences import SEQUENCES, Recorder, RequestSequence
 
 PARTITIONS = 2
 
@@ -31,26 +31,26 @@ def seen(bootstrap_servers: str, topic: str) -> dict[str, list[tuple[int, int, b
     }
 
 
-async def told(bootstrap_servers: str, story: Story) -> list[tuple[str, int, int]]:
-    """Return how a story goes; at its end, all that it left open is aborted."""
-    tell = Teller(bootstrap_servers, transactional_id=story.__name__, topic=story.__name__)
-    await story(tell)
-    last = await tell.producer()
+async def told(bootstrap_servers: str, sequence: RequestSequence) -> list[tuple[str, int, int]]:
+    """Return the answers to a sequence; abort the transaction that it leaves open."""
+    recorder = Recorder(bootstrap_servers, transactional_id=sequence.__name__, topic=sequence.__name__)
+    await sequence(recorder)
+    last = await recorder.producer()
     assert await last.init() == 0
-    await tell.close()
-    return tell.told
+    await recorder.close()
+    return recorder.told
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda sequence: sequence.__name__)
 async def test_cluster_answers_a_sequence_as_apache_kafka(
-    both: tuple[ApacheKafka, int], story: Story
+    both: tuple[ApacheKafka, int], sequence: RequestSequence
 ) -> None:
     kafka, version = both
-    topic = story.__name__
+    topic = sequence.__name__
     kafka.create_topic(topic, PARTITIONS)
     with ThreadedCluster(
         topics={topic: PARTITIONS}, auto_create_topics=False, transaction_version=version
     ) as cluster:
-        ours = await told(cluster.bootstrap_servers, story)
-        assert ours == await told(kafka.bootstrap_servers, story)
+        ours = await told(cluster.bootstrap_servers, sequence)
+        assert ours == await told(kafka.bootstrap_servers, sequence)
         assert seen(cluster.bootstrap_servers, topic) == seen(kafka.bootstrap_servers, topic)
