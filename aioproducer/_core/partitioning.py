@@ -128,6 +128,18 @@ class RoundRobinPartitioner:
         self._sent.pop(topic, None)
 
 
+class AnyPartition:
+    """Kafka's `partitioner.ignore.keys`: every record goes to the sticky partition, as if it had no key."""
+
+    keyless_is_sticky: ClassVar[bool] = True
+
+    def partition(
+        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+    ) -> int | None:
+        """Return None: the batching layer chooses the sticky partition."""
+        return None
+
+
 class CallablePartitioner:
     """Partitioner that calls a function `(key, all_partitions, available_partitions) -> partition`."""
 

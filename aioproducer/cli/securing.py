@@ -155,8 +155,8 @@ def servers_by_variable(context: click.Context) -> bool:
 
 def secret_names() -> set[str]:
     """Return Kafka's names of the options whose values are secrets."""
+    from aioproducer.config.object_kinds import SecretKind
     from aioproducer.config.options import KINDS
-    from aioproducer.config.security_kinds import SecretKind
 
     return {name.replace("_", ".") for name, kind in KINDS.items() if isinstance(kind, SecretKind)}
 

@@ -151,23 +151,27 @@ class Flag(Kind):
 
 
 class Choice(Kind):
-    """One of several words, case-insensitive."""
+    """One of several words, case-insensitive, in Kafka's spelling."""
 
-    def __init__(self, words: tuple[str, ...], *, absent: str | None = None) -> None:
-        """None selects the word *absent*, if given."""
+    def __init__(self, words: tuple[str, ...], *, absent: str | None = None, optional: bool = False) -> None:
+        """None selects the word *absent*, if given. With *optional*, None and empty text are valid, and mean None."""
         self.words = words
         self.absent = absent
+        self.optional = optional
 
     @property
     def expected(self) -> str:
-        return "one of " + ", ".join(self.words)
+        return f"one of {', '.join(self.words)}{', or None' if self.optional else ''}"
 
-    def check(self, value: object) -> str:
+    def check(self, value: object) -> str | None:
         if value is None and self.absent is not None:
             return self.absent
-        if not isinstance(value, str) or value.lower() not in self.words:
-            raise self.unfit()
-        return value.lower()
+        if self.optional and (value is None or value == ""):
+            return None
+        for word in self.words:
+            if isinstance(value, str) and word.upper() == value.upper():
+                return word
+        raise self.unfit()
 
 
 class Acks(Kind):

@@ -156,9 +156,6 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
 A warning would not be enough.
 """
 
-NO_COUNTERPART = HARMLESS | REFUSED_OF_OTHERS.keys()
-"""Options of other clients that are not translated. The nearest name would mislead."""
-
 OTHER_CLIENTS = frozenset(
     """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.controllers

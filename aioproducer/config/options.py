@@ -27,8 +27,8 @@ from aioproducer.config.kinds import (
     long_ms,
     option,
 )
+from aioproducer.config.object_kinds import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
-from aioproducer.config.user_code import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.serializers import AnySerializer
 
 if TYPE_CHECKING:

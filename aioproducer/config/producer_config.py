@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.net.connection_protocol import ConnectionSettings
-from aioproducer._core.partitioning import Murmur2Partitioner, Partitioner
+from aioproducer._core.partitioning import AnyPartition, Murmur2Partitioner, Partitioner
 from aioproducer._core.records.compression import Codec, codec
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.settings import BatchingSettings, SenderSettings
@@ -22,7 +22,6 @@ from aioproducer.config.names import applied_options, written_names
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.rules import check_rules, compression_level, is_idempotent, limit_backoffs
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
-from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:

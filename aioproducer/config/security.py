@@ -29,7 +29,7 @@ from aioproducer._core.security.security_settings import (
 )
 from aioproducer._core.security.stores import Source, StoreError, open_regular
 from aioproducer._core.steps import Log
-from aioproducer.config.security_kinds import MECHANISMS
+from aioproducer.config.object_kinds import MECHANISMS
 from aioproducer.config.security_options import (
     ALLOWED_FILES,
     ALLOWED_URLS,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.steps import Log
-from aioproducer.config.kinds import Flag, Immutable, Integer, has_options, int_ms, long_ms, option
-from aioproducer.config.security_kinds import (
+from aioproducer.config.kinds import Choice, Flag, Immutable, Integer, has_options, int_ms, long_ms, option
+from aioproducer.config.object_kinds import (
     PROTOCOLS,
     STORES,
     TLS_VERSIONS,
@@ -29,7 +29,6 @@ from aioproducer.config.security_kinds import (
     Text,
     TlsVersions,
     Url,
-    Word,
     Words,
 )
 
@@ -112,7 +111,7 @@ class SecurityOptions(Immutable):
 
     security_protocol: SecurityProtocolName = option(
         "PLAINTEXT",
-        Word(PROTOCOLS, optional=False),
+        Choice(PROTOCOLS),
         "Protocol of broker connections: TLS (`SSL`), login (`SASL_PLAINTEXT`), both (`SASL_SSL`) or"
         " neither (`PLAINTEXT`).",
     )
@@ -130,7 +129,7 @@ class SecurityOptions(Immutable):
         None, Text(), "Trusted CA certificates as PEM text, or the path of a PEM file."
     )
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Word(STORES), "Format of the truststore file. None: detected from the content."
+        None, Choice(STORES, optional=True), "Format of the truststore file. None: detected from the content."
     )
     ssl_truststore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 truststore.")
     ssl_keystore_location: str | None = option(
@@ -147,13 +146,13 @@ class SecurityOptions(Immutable):
         None, SecretKind(), "Private key of the client certificate as PEM text, or the path of a PEM file."
     )
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Word(STORES), "Format of the keystore file. None: detected from the content."
+        None, Choice(STORES, optional=True), "Format of the keystore file. None: detected from the content."
     )
     ssl_keystore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 keystore.")
     ssl_key_password: Secret | None = option(None, SecretKind(), "Password of the client's private key.")
     ssl_endpoint_identification_algorithm: Literal["https", ""] = option(
         "https",
-        HostnameCheck(),
+        HostnameCheck(("https", "")),
         "`https` (default) requires the broker's host name in its certificate. An empty string accepts any"
         " name.",
     )
@@ -222,7 +221,7 @@ class SecurityOptions(Immutable):
         None, PathKind(), "JSON file with the initial `header` and `payload` of the JWT."
     )
     sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = option(
-        "RS256", Word(("RS256", "ES256"), optional=False), "Signature algorithm of the JWT."
+        "RS256", Choice(("RS256", "ES256")), "Signature algorithm of the JWT."
     )
     sasl_oauthbearer_assertion_claim_aud: str | None = option(None, Text(), "Audience of the JWT.")
     sasl_oauthbearer_assertion_claim_iss: str | None = option(None, Text(), "Issuer of the JWT.")

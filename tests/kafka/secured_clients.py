@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from aioproducer import Producer
 from aioproducer._core.net.connection import Connection
 from aioproducer.config import ProducerOptions
-from aioproducer.config.security_kinds import SecurityProtocolName
+from aioproducer.config.object_kinds import SecurityProtocolName
 from tests.kafka.apache.secured import PASSWORDS, PROTOCOLS, SecuredKafka
 from tests.kafka.readback import await_records
 from tests.unit._core.security.certificates import Issued

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from aioproducer import ConfigError, Producer, ProducerConfig, ProducerError
 from aioproducer.cli.commands import program
+from aioproducer.config.object_kinds import CallableKind, Jaas, PathKind, SecretKind
 from aioproducer.config.options import KINDS
-from aioproducer.config.security_kinds import CallableKind, Jaas, PathKind, SecretKind
 from aioproducer.contrib.prometheus import expose
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing import Cluster

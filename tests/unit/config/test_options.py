@@ -9,8 +9,8 @@ from aioproducer._core.records.compression import Codec
 from aioproducer._core.security.security_settings import VERSIONS
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.config.names import KAFKA_NAMES, REFUSED, REFUSED_OF_OTHERS, WITHOUT_EFFECT
+from aioproducer.config.object_kinds import TLS_VERSIONS, SecretKind
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS, CompressionType, Options
-from aioproducer.config.security_kinds import TLS_VERSIONS, SecretKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 
 OURS = {"key_serializer", "value_serializer", "partitioner", "interceptors"}

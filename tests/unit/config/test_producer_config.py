@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.partitioning import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer._core.partitioning import AnyPartition, Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.security.secret import Secret
 from aioproducer.config import ProducerConfig, rules as module
 from aioproducer.config.security_options import SecurityOptions
-from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.serializers import string_serializer
 from tests.cases import for_each
