@@ -24,13 +24,12 @@ from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics import Metrics, Values, report
 from aioproducer._core.metrics_push import MetricsPush
-from aioproducer._core.net.pool import Pool
+from aioproducer._core.net.pool import ConnectionCache, Pool
 from aioproducer._core.partitioning import RoundRobinPartitioner
 from aioproducer._core.records.columns import RecordColumns, open_records
 from aioproducer._core.sender.loop import Sender
 from aioproducer._core.settings import IntakeSettings
 from aioproducer._core.steps import Log, as_step
-from aioproducer._handover import Handover, connection_security
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 
@@ -73,12 +72,12 @@ class Engine:
         on_crash: Callable[[BaseException], None],
         on_fatal: Callable[[], None],
         on_transaction: Callable[[bool], None],
-        handover: Handover | None = None,
+        cache: ConnectionCache | None = None,
         passes_refusals: bool = False,
     ) -> None:
         """*on_crash* is called for a bug of aioproducer, *on_fatal* for a fatal error of a transactional producer.
 
-        *on_transaction* receives True if the open transaction accepts records. *handover* has the connections of an earlier
+        *on_transaction* receives True if the open transaction accepts records. *cache* has the connections of an earlier
         producer, and receives those of this producer. With *passes_refusals* a transaction continues without records that
         a broker refuses for their content.
         """
@@ -88,8 +87,8 @@ class Engine:
         self._connections = config.connection_settings()
         self._rack = config.client_rack if config.partitioner_rack_aware else None
         self._bootstrap_timeout_s = config.bootstrap_timeout_ms / 1000
-        self._handover = handover
-        self._security = connection_security(config) if handover is None else handover.security
+        self._cache = cache
+        self._security = config.connection_security() if cache is None else cache.security
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -219,8 +218,8 @@ class Engine:
         Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. A failed or cancelled start leaves no
         connection or task behind.
         """
-        if self._handover is not None:
-            self.pool.take_over(self._handover.take())
+        if self._cache is not None:
+            self.pool.take_over(self._cache.take())
         until = self._loop.time() + (timeout_s or inf)
         if wait:
             await self._reach_cluster(self._bootstrap_timeout_s if timeout_s is None else timeout_s)
@@ -351,11 +350,11 @@ class Engine:
             await self.transactions.stop()
         await self.metrics_push.stop()
         await self.updater.close()
-        if self._handover is None:
+        if self._cache is None:
             if self._security is not None:
                 self._security.close()
         elif has_sent_all:  # else the sender might write on a connection of the next producer
-            self._handover.leave(self.pool.release())
+            self._cache.put(self.pool.release())
         await self.pool.close()  # the last responses: batches in flight have their outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])

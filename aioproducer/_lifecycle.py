@@ -24,8 +24,8 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerClosed, ProducerError
 
 if TYPE_CHECKING:
+    from aioproducer._core.net.pool import ConnectionCache
     from aioproducer._core.transactions.transaction_requests import ResumedTransaction
-    from aioproducer._handover import Handover
 
 log: Final = Log(__name__)
 
@@ -122,7 +122,7 @@ class Lifecycle:
     async def _start(
         self,
         resumed: ResumedTransaction | None = None,
-        handover: Handover | None = None,
+        cache: ConnectionCache | None = None,
         *,
         passes_refusals: bool = False,
         wait: bool = True,
@@ -138,7 +138,7 @@ class Lifecycle:
                 on_crash=self._crashed,
                 on_fatal=self._failed_fatally,
                 on_transaction=self._transaction_moved,
-                handover=handover,
+                cache=cache,
                 passes_refusals=passes_refusals,
             )
             await engine.start(resumed, wait=wait, timeout_s=timeout_s)

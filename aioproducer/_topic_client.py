@@ -36,7 +36,6 @@ from aioproducer._core.protocol.consumer import (
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer._core.steps import Log
-from aioproducer._handover import connection_security
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     LeaderNotAvailable,
@@ -82,7 +81,7 @@ class Client:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._settings = config.connection_settings()
-        self._security = connection_security(config)
+        self._security = config.connection_security()
         self._bootstrap = config.metadata_settings().bootstrap
         self._may_create = config.allow_auto_create_topics
         self._connections: dict[Address, Connection] = {}

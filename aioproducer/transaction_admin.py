@@ -19,7 +19,6 @@ from aioproducer._core.transactions.administration import (
     TransactionListing,
 )
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
-from aioproducer._handover import connection_security
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
 
@@ -153,7 +152,7 @@ class _Opened:
     def __init__(self, config: ProducerConfig) -> None:
         self.loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
-        self._security = connection_security(config)
+        self._security = config.connection_security()
         self._metrics = Metrics(self.loop.time)
         self._limits = LogLimits()
         self._pool = Pool(

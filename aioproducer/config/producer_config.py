@@ -25,6 +25,7 @@ from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from aioproducer._core.net.connection_security import ConnectionSecurity
     from aioproducer._core.security.security_settings import SecuritySettings
 
 log: Final = Log(__name__)
@@ -267,6 +268,16 @@ class ProducerConfig(Options):
         from aioproducer.config.security import security_settings  # noqa: PLC0415
 
         return security_settings(self, self.socket_connection_setup_timeout_ms / 1000)
+
+    def connection_security(self) -> ConnectionSecurity | None:
+        """Return the security of connections; None for PLAINTEXT."""
+        if self.security_protocol == "PLAINTEXT":
+            return None
+        from aioproducer._core.net.connection_security import ConnectionSecurity  # noqa: PLC0415 - as above
+
+        return ConnectionSecurity(
+            self.security_settings(), backoff=self.connection_settings().reconnect_backoff
+        )
 
     def connection_settings(self) -> ConnectionSettings:
         """Return the settings of the network layer, without `security_settings`."""

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from aioproducer._handover import Handover
+from aioproducer._core.net.pool import ConnectionCache
 from aioproducer._lifecycle import State
 from aioproducer._topic_client import Client
 from aioproducer.errors import (
@@ -84,7 +84,7 @@ class Worker:
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
         self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}
         """Idle clients, and the time of their last use (loop clock)."""
-        self._handovers: dict[ProducerSettings, Handover] = {}
+        self._caches: dict[ProducerSettings, ConnectionCache] = {}
         self._windows: dict[tuple[ProducerSettings, str], tuple[TimeWindow, float]] = {}
         """Windows of topics, and the time of the answer (loop clock)."""
         atexit.register(self.close)
@@ -207,18 +207,18 @@ class Worker:
         Raises: as making and starting a producer do.
         """
         producer = Producer.from_config(settings.with_transactional_id(name).config())
-        handover = self._handovers.pop(settings, None) or Handover(producer.config)
+        cache = self._caches.pop(settings, None) or ConnectionCache(producer.config.connection_security())
         try:
-            self.submit(producer._start(handover=handover, passes_refusals=passes_refusals)).result()  # noqa: SLF001 - our own
+            self.submit(producer._start(cache=cache, passes_refusals=passes_refusals)).result()  # noqa: SLF001 - our own
             yield producer
             self.submit(producer.close(timeout_s=CLOSE_S)).result()
         except BaseException:
             try:
                 self.submit(producer.close(timeout_s=CLOSE_S)).result()
             finally:
-                self.submit(handover.close()).result()
+                self.submit(cache.close()).result()
             raise
-        self.submit(self._keep(settings, handover)).result()
+        self.submit(self._keep(settings, cache)).result()
 
     def close(self) -> None:
         """Close the producers and end the thread. Has no effect in a forked child."""
@@ -228,8 +228,8 @@ class Worker:
         while self._clients:
             _, (clients, _) = self._clients.popitem()
             self.submit(clients.close()).result()
-        while self._handovers:
-            self.submit(self._handovers.popitem()[1].close()).result()
+        while self._caches:
+            self.submit(self._caches.popitem()[1].close()).result()
         while self._idle:
             _, producer = self._idle.pop()
             self.submit(producer.close(timeout_s=0)).result()  # idle producers have no unacknowledged records
@@ -261,14 +261,14 @@ class Worker:
         while len(self._clients) > IDLE_PRODUCERS:
             await self._clients.pop(next(iter(self._clients)))[0].close()
 
-    async def _keep(self, settings: ProducerSettings, handover: Handover) -> None:
-        """Keep *handover* for the next producer with equal *settings*."""
-        if settings in self._handovers:  # a concurrent task has returned its connections
-            await handover.close()
+    async def _keep(self, settings: ProducerSettings, cache: ConnectionCache) -> None:
+        """Keep *cache* for the next producer with equal *settings*."""
+        if settings in self._caches:  # a concurrent task has returned its connections
+            await cache.close()
             return
-        self._handovers[settings] = handover
-        while len(self._handovers) > IDLE_PRODUCERS:
-            await self._handovers.pop(next(iter(self._handovers))).close()
+        self._caches[settings] = cache
+        while len(self._caches) > IDLE_PRODUCERS:
+            await self._caches.pop(next(iter(self._caches))).close()
 
     def _take(self, settings: ProducerSettings) -> Producer | None:
         """Return a usable idle producer, or None."""

@@ -13,9 +13,9 @@ from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.metadata import metadata_source as endpoints_module
+from aioproducer._core.net.pool import ConnectionCache
 from aioproducer._core.sender.loop import Sender
 from aioproducer._engine import Engine
-from aioproducer._handover import Handover
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.testing import Cluster, in_virtual_time
@@ -27,7 +27,7 @@ CLOSED = Failure(ProducerClosed, "closed")
 class Rig:
     """An engine that was not started yet, on a cluster."""
 
-    def __init__(self, cluster: Cluster, handover: Handover | None = None, **options: Any) -> None:
+    def __init__(self, cluster: Cluster, cache: ConnectionCache | None = None, **options: Any) -> None:
         self.cluster = cluster
         self.crashes: list[BaseException] = []
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options)
@@ -37,7 +37,7 @@ class Rig:
             on_crash=self.crashes.append,
             on_fatal=lambda: None,
             on_transaction=lambda _: None,
-            handover=handover,
+            cache=cache,
         )
 
     async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:

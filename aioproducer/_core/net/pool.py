@@ -408,3 +408,33 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class ConnectionCache:
+    """Open connections and their security, kept for the next producer on the same event loop with the same options.
+
+    The transactional ids of the producers may differ.
+    """
+
+    def __init__(self, security: ConnectionSecurity | None) -> None:
+        self.security: Final = security
+        self._connections: list[tuple[Address, Connection]] = []
+
+    def put(self, connections: Iterable[tuple[Address, Connection]]) -> None:
+        """Keep *connections*, none of which has a request in flight."""
+        self._connections += connections
+
+    def take(self) -> list[tuple[Address, Connection]]:
+        """Return the kept connections, and forget them. Brokers may have closed some."""
+        taken, self._connections = self._connections, []
+        return taken
+
+    async def close(self) -> None:
+        """Close the kept connections and the security."""
+        if self.security is not None:
+            self.security.close()
+        connections = [connection for _, connection in self.take()]
+        for connection in connections:
+            connection.close()
+        for connection in connections:
+            await connection.wait_closed()

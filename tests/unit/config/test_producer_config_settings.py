@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from typing import Any
 
 import pytest
 
@@ -186,3 +187,20 @@ class TestSettings:
         )
         settings = config.security_settings()
         assert (settings.tls is not None, settings.sasl is not None) == (tls, sasl)
+
+
+PASSWORD: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
+
+
+def test_plaintext_connections_have_no_security() -> None:
+    assert ProducerConfig(bootstrap_servers="a:1").connection_security() is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "logs_in"), [("SSL", False), ("SASL_PLAINTEXT", True), ("SASL_SSL", True)]
+)
+def test_connections_with_tls_or_login_have_security(protocol: Any, logs_in: bool) -> None:
+    config = ProducerConfig(bootstrap_servers="a:1", security_protocol=protocol, **PASSWORD)
+    security = config.connection_security()
+    assert security is not None
+    assert (security.authentication_backoff is not None) is logs_in

@@ -187,7 +187,7 @@ def test_concurrent_transactional_producers_share_nothing(
     with host.transactional(settings(kafka_cluster), "t-0"):
         write(host, settings(kafka_cluster), "t-1")
         assert kafka_cluster.request_count("api_versions") == 2
-    assert len(host._handovers) == 1
+    assert len(host._caches) == 1
     write(host, settings(kafka_cluster), "t-2")
     assert kafka_cluster.request_count("api_versions") == 2
 
@@ -208,7 +208,7 @@ def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: T
     [connection] = of_the_broken
     assert connection is not None
     assert connection.gone.done()
-    assert not host._handovers
+    assert not host._caches
     write(host, settings(kafka_cluster), "t")
     assert kafka_cluster.request_count("api_versions") == 2
 
@@ -244,11 +244,11 @@ def test_a_connection_that_was_lost_meanwhile_is_not_missed(
     assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 2
 
 
-def test_only_some_handovers_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_only_some_caches_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     for number in range(IDLE_PRODUCERS + 1):
         write(host, settings(kafka_cluster, f"client-{number}"), "t")
-    assert len(host._handovers) == IDLE_PRODUCERS
-    left = [connection for each in host._handovers.values() for _, connection in each._left]
+    assert len(host._caches) == IDLE_PRODUCERS
+    left = [connection for each in host._caches.values() for _, connection in each._connections]
     assert len(left) == IDLE_PRODUCERS
     host.close()
     assert all(each.gone.done() for each in left)

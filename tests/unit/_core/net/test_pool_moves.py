@@ -7,7 +7,8 @@ import pytest
 from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net import pool as pool_module
-from aioproducer._core.net.pool import Pool
+from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.pool import ConnectionCache, Pool
 from aioproducer.errors import ConnectionFailed
 from tests.unit._core.net.pool_rig import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit._core.net.scripted import ASK, ScriptedBroker, settings
@@ -135,3 +136,18 @@ async def test_start_over_fails_calls_and_forgets_nodes(
         await asking
     assert await reports.expect_disconnected() is None
     reports.expect_nothing_else()
+
+
+async def test_cached_connection_is_taken_once_or_closed() -> None:
+    cache = ConnectionCache(None)
+    async with ScriptedBroker() as broker:
+        taken, left = [(broker.address, await open_connection(broker.address, settings())) for _ in range(2)]
+        cache.put([taken])
+        assert cache.take() == [taken]
+        assert cache.take() == []
+        cache.put([left])
+        await cache.close()
+        assert left[1].gone.done()
+        assert not taken[1].closed
+        taken[1].close()
+        await taken[1].wait_closed()
