@@ -55,7 +55,6 @@ UNEXPLAINED: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/transactions/transaction_manager": TRANSACTION,
     "_core/transactions/transaction_types": ("test_prepared_transaction",),
     "_core/transactions/transaction_requests": TRANSACTION,
-    "_core/transactions/transaction_ending": (),
     "_core/transactions/transaction_records": (),
     "_core/transactions/producer_transactions": TRANSACTION,
     "_core/transactions/coordinator": (),

@@ -17,15 +17,6 @@ from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.coordinator import Coordinators
-from aioproducer._core.transactions.transaction_ending import (
-    Ending,
-    again,
-    commit_failed,
-    crashed,
-    late,
-    raise_outcome,
-    unknown,
-)
 from aioproducer._core.transactions.transaction_manager import (
     ADDED_BY_PRODUCE,
     OPEN,
@@ -34,9 +25,16 @@ from aioproducer._core.transactions.transaction_manager import (
 )
 from aioproducer._core.transactions.transaction_records import TransactionRecords
 from aioproducer._core.transactions.transaction_requests import (
+    Ending,
     ResumedTransaction,
     TransactionRequests,
     TransactionSettings,
+    again,
+    commit_failed,
+    crashed,
+    late,
+    raise_outcome,
+    unknown,
 )
 from aioproducer._core.transactions.transaction_types import (
     GroupMetadata,
@@ -431,9 +429,7 @@ class Transactions:
         if manager.must_be_ended(commit=ending.commits):
             began = self._loop.time()
             try:
-                new = await self._requests.end(
-                    commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
-                )
+                new = await self._requests.end(ending)
             except ProducerError as refused:
                 error = ending.error_for(refused)
                 self.records.failed(error)

@@ -31,7 +31,7 @@ from aioproducer._core.protocol.transactions import (
 )
 from aioproducer._core.transactions.coordinator import Key, KeyType
 from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
-from aioproducer._core.transactions.transaction_requests import TransactionRequests, found_not_ours
+from aioproducer._core.transactions.transaction_requests import Ending, TransactionRequests, found_not_ours
 from aioproducer._core.transactions.transaction_types import OffsetAndMetadata, topics_of
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.testing import in_virtual_time
@@ -71,7 +71,7 @@ class Rig:
 
 
 def end(*, commit: bool) -> Ask:
-    return lambda requests: requests.end(commit=commit, on_written=lambda: None, on_unanswered=lambda: None)
+    return lambda requests: requests.end(Ending(commits=commit))
 
 
 ALL: dict[Api, Ask] = {
@@ -230,23 +230,16 @@ async def test_committing_offsets() -> None:
 async def test_ending(
     commit: bool, version: int, answer: EndTxnResponse, goes_on_as: ProducerIdentity | None
 ) -> None:
-    rig, written = Rig(version), list[str]()
-    asked, got = await rig.asked(
-        lambda requests: requests.end(
-            commit=commit,
-            on_written=lambda: written.append("out"),
-            on_unanswered=lambda: written.append("lost"),
-        ),
-        answer,
-    )
+    rig, ending = Rig(version), Ending(commits=commit)
+    asked, got = await rig.asked(lambda requests: requests.end(ending), answer)
     assert asked.api is (Api.COMMIT if commit else Api.ABORT)
     assert asked.request == EndTxnRequest(
         transactional_id=ID, producer_id=7, producer_epoch=3, committed=commit
     )
-    assert (got, written) == (goes_on_as, ["out"])
+    assert (got, ending.is_out, ending.is_uncertain) == (goes_on_as, True, False)
     assert asked.refusals(EndTxnResponse(error_code=90)) == [(90, "")]
     asked.on_uncertain()
-    assert written == ["out", "lost"]
+    assert ending.is_uncertain
     assert rig.manager.needs_bump
 
 

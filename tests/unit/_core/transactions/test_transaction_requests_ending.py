@@ -1,4 +1,4 @@
-"""An end under way, and what is told of it."""
+"""An end in progress, and the errors of its callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer._core.transactions.transaction_ending import (
+from aioproducer._core.transactions.transaction_requests import (
     Ending,
     again,
     commit_failed,
