@@ -135,7 +135,7 @@ class Engine:
             loop=self._loop,
             wake=wakeup.ring,
             wake_at=wakeup.ring_at,
-            touch=self.updater.touch,
+            mark_used=self.updater.mark_used,
             # Interceptors may recognise a record by the objects in its headers, which only columns keep.
             records=RecordColumns if interceptors else open_records,
         )
@@ -428,7 +428,7 @@ class Engine:
     def _leaderless_topics(self) -> set[str]:
         schedule = self.accumulator.schedule
         missing = self.accumulator.shrunk_topics()
-        return schedule.leaderless_topics() | schedule.doubtful_topics() | missing
+        return schedule.leaderless_topics() | schedule.suspicious_topics() | missing
 
     def _metadata_answered(self, topics: Collection[str], node_id: int) -> None:
         is_only_broker = len(self.updater.snapshot.brokers) == 1

@@ -291,13 +291,13 @@ class _Waiting:
         self._until = self._loop.time() + limit_s
 
     def __enter__(self) -> None:
-        self._timer = self._loop.call_later(WAITING_IS_NEWS_S, self._tell)
+        self._timer = self._loop.call_later(WAITING_IS_NEWS_S, self._log)
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
 
-    def _tell(self) -> None:
-        self._timer = self._loop.call_later(REMINDER_S, self._tell)
+    def _log(self) -> None:
+        self._timer = self._loop.call_later(REMINDER_S, self._log)
         oldest = next(iter(self._engine.accumulator.unresolved), None)
         reason, detail = (None, None) if oldest is None else self._engine.obstacle(oldest)
         log.warning(

@@ -218,7 +218,7 @@ class Transactional(Lifecycle):
             raise AssertionError("a transaction without an engine")
         return self._engine.metrics.timed(call)
 
-    async def _go_on(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
+    async def _start_resumed(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
         """Start with the producer id and epoch of *prepared*, and continue its transaction if that is open.
 
         *anew* aborts the transaction with the next epoch, if no newer producer has the transactional id.
@@ -232,7 +232,7 @@ class Transactional(Lifecycle):
         await self._start(ResumedTransaction(identity, prepared.transaction_version, next_epoch=anew))
 
     def _identity(self) -> PreparedTransaction:
-        """Return the producer id and epoch of the open or next transaction, for `_go_on`."""
+        """Return the producer id and epoch of the open or next transaction, for `_start_resumed`."""
         return self._transactions().prepared()
 
     def _transactions(self, *, ending: bool = False) -> Transactions:

@@ -188,7 +188,7 @@ class FakeUpdater:
     def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
         self.doubted.append((node_id, {topic: list(each) for topic, each in refused.items()}))
 
-    def touch(self, topic: str, now: float) -> None:
+    def mark_used(self, topic: str, now: float) -> None:
         self.touched.append(topic)
 
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> None:
@@ -204,7 +204,7 @@ class FakeUpdater:
     ) -> TopicInfo:
         anew = anew or partition is not None
         if self.snapshot.knows(name) and not anew:
-            self.touch(name, asyncio.get_running_loop().time())
+            self.mark_used(name, asyncio.get_running_loop().time())
             return self.snapshot.topics[name]
         answered: asyncio.Future[TopicInfo] = asyncio.get_running_loop().create_future()
         self.asked.append((name, anew, answered))

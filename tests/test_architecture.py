@@ -179,7 +179,7 @@ def test_batch_alone_writes_its_fields() -> None:
     [
         ("batch.state = to", "state"),
         ("part.size -= 1", "size"),
-        ("queue.open.due = True", "due"),
+        ("queue.open.ready = True", "ready"),
         ("self.in_flight[0].deadline: float = 1.0", "deadline"),
         ("a, (self.retrying[0].sequence, b) = c", "sequence"),
         ("for batch.order in orders: pass", "order"),

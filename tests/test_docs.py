@@ -139,7 +139,7 @@ def test_design_guide_is_at_most_350_lines() -> None:
         ("why a batch may not be sent now", "_core/batching/partition_queue.py", "def next_batch"),
         ("judged possibly persisted", "_core/idempotence.py", "def possibly_persisted"),
         ("add a metric", "_core/metrics.py", "class TopicCounters"),
-        ("add an error code", "_core/sender/outcomes.py", "def judge"),
+        ("add an error code", "_core/sender/outcomes.py", "def decide"),
     ],
 )
 def test_routes_of_the_design_page_lead_to_their_subjects(question: str, answer: str, said: str) -> None:
@@ -349,11 +349,11 @@ def test_error_table_shows_the_codes_of_each_error(kind: type[BrokerError]) -> N
         in_doubt=False,
         confirmed=False,
         half_of_possibly_persisted=False,
-        denied_in_vain=False,
+        refused_without_proof=False,
         last_attempt=False,
     )
     retried, persisted, _, _ = ERRORS[kind]
-    assert retried == SAID_OF[type(outcomes.judge(kind("no"), facts, {0: "bad"}))]
+    assert retried == SAID_OF[type(outcomes.decide(kind("no"), facts, {0: "bad"}))]
     if kind is not DuplicateSequenceNumber:
         assert persisted == ("no" if kind.definitely_refused else "maybe")
 

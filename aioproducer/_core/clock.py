@@ -135,7 +135,7 @@ class Wakeup:
 
     __slots__ = (
         "_context",
-        "_held",
+        "_is_paused",
         "_loop",
         "_ready",
         "_rings_at",
@@ -149,9 +149,9 @@ class Wakeup:
         self._loop = loop
         self._ready = ready_handles(loop)
         self._context = copy_context()  # other tasks set the timers
-        self._held = False
+        self._is_paused = False
         self.has_rung: bool = False
-        """True from a ring until its task, or `take`, receives it."""
+        """True from a ring until its task, or `consume`, receives it."""
         self._timers: list[tuple[float, TimerHandle]] = []
         """Timers with their times, the earliest last. A uvloop handle that is due immediately has no time."""
         self._rings_at = inf
@@ -162,20 +162,20 @@ class Wakeup:
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""
         self.has_rung = True
-        if not self._held and self._waiter is not None and not self._waiter.done():
+        if not self._is_paused and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def hold(self) -> None:
-        """Defer rings until `release`."""
-        self._held = True
+    def pause(self) -> None:
+        """Defer rings until `resume`."""
+        self._is_paused = True
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Deliver a deferred ring, if there is one."""
-        self._held = False
+        self._is_paused = False
         if self.has_rung:
             self.ring()
 
-    def take(self) -> bool:
+    def consume(self) -> bool:
         """Clear a pending ring on behalf of the waiting task, which keeps waiting. Return False if no task waits."""
         if self._waiter is None or self._waiter.done():
             return False

@@ -93,8 +93,8 @@ _REMEMBERED: Final = 16
 
 SEQUENCE_REFUSALS: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
 """Errors of a leader that does not recognise the batch and refuses its sequence."""
-DENIALS_BELIEVED: Final = 3
-"""Number of consecutive denials that prove that the batch is not in the log."""
+REFUSALS_AS_PROOF: Final = 3
+"""Number of consecutive sequence refusals that prove that the batch is not in the log."""
 
 
 def add_to_sequence(sequence: int, count: int) -> int:
@@ -203,7 +203,7 @@ class PartitionSequences:
             newest = (order, base_offset, end_offset)
             self._acknowledged = (*acknowledged[1 - _REMEMBERED :], newest) if acknowledged else (newest,)
 
-    def proves(self, order: tuple[int, ...], count: int) -> bool:
+    def confirms(self, order: tuple[int, ...], count: int) -> bool:
         """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
 
         A broker leaves no gaps (KIP-98), unless it has forgotten the producer and accepts the first batch it receives. The
@@ -302,7 +302,7 @@ class Persistence:
     # On the class: nearly every batch is acknowledged at its first attempt, and an `__init__` costs more than its writes.
     _attempt_is_out: bool = False
     _in_doubt: bool = False
-    _denials: int = 0
+    _sequence_refusals: int = 0
     _remains_possible: bool = False
     half_of_possibly_persisted: bool = False
     """True for a part of a batch whose whole may be in the log; the leader does not recognise such a part."""
@@ -314,7 +314,7 @@ class Persistence:
 
     @property
     def possibly_persisted(self) -> bool:
-        """Value for the error. Stays True after denials, because a restarted leader may have forgotten the batch."""
+        """Value for the error. Stays True after sequence refusals, because a restarted leader may have forgotten the batch."""
         return self.possible or self._remains_possible
 
     @property
@@ -328,9 +328,9 @@ class Persistence:
         return self._attempt_is_out
 
     @property
-    def denials(self) -> int:
+    def sequence_refusals(self) -> int:
         """Number of consecutive refusals of its sequence while the batch was the oldest without an outcome."""
-        return self._denials
+        return self._sequence_refusals
 
     def written(self) -> None:
         """Note that the batch is written to a socket."""
@@ -344,33 +344,33 @@ class Persistence:
         """Note that the attempt has a response."""
         self._attempt_is_out = False
 
-    def refused(self, kind: type[BrokerError], *, in_turn: bool, newest: bool = True) -> None:
+    def refused(self, kind: type[BrokerError], *, was_next: bool, newest: bool = True) -> None:
         """Note a response with an error of *kind*.
 
-        *in_turn*: no earlier batch of the partition keeps the leader from accepting this batch. *newest*: no later
+        *was_next*: no earlier batch of the partition keeps the leader from accepting this batch. *newest*: no later
         batch may be in the log, so a leader that has this batch recognises it.
         """
         self._attempt_is_out = False
         # A leader never recognises a half, so its refusal of a half proves nothing.
-        if in_turn and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
-            self._denials += 1
-            if newest and self._denials >= DENIALS_BELIEVED:
-                self._believe_denials()
+        if was_next and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
+            self._sequence_refusals += 1
+            if newest and self._sequence_refusals >= REFUSALS_AS_PROOF:
+                self._accept_refusals()
         else:
-            self._denials = 0
+            self._sequence_refusals = 0
         if not kind.definitely_refused:
             self._in_doubt = True
 
-    def forget_denials(self) -> None:
-        """Reset the denials, because the partition has a new leader or a new log."""
-        self._denials = 0
+    def reset_sequence_refusals(self) -> None:
+        """Reset the sequence refusals, because the partition has a new leader or a new log."""
+        self._sequence_refusals = 0
 
     def connection_lost(self, *, reached_socket: bool) -> None:
         """Note that no response will arrive. *reached_socket*: bytes of the request may have been sent."""
         if self._attempt_is_out and reached_socket:
             self._in_doubt = True
         self._attempt_is_out = False
-        self._denials = 0
+        self._sequence_refusals = 0
 
     def answer_not_understood(self) -> None:
         """Note a response that a bug of aioproducer left unprocessed, so that its content is unknown."""
@@ -381,7 +381,7 @@ class Persistence:
         if self.possible:
             self._remains_possible = True
         self._in_doubt = self.half_of_possibly_persisted = False
-        self._denials = 0
+        self._sequence_refusals = 0
 
     def ruled_out(self) -> None:
         """Note that the batch is certainly not in the log, because an earlier batch of its identity is missing (KIP-98)."""
@@ -395,7 +395,7 @@ class Persistence:
         part.half_of_possibly_persisted = self._in_doubt and keeps_sequence
         return part
 
-    def _believe_denials(self) -> None:
+    def _accept_refusals(self) -> None:
         """Accept repeated refusals of the sequence of the oldest batch without an outcome as proof of its absence.
 
         A leader checks for duplicates before it checks the sequence. It remembers five batches, and at most five follow

@@ -60,7 +60,7 @@ class LogLimits:
         episode = episodes.get(subject)
         if episode is None:
             episodes[subject] = _Episode(logger, now, level)
-            self._look_again()
+            self._schedule_check()
         elif not episode.occurs(now, level):
             level = logging.DEBUG
         elif episode.times > 1:
@@ -76,7 +76,7 @@ class LogLimits:
         if episode is None or episode.over_at is not None:
             return False
         line = episode.recovers(_now(), message, args)
-        self._look_again()
+        self._schedule_check()
         if line is None:
             episode.logger.debug(message, *args)
         else:
@@ -92,13 +92,13 @@ class LogLimits:
             episode.ends(event, subject)
             for event, episodes in self._episodes.items()
             for subject, episode in episodes.items()
-            if episode.times > 1 and not episode.is_told
+            if episode.times > 1 and not episode.is_end_logged
         ]
         self._episodes.clear()
         for line in lines:
             line.write()
 
-    def _look_again(self) -> None:
+    def _schedule_check(self) -> None:
         """Set the timer for the next episode that ends or expires."""
         if self._timer is not None:
             self._timer.cancel()
@@ -118,13 +118,13 @@ class LogLimits:
             for subject, episode in tuple(episodes.items()):
                 if episode.due_at() > now:
                     continue
-                if episode.is_told or episode.over_at is None:
+                if episode.is_end_logged or episode.over_at is None:
                     del episodes[subject]
-                if not episode.is_told and episode.times > 1:
+                if not episode.is_end_logged and episode.times > 1:
                     lines.append(episode.ends(event, subject))
             if not episodes:
                 del self._episodes[event]
-        self._look_again()
+        self._schedule_check()
         for line in lines:  # at the end: a handler may log one more event
             line.write()
 
@@ -148,7 +148,7 @@ class _Episode:
         "_logged_at",
         "_steady_s",
         "began_at",
-        "is_told",
+        "is_end_logged",
         "last_at",
         "logger",
         "over_at",
@@ -166,7 +166,7 @@ class _Episode:
         self.over_at: float | None = None
         """Time of the recovery; None while the event is ongoing."""
         self.times: int = 1
-        self.is_told: bool = False
+        self.is_end_logged: bool = False
         """True if the last line is about the end."""
         self._logged_at = now
         self._level = level
@@ -179,7 +179,7 @@ class _Episode:
             self._steady_s = min(2 * self._steady_s, REMINDER_S)
             self._begin(now, level)
             return True
-        self.over_at, self.last_at, self.is_told = None, now, False
+        self.over_at, self.last_at, self.is_end_logged = None, now, False
         self.times += 1
         if level <= self._level and now - self._logged_at < REMINDER_S:
             return False
@@ -196,7 +196,7 @@ class _Episode:
 
     def ends(self, event: str, subject: Subject) -> _Line:
         """Return the final line: the recovery, or `.ended` after a time without occurrences."""
-        self.is_told = True
+        self.is_end_logged = True
         ended_at = self.last_at if self.over_at is None else self.over_at
         if self.over_at is not None:
             message, args = self._end
@@ -212,7 +212,7 @@ class _Episode:
         """Return the time at which the episode ends or expires."""
         if self.over_at is None:
             return self.last_at + REMINDER_S
-        return self.over_at + (REMINDER_S if self.is_told else self._steady_s)
+        return self.over_at + (REMINDER_S if self.is_end_logged else self._steady_s)
 
 
 def _now() -> float:

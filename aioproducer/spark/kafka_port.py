@@ -83,7 +83,7 @@ class KafkaPort:
         """Take the next epoch and return True if *driver* still owns the id."""
         producer = self._producer(driver.transactional_id)
         try:
-            await producer._go_on(driver, anew=True)  # noqa: SLF001 - our own
+            await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - our own
         except REPLACED:
             return False
         await producer.close(timeout_s=0)
@@ -115,7 +115,7 @@ class KafkaPort:
             return now
         await self._leave()
         producer = self._producer(now.transactional_id)
-        await producer._go_on(now, anew=True)  # noqa: SLF001 - our own
+        await producer._start_resumed(now, anew=True)  # noqa: SLF001 - our own
         try:
             return producer._identity()  # noqa: SLF001 - our own
         finally:
@@ -284,7 +284,7 @@ async def commit_with(
 async def resumed(prepared: PreparedTransaction, settings: ProducerSettings) -> Producer:
     """Return a producer that continues the transaction *prepared*. Raises: as `Producer.start`."""
     producer = Producer.from_config(settings.with_transactional_id(prepared.transactional_id).config())
-    await producer._go_on(prepared)  # noqa: SLF001 - our own
+    await producer._start_resumed(prepared)  # noqa: SLF001 - our own
     return producer
 
 

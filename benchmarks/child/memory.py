@@ -9,7 +9,7 @@ from benchmarks.clients.base import Client
 from benchmarks.figures import Run
 from benchmarks.settings import Settings
 
-LOOK_EVERY: Final = 5_000
+CHECK_EVERY: Final = 5_000
 
 
 async def memory(client: Client, settings: Settings) -> Run:
@@ -18,7 +18,7 @@ async def memory(client: Client, settings: Settings) -> Run:
     filler = b"." * settings.value_bytes
     for number in range(settings.records):
         _ = await client.enqueue((b"%d:%b" % (number, filler))[: settings.value_bytes])
-        if number % LOOK_EVERY == 0:
+        if number % CHECK_EVERY == 0:
             seen.look()
     await client.settle()
     figures = watch.figures(settings.records)

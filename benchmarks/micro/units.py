@@ -96,7 +96,7 @@ class Bench:
             loop=loop,
             wake=lambda: None,
             wake_at=lambda _until: None,
-            touch=lambda _topic, _now: None,
+            mark_used=lambda _topic, _now: None,
         )
         self.topic = self.accumulator.topic(TOPIC)
         self.accumulator.update_topic(TOPIC, [1] * PARTITIONS)

@@ -105,7 +105,7 @@ def waits_for_something(world: World, queue: PartitionQueue) -> bool:
     if any(queue is backing_off for _, _, backing_off in schedule.backing_off):
         return True
     head = queue.retrying[0] if queue.retrying else queue.batches[0]
-    if not head.due:
+    if not head.ready:
         return head in schedule.lingering
     return world.identities.current is None and queue in schedule._without_identity
 

@@ -23,7 +23,7 @@ from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.batching.receipts import receipts_on
 from aioproducer._core.batching.waiters import Failure, TaskWaker
-from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS, IdentityKeeper
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, SEQUENCE_REFUSALS, IdentityKeeper
 from aioproducer._core.protocol.produce import (
     BaseOffsets,
     PartitionProduceResponse,
@@ -127,7 +127,7 @@ class World:
             loop=self.loop,
             wake=self.ring,
             wake_at=self.ring_at,
-            touch=lambda _topic, _now: None,
+            mark_used=lambda _topic, _now: None,
             records=records,
         )
         self.schedule = self.accumulator.schedule
@@ -177,7 +177,7 @@ class World:
             out = batch.persistence.attempt_is_out
             assert out or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
         half = batch.persistence.half_of_possibly_persisted
-        unknowable = half or self.accumulator.queue(batch).gone_in_doubt > batch.order
+        unknowable = half or self.accumulator.queue(batch).newest_lost_in_doubt > batch.order
         if self.heals and not (unknowable and failure.possibly_persisted):
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
 
@@ -212,7 +212,7 @@ class World:
             fault = faults[index % len(faults)]
             persistence = batch.persistence
             is_denied = fault.code in SEQUENCE_CODES and persistence.in_doubt
-            if is_denied and persistence._denials == DENIALS_BELIEVED - 1:
+            if is_denied and persistence._sequence_refusals == REFUSALS_AS_PROOF - 1:
                 fault = HONEST  # no leader that has the batch, or is about to get it, denies that for ever
             answer = self.cluster.process(node_id, written, fault)
             if answer.error_code == 6 or fault.unsure or index == omits:
@@ -268,8 +268,8 @@ class World:
         now = self.loop.time()
         self.completion.expire(now, late)
         self.schedule.collect(now, hurry=self.accumulator.hurries())
-        look_at = self.accumulator.windows.seal_old(now)
-        check_at = min(look_at, self.schedule.next_due(), self.accumulator.deadlines.next_due())
+        check_at = self.accumulator.windows.seal_old(now)
+        check_at = min(check_at, self.schedule.next_due(), self.accumulator.deadlines.next_due())
         for node_id in list(self.schedule.waiting):
             if node_id in connected:
                 self._serve(node_id, slow=node_id in slow)
@@ -279,7 +279,7 @@ class World:
     def _serve(self, node_id: int, *, slow: bool) -> None:
         outstanding = self.outstanding[node_id]
         while node_id not in self.preparing and len(outstanding) < MAX_IN_FLIGHT:
-            in_turn = [queue for queue in self.queues if not queue.asks_newest]
+            in_turn = [queue for queue in self.queues if not queue.must_probe_newest]
             retrying = {batch for queue in in_turn for batch in queue.retrying}
             batches = self.schedule.drain(
                 node_id, self.loop.time(), self.accumulator.settings.max_request_bytes

@@ -305,7 +305,7 @@ class BatchingMachine(RuleBasedStateMachine):
 
     def precedes_one_gone(self, queue: PartitionQueue, batch: Batch) -> bool:
         """True if *batch* may be in the log, and a leader that denies *batch* may have a later batch that is gone."""
-        return batch.persistence.possible and queue.gone_in_doubt > batch.order
+        return batch.persistence.possible and queue.newest_lost_in_doubt > batch.order
 
     def follows_a_gap(self, batch: Batch) -> bool:
         """Whether one before *batch* has failed, and is not in the log."""

@@ -113,20 +113,20 @@ class PersistenceMachine(RuleBasedStateMachine):
         self.another_batch()
 
     @precondition(lambda self: not self.is_over and not self.is_appended)
-    @rule(kind=refusals, in_turn=st.booleans())
-    def it_is_refused(self, kind: type[BrokerError], in_turn: bool) -> None:
+    @rule(kind=refusals, was_next=st.booleans())
+    def it_is_refused(self, kind: type[BrokerError], was_next: bool) -> None:
         """So may one be that is in the log: a broker looks at some things before it looks for duplicates."""
-        self.answer(kind, Heard.REFUSED, in_turn=in_turn)
+        self.answer(kind, Heard.REFUSED, was_next=was_next)
 
     @precondition(lambda self: not self.is_over and not self.in_log)
     @rule(kind=denials)
     def it_is_denied(self, kind: type[BrokerError]) -> None:
-        self.answer(kind, Heard.DENIED, in_turn=True)
+        self.answer(kind, Heard.DENIED, was_next=True)
 
     @precondition(lambda self: not self.is_over and not self.is_appended)
     @rule(kind=denials)
     def it_is_denied_behind_another(self, kind: type[BrokerError]) -> None:
-        self.answer(kind, Heard.DENIED_BEHIND_ANOTHER, in_turn=False)
+        self.answer(kind, Heard.DENIED_BEHIND_ANOTHER, was_next=False)
 
     @precondition(lambda self: not self.is_over and not self.in_log)
     @rule(kind=denials, answers=many_denials)
@@ -139,16 +139,16 @@ class PersistenceMachine(RuleBasedStateMachine):
                 case Heard.DENIED_BEHIND_ANOTHER:
                     self.it_is_denied_behind_another(kind)
                 case Heard.REFUSED:
-                    self.it_is_refused(NotEnoughReplicas, in_turn=True)
+                    self.it_is_refused(NotEnoughReplicas, was_next=True)
                 case Heard.NEVER_LEFT:
                     self.the_connection_is_lost_before_a_byte_has_left()
                 case Heard.LOST:
                     self.the_connection_is_lost()
 
     @precondition(lambda self: not self.is_over)
-    @rule(kind=open_answers, in_turn=st.booleans())
-    def its_answer_leaves_it_open(self, kind: type[BrokerError], in_turn: bool) -> None:
-        self.answer(kind, Heard.LEFT_OPEN, in_turn=in_turn)
+    @rule(kind=open_answers, was_next=st.booleans())
+    def its_answer_leaves_it_open(self, kind: type[BrokerError], was_next: bool) -> None:
+        self.answer(kind, Heard.LEFT_OPEN, was_next=was_next)
 
     @precondition(lambda self: not self.is_over)
     @rule()
@@ -205,17 +205,17 @@ class PersistenceMachine(RuleBasedStateMachine):
     def it_is_lost_and_too_large_by_then(self) -> None:
         """What other rules do, too, but at once: the shortest way to half of a batch that may be in the log."""
         self.the_connection_is_lost()
-        self.it_is_refused(MessageTooLarge, in_turn=True)
+        self.it_is_refused(MessageTooLarge, was_next=True)
         self.it_is_split(keeps_sequence=True)
 
     def begin(self) -> None:
         if not self.is_out:
             self.it_is_written()
 
-    def answer(self, kind: type[BrokerError], heard: Heard, *, in_turn: bool) -> None:
+    def answer(self, kind: type[BrokerError], heard: Heard, *, was_next: bool) -> None:
         self.begin()
         self.batch.answered()
-        self.batch.refused(kind, in_turn=in_turn)
+        self.batch.refused(kind, was_next=was_next)
         self.end(heard)
 
     def end(self, heard: Heard) -> None:

@@ -37,7 +37,7 @@ async def ended(*sent: asyncio.Future[Any]) -> None:
     await asyncio.gather(*sent, return_exceptions=True)
 
 
-def is_told(error: DeliveryTimeout, reason: TimeoutReason, text: str) -> None:
+def is_end_logged(error: DeliveryTimeout, reason: TimeoutReason, text: str) -> None:
     assert error.reason is reason
     assert text in str(error)
 
@@ -49,7 +49,9 @@ async def test_throttled(own: bool) -> None:
         opened.on("produce").throttle(5_000)
         await producer.send(TOPIC, b"first")
         error = await failing(producer, timeout_s=0.6 if own else None)
-        is_told(error, TimeoutReason.THROTTLED, "never sent: node 1 is throttling this client for another ")
+        is_end_logged(
+            error, TimeoutReason.THROTTLED, "never sent: node 1 is throttling this client for another "
+        )
         assert str(error).startswith(
             f"orders-0: delivery timed out after {'0.6 s (timeout_s)' if own else '1.5 s'}"
         )
@@ -107,7 +109,7 @@ async def test_timeout_names_the_in_flight_limit_of_another_partition() -> None:
         text = (
             "never sent: 1 request is in flight to node 1, the limit of max_in_flight_requests_per_connection"
         )
-        is_told(error, TimeoutReason.IN_FLIGHT_LIMIT, text)
+        is_end_logged(error, TimeoutReason.IN_FLIGHT_LIMIT, text)
         await first
 
 
@@ -119,7 +121,7 @@ async def test_timeout_names_a_missing_leader() -> None:
         opened.on("produce", times=None).throttle(10_000)
         await producer.send(TOPIC, b"v", partition=0)
         error = await failing(producer, partition=1)
-        is_told(error, TimeoutReason.NO_LEADER, "never sent: the partition has no leader")
+        is_end_logged(error, TimeoutReason.NO_LEADER, "never sent: the partition has no leader")
         await producer.close(0)
 
 
@@ -128,7 +130,7 @@ async def test_connecting() -> None:
     async with producing(**SHORT) as (producer, opened):
         await opened.stop_broker(1)
         error = await failing(producer)
-        is_told(error, TimeoutReason.CONNECTING, "never sent: node 1 is not connected: ")
+        is_end_logged(error, TimeoutReason.CONNECTING, "never sent: node 1 is not connected: ")
         assert error.__cause__ is not None
 
 
@@ -152,7 +154,7 @@ async def test_producer_id() -> None:
         opened.on("init_producer_id", times=None).answer(CoordinatorNotAvailable)
         error = await failing(producer)
         text = "never sent: no broker has assigned a producer id: the cluster gave no producer id"
-        is_told(error, TimeoutReason.PRODUCER_ID, text)
+        is_end_logged(error, TimeoutReason.PRODUCER_ID, text)
 
 
 @scenario
@@ -171,7 +173,7 @@ async def test_authentication() -> None:
         opened.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)
         opened.disconnect(1)
         error = await failing(producer, timeout_s=1.5)
-        is_told(error, TimeoutReason.AUTHENTICATION, "never sent: node 1 refused the login: ")
+        is_end_logged(error, TimeoutReason.AUTHENTICATION, "never sent: node 1 refused the login: ")
         assert isinstance(error.__cause__, SaslAuthenticationFailed)
 
 
@@ -184,7 +186,7 @@ async def test_transaction() -> None:
         opened.on("add_partitions_to_txn", times=None).answer(CoordinatorNotAvailable)
         await producer.begin_transaction()
         error = await failing(producer, timeout_s=1)
-        is_told(
+        is_end_logged(
             error, TimeoutReason.TRANSACTION, "never sent: the transaction does not take the partition yet"
         )
         await producer.close(0)
@@ -206,7 +208,7 @@ async def test_timeout_names_an_unanswered_request() -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce", times=None).delay(60)
         error = await failing(producer, timeout_s=1)
-        is_told(error, TimeoutReason.NO_ANSWER, "sent once, not acknowledged: node 1 has not answered")
+        is_end_logged(error, TimeoutReason.NO_ANSWER, "sent once, not acknowledged: node 1 has not answered")
         assert error.possibly_persisted
         await producer.close(0)
 

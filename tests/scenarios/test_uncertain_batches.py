@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer import ConnectionFailed, Producer, ProducerError, RecordMetadata
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence import DENIALS_BELIEVED
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.errors import (
@@ -99,7 +99,7 @@ class TestLaterBatchFailed:
         monkeypatch.setattr(producer_state, "OutOfOrderSequenceNumber", denial)
         async with unanswered(count) as (producer, cluster, sending):
             await restart(cluster)
-            cluster.on("produce", after=DENIALS_BELIEVED).answer(TopicAuthorizationFailed)
+            cluster.on("produce", after=REFUSALS_AS_PROOF).answer(TopicAuthorizationFailed)
             results = await outcomes(sending)
             assert [type(each) for each in results] == [denial] * (count - 1) + [TopicAuthorizationFailed]
             assert all(isinstance(each, ProducerError) and each.possibly_persisted for each in results)
@@ -113,7 +113,7 @@ class TestLaterBatchFailed:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
             later = [producer.send_nowait(TOPIC, b"later %d" % number, partition=0) for number in range(9)]
-            cluster.on("produce", after=DENIALS_BELIEVED + 4 - failed).answer(refusal)
+            cluster.on("produce", after=REFUSALS_AS_PROOF + 4 - failed).answer(refusal)
             results = await outcomes([*sending, *later])
             for number, each in enumerate(results):
                 stored = number > failed
@@ -129,7 +129,7 @@ class TestLaterBatchFailed:
     async def test_failed_batches_delay_no_longer_than_one(self) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
-            cluster.on("produce", after=DENIALS_BELIEVED, times=2).answer(TopicAuthorizationFailed)
+            cluster.on("produce", after=REFUSALS_AS_PROOF, times=2).answer(TopicAuthorizationFailed)
             results = await outcomes(sending)
             assert [type(each) for each in results] == (
                 [OutOfOrderSequenceNumber] * 3 + [TopicAuthorizationFailed] * 2
@@ -141,7 +141,7 @@ class TestLaterBatchFailed:
     async def test_uncertain_batch_delays_no_other_partition(self) -> None:
         async with unanswered(3, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 4)
-            cluster.on("produce", partition=0, after=DENIALS_BELIEVED).answer(TopicAuthorizationFailed)
+            cluster.on("produce", partition=0, after=REFUSALS_AS_PROOF).answer(TopicAuthorizationFailed)
             others = []
             for number in range(50):
                 began_at = now()
@@ -165,7 +165,7 @@ class TestLaterBatchWasSplit:
         monkeypatch.setattr(producer_state, "OutOfOrderSequenceNumber", denial)
         async with unanswered(count, records=2) as (producer, cluster, sending):
             await restart(cluster)
-            cluster.on("produce", after=DENIALS_BELIEVED if count > 1 else 0).answer(MessageTooLarge)
+            cluster.on("produce", after=REFUSALS_AS_PROOF if count > 1 else 0).answer(MessageTooLarge)
             for each in await outcomes(sending):
                 assert isinstance(each, denial)
                 assert each.possibly_persisted
@@ -177,7 +177,7 @@ class TestLaterBatchWasSplit:
 async def test_transaction_fails_soon_and_next_one_commits() -> None:
     async with unanswered(3, transactional_id="t") as (producer, cluster, sending):
         await restart(cluster)
-        cluster.on("produce", after=DENIALS_BELIEVED).answer(TopicAuthorizationFailed)
+        cluster.on("produce", after=REFUSALS_AS_PROOF).answer(TopicAuthorizationFailed)
         await outcomes(sending)
         with pytest.raises(CommitFailed):
             await producer.commit_transaction()

@@ -108,7 +108,7 @@ class FloorRig:
             loop=self.loop,
             wake=self._wake,
             wake_at=self._wake_at,
-            touch=self.updater.touch,
+            mark_used=self.updater.mark_used,
             records=records,
         )
         self.witness = Witness()

@@ -42,7 +42,7 @@ W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 
 
 class Accumulator:
-    """Batches of all topics: appends records, and passes due batches to the sender by its `schedule`."""
+    """Batches of all topics: appends records, and passes ready batches to the sender by its `schedule`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Accumulator:
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
         wake_at: Callable[[float], None],
-        touch: Callable[[str, float], None],
+        mark_used: Callable[[str, float], None],
         records: Callable[[], Any] = open_records,
     ) -> None:
         """*records* returns empty records for a batch: RecordBuffer or RecordColumns."""
@@ -88,7 +88,7 @@ class Accumulator:
         after_s = settings.availability_timeout_s
         self._stalled = (lambda: self.schedule.waiting_since(loop.time() - after_s)) if after_s else None
         self.wake: Callable[[], None] = wake
-        self._wake_at, self._loop, self._touch = wake_at, loop, touch
+        self._wake_at, self._loop, self._mark_used = wake_at, loop, mark_used
 
     def hurries(self) -> bool:
         """Return True if no batch lingers: a call flushes, waits for memory, or closes the producer."""
@@ -304,7 +304,7 @@ class Accumulator:
                         break
                     batch = self._batch_with_room(topic, queue, first, joins_at)
                 most = max(memory.free, first) if reserved else memory.free
-                limit = max(batch.limit, topic.limits.to_grow_to(batch, share, joins_at))
+                limit = max(batch.limit, topic.limits.grown_limit(batch, share, joins_at))
                 room = min(max(limit - batch.size, first), most)
                 reserved = 0
                 stop = bisect_right(ends, ends[start] + room) - 1
@@ -360,8 +360,8 @@ class Accumulator:
 
     def _ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """Let the open *batch* of *queue* be sent without further records."""
-        if not batch.due:
-            self.schedule.make_due(batch, queue, now)
+        if not batch.ready:
+            self.schedule.make_ready(batch, queue, now)
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, size: int, now: float) -> Batch:
@@ -381,7 +381,7 @@ class Accumulator:
             self.windows.watch(queue, batch.joins_until)
         if now >= topic.used_until:
             topic.used_until = now + USED_FOR_S
-            self._touch(topic.name, topic.used_until)
+            self._mark_used(topic.name, topic.used_until)
         self.clock.known_ms = 0  # the clock is read again
         if not lingers:
             self.schedule.offer(queue, now)
@@ -461,7 +461,7 @@ class Accumulator:
         self.unresolved.pop(batch, None)
         self._abandoned.discard(batch)
         self.deadlines.discard(batch, batch.deadline)
-        if not batch.due:  # a due batch does not linger
+        if not batch.ready:  # a ready batch does not linger
             self.schedule.forget(batch)
         batch.release()
         self.memory.free += batch.held

@@ -76,7 +76,7 @@ class AppendLock(LockFields):
             self._holder = call
             self.held = True
             return False
-        served = call.served = call.served or self._line_up(call)
+        served = call.served = call.served or self._enqueue(call)
         timer = asyncio.get_running_loop().call_at(deadline, self._give_up, call, served)
         try:
             return await served
@@ -90,7 +90,7 @@ class AppendLock(LockFields):
     def readmit(self, calls: Iterable[QueuedCall]) -> None:
         """Return *calls* that left the queue to the positions of their numbers; `acquire` continues to wait for the lock."""
         for call in calls:
-            call.served = self._line_up(call)
+            call.served = self._enqueue(call)
         self._line = OrderedDict((call, self._line[call]) for call in sorted(self._line, key=_by_number))
         if not self.held:
             self.held = True
@@ -137,7 +137,7 @@ class AppendLock(LockFields):
                 return
         self.held = False
 
-    def _line_up(self, call: QueuedCall) -> asyncio.Future[bool]:
+    def _enqueue(self, call: QueuedCall) -> asyncio.Future[bool]:
         if not self._line:
             self._line = OrderedDict()
         served = self._line[call] = asyncio.get_running_loop().create_future()

@@ -46,7 +46,6 @@ class Batch(BatchFields):
         "attempts",
         "created_at",
         "deadline",
-        "due",
         "encoded",
         "encoded_sequence",
         "joins_until",
@@ -56,6 +55,7 @@ class Batch(BatchFields):
         "persistence",
         "plain_kind",
         "rate",
+        "ready",
         "retries",
         "retry_at",
         "sequence",
@@ -75,7 +75,7 @@ class Batch(BatchFields):
         limit: int = 0,
         rate: float = 1.0,
         joins_until: float = inf,
-        due: bool = False,  # noqa: FBT001, FBT002 - as above
+        ready: bool = False,  # noqa: FBT001, FBT002 - as above
         columns: Records | None = None,
         *,
         stretches: list[Waiters] | None = None,
@@ -105,7 +105,7 @@ class Batch(BatchFields):
         self.joins_until: float = joins_until
         """Latest time of a call that may join the open batch (loop clock). All records share the deadline of the oldest call."""
         self.state: BatchState = state
-        self.due: bool = due
+        self.ready: bool = ready
         """True once the batch may be sent."""
         self.created_at: float = created_at
         self.deadline: float = deadline
@@ -149,9 +149,9 @@ class Batch(BatchFields):
 
     # --- events -------------------------------------------------------------------------------------
 
-    def mark_due(self) -> None:
+    def mark_ready(self) -> None:
         """Let the batch be sent without further records."""
-        self.due = True
+        self.ready = True
 
     def grow(self, limit: int) -> None:
         """Set the limit of the batch to *limit* bytes."""
@@ -169,7 +169,7 @@ class Batch(BatchFields):
         """Accept no more records, and let the batch be sent."""
         if self.state is not _SEALED:
             self.state = _SEAL[self.state]
-        self.due = True
+        self.ready = True
 
     def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
         """Set the sequence; *numbered_before* batches of the partition got theirs earlier."""
@@ -192,9 +192,9 @@ class Batch(BatchFields):
         self.stretches = []  # as `drop_waiters`, without its frame
         self.kind = self.plain_kind = self.last = None
 
-    def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
-        """Note the broker's *error*; *in_turn* and *newest* as in `Persistence.refused`."""
-        self.persistence.refused(type(error), in_turn=in_turn, newest=newest)
+    def refused(self, error: BrokerError, *, was_next: bool, newest: bool = True) -> None:
+        """Note the broker's *error*; *was_next* and *newest* as in `Persistence.refused`."""
+        self.persistence.refused(type(error), was_next=was_next, newest=newest)
         self.last_error = error
 
     def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
@@ -281,7 +281,7 @@ class Batch(BatchFields):
             stretches=self.take_waiters(indices),
             state=state,
         )
-        part.due = True
+        part.ready = True
         part.size, part.held = columns.size, columns.held
         part.attempts = self.attempts
         part.retries = self.retries

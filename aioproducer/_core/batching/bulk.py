@@ -190,13 +190,13 @@ class CallWaiters:
         _, partition, base, timestamps, log_append = delivered
         if self.call is not None:
             self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
-            self._let_go(self.call)
+            self._drop_call(self.call)
 
     def fail(self, failure: Failure) -> None:
         """Add each record to the call's failures; later outcomes are ignored."""
         if self.call is not None:
             self.call.failed(self.positions, failure)
-            self._let_go(self.call)
+            self._drop_call(self.call)
 
     def take(self, indices: Sequence[int]) -> CallWaiters:
         """Return waiters for the positions at *indices*. Once all positions are taken, this object is not used any more."""
@@ -215,6 +215,6 @@ class CallWaiters:
         """True if the call has stopped waiting."""
         return self.call is None
 
-    def _let_go(self, call: SendManyCall) -> None:
+    def _drop_call(self, call: SendManyCall) -> None:
         call.live.pop(self, None)
         self.call = self.batch = None

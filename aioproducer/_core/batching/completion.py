@@ -76,7 +76,7 @@ class BatchCompletion:
         self.limits: Final = limits or LogLimits()
         self._capped: set[str] = set()
         """Topics with a batch size limit, because a broker refused larger batches."""
-        self.troubled: Final[set[TopicPartition]] = set()
+        self.failing_partitions: Final[set[TopicPartition]] = set()
         """Partitions with a retried batch and no completed batch since."""
 
     def complete(
@@ -116,7 +116,7 @@ class BatchCompletion:
         batch.fail()
         if batch.sequence is not None:
             self._release_sequence(queue, batch, passes=passes)
-        self._forget_trouble(queue)
+        self._forget_failing(queue)
         if not abandoned:
             self._reject(batch, failure, passes=passes)
         self._accumulator.release(batch)
@@ -125,7 +125,7 @@ class BatchCompletion:
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch* in flight. Its response still decides about its sequence."""
         batch.expire()
-        self._forget_trouble(self.queue(batch))
+        self._forget_failing(self.queue(batch))
         self._reject(batch, failure)
         self._accumulator.resolved(batch)
 
@@ -165,10 +165,10 @@ class BatchCompletion:
         """
         queue, sequence = self.queue(batch), batch.sequence
         ranges = self._ranges(batch)
-        surely_absent = not batch.persistence.in_doubt
+        certainly_absent = not batch.persistence.in_doubt
         if (
             sequence is not None
-            and surely_absent
+            and certainly_absent
             and (self.passes_refusals or not queue.sequences.acknowledged_here)
             and queue.is_alone(batch)
         ):
@@ -240,10 +240,10 @@ class BatchCompletion:
             self.fail(batch, failure)
 
     @as_step
-    def fail_missing(self, told: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
-        """Fail batches for deleted partitions, based on the metadata response of *node_id* for the topics *told*."""
+    def fail_missing(self, topics: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
+        """Fail batches for deleted partitions, based on the metadata response of *node_id* for the topics *topics*."""
         accumulator, now = self._accumulator, self._loop.time()
-        for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(told)]:
+        for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(topics)]:
             missing, count = topic.missing, len(topic.leaders)
             if missing is None or not missing.confirm(node_id, now, is_only_broker=is_only_broker):
                 continue
@@ -380,10 +380,10 @@ class BatchCompletion:
             failure.message,
         )
 
-    def _forget_trouble(self, queue: PartitionQueue) -> None:
+    def _forget_failing(self, queue: PartitionQueue) -> None:
         """Record a failed batch of *queue*: without another retried batch, there is no recovery to log."""
         if not queue.retrying:
-            self.troubled.discard(queue.topic_partition)
+            self.failing_partitions.discard(queue.topic_partition)
 
     def _failing(self, failure: Failure) -> Failure:
         return failure if self._on_failure is None else self._on_failure(failure)

@@ -11,7 +11,7 @@ from typing import Final
 from aioproducer._core.acceleration import QueueFields, untracking
 from aioproducer._core.batching.batch import Batch, Order
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.idempotence import DENIALS_BELIEVED, IdentityKeeper, PartitionSequences
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, IdentityKeeper, PartitionSequences
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.records.columns import BATCH_OVERHEAD
 from aioproducer._core.settings import BatchingSettings
@@ -43,10 +43,10 @@ class PartitionQueue(QueueFields):
         "_next_order",
         "_settings",
         "batches",
-        "gone_in_doubt",
         "in_flight",
         "is_watched",
         "leader",
+        "newest_lost_in_doubt",
         "numbered",
         "offered_to",
         "partition",
@@ -76,7 +76,7 @@ class PartitionQueue(QueueFields):
         """Drained batches without an answer, the oldest first."""
         self.sealed_bytes: int = 0
         """Size of the records of all sealed batches, in bytes."""
-        self.gone_in_doubt: Order = ()
+        self.newest_lost_in_doubt: Order = ()
         """Position of the newest failed or split batch that may be in the log."""
         self.sequences: Final[PartitionSequences] = _new_sequences()
         self.numbered: int = 0
@@ -122,31 +122,33 @@ class PartitionQueue(QueueFields):
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
 
     @property
-    def asks_newest(self) -> bool:
+    def must_probe_newest(self) -> bool:
         """True if the leader denies the oldest batch in doubt, so that newer batches are sent first."""
-        if not self.retrying or self.retrying[0].persistence.denials < DENIALS_BELIEVED:
+        if not self.retrying or self.retrying[0].persistence.sequence_refusals < REFUSALS_AS_PROOF:
             return False
         return self.retrying[0].persistence.in_doubt
 
     @property
     def before_gone(self) -> list[Batch]:
         """Batches to retry that are older than the newest failed batch that may be in the log."""
-        return [each for each in self.retrying if each.order < self.gone_in_doubt]
+        return [each for each in self.retrying if each.order < self.newest_lost_in_doubt]
 
     def is_newest(self, batch: Batch) -> bool:
         """Return True if no batch behind *batch* may be in the log, according to the leader."""
         return (
-            not self.is_confirmed(batch) and self.gone_in_doubt <= batch.order and self._asked_behind(batch)
+            not self.is_confirmed(batch)
+            and self.newest_lost_in_doubt <= batch.order
+            and self._was_probed_after(batch)
         )
 
-    def is_denied_in_vain(self, batch: Batch) -> bool:
+    def is_refused_without_proof(self, batch: Batch) -> bool:
         """True if the leader denies *batch* and all later batches, and may recognise only a failed batch."""
         persistence = batch.persistence
-        if not persistence.in_doubt or persistence.denials < DENIALS_BELIEVED:
+        if not persistence.in_doubt or persistence.sequence_refusals < REFUSALS_AS_PROOF:
             return False
-        return self.gone_in_doubt > batch.order and self._asked_behind(batch)
+        return self.newest_lost_in_doubt > batch.order and self._was_probed_after(batch)
 
-    def _asked_behind(self, batch: Batch) -> bool:
+    def _was_probed_after(self, batch: Batch) -> bool:
         """True if the leader was asked for all batches behind *batch*."""
         behind = (
             each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
@@ -155,22 +157,22 @@ class PartitionQueue(QueueFields):
 
     def is_confirmed(self, batch: Batch) -> bool:
         """Return True if *batch* is in the log, because a later batch is."""
-        return self.sequences.proves(batch.order, len(batch))
+        return self.sequences.confirms(batch.order, len(batch))
 
     def is_alone(self, batch: Batch) -> bool:
         """Return True if *batch* is in flight, and no other batch of the partition was sent without an outcome."""
         return self.in_flight == (batch,) and not self.retrying
 
     @property
-    def doubts_leader(self) -> bool:
+    def suspects_leader(self) -> bool:
         """True if the next batch was refused by a broker that no longer leads the partition."""
         error = self.retrying[0].last_error if self.retrying else None
         return isinstance(error, BrokerError) and error.stale_metadata
 
     @property
     def needs_identity(self) -> bool:
-        """True if the next batch is due and needs a sequence."""
-        return self._is_idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
+        """True if the next batch is ready and needs a sequence."""
+        return self._is_idempotent and not self.retrying and bool(self.batches) and self.batches[0].ready
 
     def add(self, batch: Batch) -> None:
         """Append *batch*, the new open batch."""
@@ -191,13 +193,13 @@ class PartitionQueue(QueueFields):
         return (self._next_order,)
 
     def next_batch(self, now: float) -> Batch | TimeoutReason | None:  # noqa: PLR0911 - one per reason
-        """Return the batch to send next, or the reason why none may be sent now; None if none is due.
+        """Return the batch to send next, or the reason why none may be sent now; None if none is ready.
 
         Every event that ends a reason offers the queue to the schedule again.
         """
         if self.retrying:
             return self._next_retry(now)
-        if not self.batches or not (batch := self.batches[0]).due:
+        if not self.batches or not (batch := self.batches[0]).ready:
             return None
         in_flight = self.in_flight
         if not self._is_idempotent:
@@ -228,9 +230,9 @@ class PartitionQueue(QueueFields):
             return _BACKING_OFF
         if self.in_flight and (not self._is_idempotent or self.in_flight[0].order < batch.order):
             return _IN_FLIGHT_LIMIT  # one at a time until everything is in order again
-        return self._to_ask(now) if self.asks_newest else batch
+        return self._to_probe(now) if self.must_probe_newest else batch
 
-    def _to_ask(self, now: float) -> Batch | TimeoutReason:
+    def _to_probe(self, now: float) -> Batch | TimeoutReason:
         """Return the batch to send to a leader that denies the oldest batch in doubt: the newest first.
 
         A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.
@@ -272,10 +274,10 @@ class PartitionQueue(QueueFields):
         """Return the time of the retry of *batch* at a leader other than the node of the failure (KIP-951)."""
         return now if batch.retries < PROMPT_RETRIES else now + MOVED_BACKOFF_S
 
-    def forget_denials(self) -> None:
-        """Reset the denials of batches in doubt, because the partition has a new leader or a new log."""
+    def reset_sequence_refusals(self) -> None:
+        """Reset the sequence refusals of batches in doubt, because the partition has a new leader or a new log."""
         for batch in self.retrying:
-            batch.persistence.forget_denials()
+            batch.persistence.reset_sequence_refusals()
 
     def follow_leader(self, now: float) -> float:
         """Move retries forward for the new leader; return the time of the first one."""
@@ -306,7 +308,7 @@ class PartitionQueue(QueueFields):
     def note_gone(self, batch: Batch) -> None:
         """Note that *batch* is not sent again, so its persistence stays unknown."""
         if batch.persistence.possible:
-            self.gone_in_doubt = max(self.gone_in_doubt, batch.order)
+            self.newest_lost_in_doubt = max(self.newest_lost_in_doubt, batch.order)
 
     def request_epoch_bump(self, batch: Batch) -> None:
         """Continue under a new identity, because *batch*, which held a sequence, has failed or was refused for its sequence."""
@@ -329,8 +331,8 @@ class PartitionQueue(QueueFields):
             batch.persistence.ruled_out()
             batch.renumber()
             self.put_back(batch)
-        if self.sequences.behind_gap(self.gone_in_doubt):  # the loop may have found the gap
-            self.gone_in_doubt = ()
+        if self.sequences.behind_gap(self.newest_lost_in_doubt):  # the loop may have found the gap
+            self.newest_lost_in_doubt = ()
 
     def leave_cluster(self) -> None:
         """Continue in another cluster, whose logs have no batch and no sequence of this producer."""
@@ -356,7 +358,7 @@ class PartitionQueue(QueueFields):
 
         Records without a waiter are dropped, a batch without records is removed, and the open batch is sealed.
         """
-        suspects = [each for each in self.batches if each.state is not BatchState.SEALED or not each.due]
+        suspects = [each for each in self.batches if each.state is not BatchState.SEALED or not each.ready]
         for batch in suspects:
             if batch.state is BatchState.OPEN:
                 batch.repair()
@@ -395,6 +397,6 @@ def _with(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
 def _may_be_known(batch: Batch) -> bool:
     """Return True if a leader may recognise *batch*, and has not denied it."""
     persistence = batch.persistence
-    if persistence.denials or persistence.half_of_possibly_persisted:
+    if persistence.sequence_refusals or persistence.half_of_possibly_persisted:
         return False
     return persistence.possible

@@ -82,20 +82,20 @@ the deadline of the oldest record, so the youngest record fails at most this lon
 class JoinWindows:
     """Partitions with an open batch, ordered by the time of the next check. Appends read no clock."""
 
-    __slots__ = ("_number", "_watched", "lasts_s", "look_at")
+    __slots__ = ("_number", "_watched", "check_at", "lasts_s")
 
     def __init__(self, linger_s: float) -> None:
         self.lasts_s: float = max(JOINS_FOR_S, linger_s)
         """Length of a window, in seconds."""
         self._watched: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
-        self.look_at: float = inf
+        self.check_at: float = inf
         """Time of the next check; infinity without a check."""
 
     def watch(self, queue: PartitionQueue, until: float) -> None:
         """Check the open batch of *queue* at *until*."""
         heapq.heappush(self._watched, (until, next(self._number), queue))
-        self.look_at = self._watched[0][0]
+        self.check_at = self._watched[0][0]
         queue.is_watched = True
 
     def seal_old(self, now: float) -> float:
@@ -110,8 +110,8 @@ class JoinWindows:
                 queue.seal(batch)  # its linger is over, so the schedule has the queue
             else:
                 self.watch(queue, batch.joins_until)
-        self.look_at = watched[0][0] if watched else inf
-        return self.look_at
+        self.check_at = watched[0][0] if watched else inf
+        return self.check_at
 
 
 SLOW_S: Final = 0.01
@@ -202,15 +202,15 @@ class Schedule:
         "_without_identity",
         "backing_off",
         "busy",
-        "leaderless_news",
         "lingering",
+        "new_leaderless",
         "waiting",
     )
 
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
-        self.leaderless_news: set[str] = set()
-        """Topics with a partition that has waited for a leader only since the last `take_leaderless_news`."""
+        self.new_leaderless: set[str] = set()
+        """Topics with a partition that has waited for a leader only since the last `take_new_leaderless`."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
@@ -237,7 +237,7 @@ class Schedule:
         self.busy.discard(node_id)
         if lingering := self._lingering_for.get(node_id):
             for batch, queue in tuple(lingering.items()):
-                self.make_due(batch, queue, now)
+                self.make_ready(batch, queue, now)
 
     def forget(self, batch: Batch) -> None:
         """Drop the linger of *batch*."""
@@ -256,11 +256,11 @@ class Schedule:
             if not self._lingering_for[node_id]:
                 del self._lingering_for[node_id]
 
-    def make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
+    def make_ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """End the linger of *batch*, if it lingers, and offer its *queue*."""
         if batch in self.lingering:
             self.forget(batch)
-        batch.mark_due()
+        batch.mark_ready()
         self.offer(queue, now)
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
@@ -276,7 +276,7 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-            self.leaderless_news.add(queue.topic)
+            self.new_leaderless.add(queue.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             ready = self._ready.get(queue.leader)
@@ -331,11 +331,11 @@ class Schedule:
                 del self._without_identity[queue]
         return {queue.leader for queue in self._without_identity} - {NO_LEADER}
 
-    def take_leaderless_news(self) -> Collection[str]:
+    def take_new_leaderless(self) -> Collection[str]:
         """Return the topics with partitions that wait for a leader since the last call."""
-        if not self.leaderless_news:
+        if not self.new_leaderless:
             return ()
-        news, self.leaderless_news = self.leaderless_news, set()
+        news, self.new_leaderless = self.new_leaderless, set()
         return news
 
     def leaderless_topics(self) -> set[str]:
@@ -347,9 +347,9 @@ class Schedule:
                 del self._leaderless[queue]
         return {queue.topic for queue in self._leaderless}
 
-    def doubtful_topics(self) -> set[str]:
+    def suspicious_topics(self) -> set[str]:
         """Return the topics with a retry that waits because its leader refused it as a non-leader."""
-        return {queue.topic for _, _, queue in self.backing_off if queue.doubts_leader}
+        return {queue.topic for _, _, queue in self.backing_off if queue.suspects_leader}
 
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer queues whose linger or backoff is over; in a *hurry*, all lingers end."""
@@ -358,7 +358,7 @@ class Schedule:
             batch, (until, queue, _node_id) = next(iter(lingering.items()))
             if until > now and not hurry:
                 break
-            self.make_due(batch, queue, now)
+            self.make_ready(batch, queue, now)
         while self.backing_off and self.backing_off[0][0] <= now:
             self.offer(heapq.heappop(self.backing_off)[2], now)
 
@@ -413,7 +413,7 @@ class Schedule:
                 fitting.append((batch, queue))
         for batch, queue in fitting:
             self.forget(batch)
-            batch.mark_due()
+            batch.mark_ready()
             if queue.next_batch(now) is batch:
                 queue.take(batch)
                 batches.append(batch)

@@ -84,7 +84,7 @@ class BatchLimits:
         self._compresses = False
         self._settings = settings
 
-    def to_grow_to(self, batch: Batch, size: int, joins_at: float) -> int:
+    def grown_limit(self, batch: Batch, size: int, joins_at: float) -> int:
         """Return the limit of *batch* for another *size* bytes; 0 if a call at the time *joins_at* may not join *batch*."""
         return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
@@ -101,8 +101,8 @@ class BatchLimits:
         Each raise is a call in Python. Raising to four times takes 13 % fewer instructions than doubling (values of 1 KiB).
         """
         if batch.limit < self.ready >= batch.size + size:  # the first limit was half of `ready`
-            return self.to_grow_to(batch, self.ready - batch.size, joins_at)
-        return self.to_grow_to(batch, max(self.ready, size, 3 * batch.size), joins_at)
+            return self.grown_limit(batch, self.ready - batch.size, joins_at)
+        return self.grown_limit(batch, max(self.ready, size, 3 * batch.size), joins_at)
 
     def refused(self, batch: Batch, part: int, now: float) -> None:
         """Record the refusal of *batch* for its size; *part* is the size of its larger half."""
@@ -225,7 +225,7 @@ class TopicQueues(TopicFields):
     """The queues of a topic, and the sticky partition of its records without a key."""
 
     __slots__ = (
-        "_has_choice",
+        "_has_several_leaders",
         "_identities",
         "_latencies",
         "_settings",
@@ -277,7 +277,7 @@ class TopicQueues(TopicFields):
         self._identities = identities
         self._stalled = stalled
         self._latencies = latencies
-        self._has_choice = False
+        self._has_several_leaders = False
         """True if several nodes lead the partitions, so one of them may respond sooner."""
         self._sticky_from = 0
 
@@ -308,16 +308,18 @@ class TopicQueues(TopicFields):
 
         If a call waited for a partition that now exists, the call is queued again, or served, before any later call.
         """
-        is_news = topic_id not in {NO_TOPIC_ID, self.topic_id}
-        is_another = is_news and self.topic_id != NO_TOPIC_ID
+        is_new = topic_id not in {NO_TOPIC_ID, self.topic_id}
+        is_another = is_new and self.topic_id != NO_TOPIC_ID
         is_same = topic_id == self.topic_id != NO_TOPIC_ID
-        if is_news:
+        if is_new:
             self.topic_id = topic_id
             for queue in self.by_partition.values():
                 queue.sequences.forget_log(max((batch.order for batch in queue.in_flight), default=()))
-                queue.forget_denials()
+                queue.reset_sequence_refusals()
         self.available = tuple([partition for partition, leader in enumerate(leaders) if leader != NO_LEADER])
-        self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
+        self._has_several_leaders = (
+            self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
+        )
         self.leaders = leaders  # last: a topic with leaders counts as known
         changed = []
         for partition, queue in self.by_partition.items():
@@ -325,7 +327,7 @@ class TopicQueues(TopicFields):
             if leader != queue.leader:
                 queue.leader = leader
                 queue.sequences.acknowledged_here = False
-                queue.forget_denials()
+                queue.reset_sequence_refusals()
             elif not is_another:
                 continue
             changed.append(queue)
@@ -386,9 +388,9 @@ class TopicQueues(TopicFields):
             sticky.taken_bytes() - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
         ):
             return self.switch()
-        if self._has_choice and self._latencies.is_slow(sticky.leader):
+        if self._has_several_leaders and self._latencies.is_slow(sticky.leader):
             other = self._elsewhere()
-            if self._is_sooner(other, sticky.partition):
+            if self._is_faster(other, sticky.partition):
                 return self._stick_to(other)
         return sticky
 
@@ -409,15 +411,15 @@ class TopicQueues(TopicFields):
         partition = _any_but(current, candidates)
         if self._settings.partitioning_is_adaptive:
             other = _any_but(partition, candidates)
-            if self._has_choice and self._is_sooner(partition, other):
+            if self._has_several_leaders and self._is_faster(partition, other):
                 return partition
-            if self._has_choice and self._is_sooner(other, partition):
+            if self._has_several_leaders and self._is_faster(other, partition):
                 return other
             if self._backlog(other) < self._backlog(partition):
                 return other
         return partition
 
-    def _is_sooner(self, one: int, other: int) -> bool:
+    def _is_faster(self, one: int, other: int) -> bool:
         """Return True if the leader of *one* would answer in less than half the time of the leader of *other*."""
         return self._latencies.is_faster(self._leader(one), self._leader(other))
 

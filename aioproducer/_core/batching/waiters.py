@@ -218,15 +218,15 @@ def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
 class TaskWaker:
     """Wakes the waiting tasks of an event loop: in its next iteration, or at the end of a read.
 
-    One read may settle several batches, and all of them are settled before a task continues. Between `hold` and `release`
+    One read may settle several batches, and all of them are settled before a task continues. Between `pause` and `resume`
     wake-ups are collected, and `release` runs them: one iteration less per response.
     """
 
-    __slots__ = ("_held", "_loop")
+    __slots__ = ("_loop", "_paused")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = reference_to(loop)
-        self._held: list[tuple[Iterator[Acknowledgement], WakeSignal | None]] | None = None
+        self._paused: list[tuple[Iterator[Acknowledgement], WakeSignal | None]] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -235,30 +235,30 @@ class TaskWaker:
 
     def wake(self, waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None = None) -> None:
         """Wake the task of each waiter with *wake_signal*, or with the waiter itself for None, in this order."""
-        if self._held is None:
+        if self._paused is None:
             self.loop.call_soon(self._wake, waiters, wake_signal)
         else:
-            self._held.append((waiters, wake_signal))
+            self._paused.append((waiters, wake_signal))
 
-    def hold(self) -> None:
-        """Collect wake-ups until `release`."""
-        if self._held is None:
-            self._held = []
+    def pause(self) -> None:
+        """Collect wake-ups until `resume`."""
+        if self._paused is None:
+            self._paused = []
 
-    def release(self) -> bool:
+    def resume(self) -> bool:
         """Run the collected wake-ups now, and return True if any ran.
 
         Inside a running task (a transport that reads synchronously) the event loop runs the wake-ups later. The event loop
         raises the interrupt of a woken task, because the caller is a transport.
         """
-        held, self._held = self._held, None
-        if not held:
+        paused, self._paused = self._paused, None
+        if not paused:
             return False
         if asyncio.current_task(self._loop()) is not None:  # `loop` without its two frames
-            for waiters, wake_signal in held:
+            for waiters, wake_signal in paused:
                 self.wake(waiters, wake_signal)
             return False
-        for waiters, wake_signal in held:
+        for waiters, wake_signal in paused:
             try:
                 _wake_each(waiters, wake_signal)
             except BaseException as interrupt:  # noqa: BLE001 - raised below

@@ -21,7 +21,7 @@ from aioproducer.types import Headers, HeadersInput
 
 NO_HEADERS: Final = ()
 """Default of the argument *headers* of every send method. CPython has one empty tuple, so `is` compares."""
-_OTHER: Final = 2**62
+_NOT_FAST: Final = 2**62
 """Size that stands for a value, key or headers of another type: larger than every record of the fast path."""
 _TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
 
@@ -115,9 +115,9 @@ class FastAppend:
                 size = RECORD_OVERHEAD
                 pairs: Headers = NO_HEADERS
                 if value is not None:
-                    size += len(value) if type(value) is bytes else _OTHER
+                    size += len(value) if type(value) is bytes else _NOT_FAST
                 if key is not None:
-                    size += len(key) if type(key) is bytes else _OTHER
+                    size += len(key) if type(key) is bytes else _NOT_FAST
                 if headers is not NO_HEADERS:
                     pairs, of_headers = measured_headers(headers)
                     size += of_headers
@@ -205,24 +205,24 @@ def _is_within(number: object, stop: int) -> bool:
 
 
 def measured_headers(headers: Any) -> tuple[Headers, int]:
-    """Return a snapshot of *headers* as pairs, and their size in a record; `_OTHER` for the general path."""
+    """Return a snapshot of *headers* as pairs, and their size in a record; `_NOT_FAST` for the general path."""
     if type(headers) is dict:
         headers = headers.items()
     elif type(headers) is not list and type(headers) is not tuple:
-        return (), _OTHER
+        return (), _NOT_FAST
     pairs, size = tuple(headers), 0
     try:
         for pair in pairs:
             if type(pair) is not tuple:
-                return (), _OTHER
+                return (), _NOT_FAST
             name, data = pair
             if type(name) is not str:
-                return (), _OTHER
+                return (), _NOT_FAST
             size += HEADER_SIZES[name]
             if data is not None:
                 if type(data) is not bytes:
-                    return (), _OTHER
+                    return (), _NOT_FAST
                 size += len(data)
     except ValueError:  # no pair, or a name without a UTF-8 form
-        return (), _OTHER
+        return (), _NOT_FAST
     return pairs, size

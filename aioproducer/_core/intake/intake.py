@@ -213,7 +213,7 @@ class Intake:
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
         if queues is None or not queues.leaders:
-            self._updater.touch(topic, self.loop.time())
+            self._updater.mark_used(topic, self.loop.time())
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; their metadata is requested"
             )

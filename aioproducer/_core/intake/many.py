@@ -140,9 +140,9 @@ class ManyIntake:
             if isinstance(error, ProducerError):
                 for rest in sending.begun():
                     self._preparing.fail(rest, error, call)
-                untouched = rows.positions[sending.taken :]
-                self._settings.on_refused(len(untouched), error)
-                call.failed(untouched, failure(error))  # interceptors have not seen these
+                remaining = rows.positions[sending.taken :]
+                self._settings.on_refused(len(remaining), error)
+                call.failed(remaining, failure(error))  # interceptors have not seen these
                 return
             if isinstance(error, asyncio.CancelledError):
                 for rest in sending.begun():

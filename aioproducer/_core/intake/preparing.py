@@ -25,7 +25,7 @@ Group = tuple[PartitionQueue | None, Rows]
 
 STINT_S: Final = 0.004
 """Maximum time of user code for consecutive records before the call yields to the event loop, in seconds."""
-LOOK_EVERY: Final = 8
+CHECK_EVERY: Final = 8
 """Number of records between two reads of the clock."""
 
 
@@ -105,9 +105,9 @@ class Preparing:
         """Fail *rows*, which interceptors have seen, before their append."""
         why = failure(error)
         for index, position in enumerate(rows.positions):
-            told = why.error()
-            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), told)
-            call.failed([position], failure(told))  # `tell` has set `fatal` or `abortable`
+            error = why.error()
+            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error)
+            call.failed([position], failure(error))  # `tell` has set `fatal` or `abortable`
 
     def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
         """Count each of *rows* as failed, and notify the interceptors of its *error*."""
@@ -118,10 +118,10 @@ class Preparing:
         """Yield 0, 1, 2, … up to *records* - 1, and stop when the time is up."""
         now = self._intake.loop.time
         until = now() + STINT_S
-        for start in range(0, records, LOOK_EVERY):
+        for start in range(0, records, CHECK_EVERY):
             if start and now() >= until:
                 return
-            yield from range(start, min(start + LOOK_EVERY, records))
+            yield from range(start, min(start + CHECK_EVERY, records))
 
     def _intercepted(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
         taken = 0

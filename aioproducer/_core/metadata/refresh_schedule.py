@@ -120,7 +120,7 @@ class RefreshSchedule:
         self._expires_at = inf
         self._last_end = -inf
 
-    def touch(self, topic: str, now: float) -> TopicInUse:
+    def mark_used(self, topic: str, now: float) -> TopicInUse:
         """Mark *topic* as used now."""
         in_use = self._in_use.get(topic)
         if in_use is None:
@@ -130,7 +130,7 @@ class RefreshSchedule:
 
     def want(self, topic: str, now: float) -> bool:
         """Mark *topic* as used and request it after its pause; return True if it was not wanted before."""
-        in_use = self.touch(topic, now)
+        in_use = self.mark_used(topic, now)
         if topic in self._wanted:
             return False
         self._begin_anew_after_calm(in_use, now)

@@ -176,11 +176,11 @@ class MetadataUpdater:
         if wanted:  # also topics that were requested before: the requesting call may have been interrupted
             self._wakeup.set()
 
-    def touch(self, topic: str, now: float) -> None:
+    def mark_used(self, topic: str, now: float) -> None:
         """Mark *topic* as used, and request it if it is unknown."""
         info = self.snapshot.topics.get(topic)
         if info is not None and info.partitions:  # `knows` without a call: this is asked for each batch
-            self._schedule.touch(topic, now)
+            self._schedule.mark_used(topic, now)
         else:
             self.request_refresh([topic])
 
@@ -202,7 +202,7 @@ class MetadataUpdater:
             raise ProducerClosed("the producer is closed")
         is_new = anew or partition is not None
         if self.snapshot.knows(name) and not is_new:
-            self.touch(name, _now())
+            self.mark_used(name, _now())
             return self.snapshot.topics[name]
         self.request_refresh([name])
         if self._refused is not None and not self._within_grace():

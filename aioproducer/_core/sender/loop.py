@@ -1,4 +1,4 @@
-"""The sender: one task that writes due batches to the brokers and applies the responses."""
+"""The sender: one task that writes ready batches to the brokers and applies the responses."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Sender:
         self._encoder = Encoder(settings)
         # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._acks, self._codec = settings.acks, settings.codec
-        self._asks_for_identity = transaction is None and settings.idempotent
-        self._marks_busy = accumulator.settings.linger_is_adaptive
+        self._needs_identity = transaction is None and settings.idempotent
+        self._tracks_busy_nodes = accumulator.settings.linger_is_adaptive
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.in_flight_limit
         self._first_bytes = largest_request(accumulator.settings, settings, 0, 0)
@@ -160,44 +160,44 @@ class Sender:
 
         The methods below return such a time as well.
         """
-        look_at = self._step.run(self._run_step, self._loop.time())
+        check_at = self._step.run(self._run_step, self._loop.time())
         if self._preparing:
             self._encoder.yield_gil()
-        return look_at
+        return check_at
 
     def _run_step(self, now: float) -> float:  # noqa: C901 - skips methods without work, because each call delays a single record
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.yields.reset()
-        look_at = accumulator.deadlines.next_due()
-        if look_at <= now:
-            look_at = self._completion.expire(now, self.obstacles.failure)  # no earlier deadline follows
+        check_at = accumulator.deadlines.next_due()
+        if check_at <= now:
+            check_at = self._completion.expire(now, self.obstacles.failure)  # no earlier deadline follows
         if self._transaction is not None:
-            self._transaction.look()
+            self._transaction.fail_unsendable()
         if schedule.lingering or schedule.backing_off:
             schedule.collect(now, hurry=accumulator.hurries())
         # Comparisons in place of min(), here and below: a call costs as much as ten of them.
         windows = accumulator.windows
-        if windows.look_at <= now:
+        if windows.check_at <= now:
             windows.seal_old(now)
-        if windows.look_at < look_at:  # noqa: PLR1730
-            look_at = windows.look_at
-        if schedule.leaderless_news:  # the updater repeats its request until a response has the leaders
-            self._updater.request_refresh(schedule.take_leaderless_news())
+        if windows.check_at < check_at:  # noqa: PLR1730
+            check_at = windows.check_at
+        if schedule.new_leaderless:  # the updater repeats its request until a response has the leaders
+            self._updater.request_refresh(schedule.take_new_leaderless())
         for node_id in list(schedule.waiting):
             serve_at = self._serve(node_id, now)
-            if serve_at < look_at:  # noqa: PLR1730
-                look_at = serve_at
+            if serve_at < check_at:  # noqa: PLR1730
+                check_at = serve_at
         # After the drains, because a drained batch may have needed an epoch after the last one.
-        if self._asks_for_identity and accumulator.identities.current is None:
-            look_at = min(look_at, self._ask_for_identity(now))
+        if self._needs_identity and accumulator.identities.current is None:
+            check_at = min(check_at, self._request_identity(now))
             for node_id in schedule.leaders_without_identity():
                 if self._pool.get(node_id) is None:  # a leader that refuses logins assigns no producer id
-                    look_at = min(look_at, self._reach(node_id, now))
+                    check_at = min(check_at, self._reach(node_id, now))
         if schedule.lingering or schedule.backing_off:
-            return min(look_at, schedule.next_due())
-        return look_at
+            return min(check_at, schedule.next_due())
+        return check_at
 
-    def _ask_for_identity(self, now: float) -> float:
+    def _request_identity(self, now: float) -> float:
         """Request a producer id, or connect to a node for the request; return the time of the next run."""
         requester = self._producer_id
         if requester.patient_until > now:
@@ -260,21 +260,21 @@ class Sender:
 
         A new batch waits for the current attempt, because the fault may have been fixed in the meantime.
         """
-        look_at = self._connect(node_id)
+        check_at = self._connect(node_id)
         refused = self._pool.refused_logins(node_id)
         if refused is None:
-            return look_at
+            return check_at
         patient_until = refused.since + REFUSAL_PATIENCE_S
         if now < patient_until:
-            return min(look_at, patient_until)
+            return min(check_at, patient_until)
         is_trying = self._pool.next_attempt_at(node_id) is None
         for batch in tuple(self._accumulator.unresolved):
-            if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
+            if self._accumulator.leader(batch) == node_id and batch.ready and batch.state in UNSENT:
                 if is_trying and now < batch.created_at + REFUSAL_PATIENCE_S:
-                    look_at = min(look_at, batch.created_at + REFUSAL_PATIENCE_S)
+                    check_at = min(check_at, batch.created_at + REFUSAL_PATIENCE_S)
                 else:
                     self._completion.fail(batch, failure_of_login(batch, refused.error))
-        return look_at
+        return check_at
 
     def _prepare(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
@@ -311,7 +311,7 @@ class Sender:
         may_write = (
             not connection.closed
             and connection.throttled_until <= self._loop.time()
-            and (self._transaction is None or self._transaction.goes_on)
+            and (self._transaction is None or self._transaction.may_send)
         )
         for batch in batches:
             stays = may_write and self._accumulator.leader(batch) == connection.node_id
@@ -368,7 +368,7 @@ class Sender:
     def _sent(self, connection: Connection, node_id: int) -> None:
         """Count one more request in flight on the *connection* to a node."""
         self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
-        if self._marks_busy:
+        if self._tracks_busy_nodes:
             self._schedule.busy.add(node_id)
 
     def _received(self, connection: Connection, node_id: int, now: float) -> None:
@@ -376,7 +376,7 @@ class Sender:
         left = self._in_flight[connection] = self._in_flight[connection] - 1
         if not left:
             del self._in_flight[connection]
-            if self._marks_busy:
+            if self._tracks_busy_nodes:
                 self._schedule.mark_idle(node_id, now)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
@@ -403,9 +403,9 @@ class Sender:
         """Handle *answer*. A bug here ends `run`, because its batches would wait forever and block later ones."""
         if connection.is_reading:
             now = connection.read_at
-            connection.after_read = self._go_on
-            self._waker.hold()
-            self._wakeup.hold()
+            connection.after_read = self._resume_tasks_and_send
+            self._waker.pause()
+            self._wakeup.pause()
         else:  # *answer* is the error of a closed connection
             now = self._loop.time()
         self._received(connection, node_id, now)
@@ -425,24 +425,24 @@ class Sender:
             if not connection.is_reading or self._accumulator.finishing or self._bug:
                 self._wakeup.ring()
 
-    def _go_on(self) -> None:
+    def _resume_tasks_and_send(self) -> None:
         """Resume the tasks of the read records, and send their next records, in this iteration of the event loop.
 
         If no task resumes here, `run` is woken, because tasks that await Futures resume before it.
         """
         try:
-            if not self._waker.release():
+            if not self._waker.resume():
                 self._wakeup.ring()
             elif self._wakeup.has_rung or self._transaction or self._schedule.waiting:
                 self._run_in_callback()
         finally:
-            self._wakeup.release()
+            self._wakeup.resume()
 
     def _run_in_callback(self) -> None:
         """Run the sender in this callback, one iteration earlier than its task. The task is woken if it may have to end."""
         wakeup = self._wakeup
         try:
-            if self._accumulator.finishing or self._bug or not wakeup.take():
+            if self._accumulator.finishing or self._bug or not wakeup.consume():
                 wakeup.ring()
             else:
                 wakeup.ring_at(self._run_once())
@@ -458,7 +458,7 @@ class Sender:
 
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
-            if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
+            if batch.ready and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
                 self._completion.fail(batch, failure_without_producer_id(batch, error))
 
 

@@ -207,7 +207,7 @@ def _times(count: int) -> str:
 
 def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
     """Return the failure of *batch* for *error* on *connection*."""
-    text = f"{batch.topic_partition} at {connection}, {_effort(batch)}: {error}"
+    text = f"{batch.topic_partition} at {connection}, {_attempts_of(batch)}: {error}"
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
 
 
@@ -228,7 +228,7 @@ def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
     return Failure(ProducerError, text, batch.possibly_persisted, error)
 
 
-def _effort(batch: Batch) -> str:
+def _attempts_of(batch: Batch) -> str:
     elapsed_s = asyncio.get_running_loop().time() - batch.created_at
     attempts = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}"
     return f"{attempts} in {elapsed_s:.3f} s"

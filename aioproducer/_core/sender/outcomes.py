@@ -85,7 +85,7 @@ class BatchFacts(NamedTuple):
     """True if the batch is in the log, because a later batch is."""
     half_of_possibly_persisted: bool
     """True for a part of a batch whose whole may be in the log."""
-    denied_in_vain: bool
+    refused_without_proof: bool
     """True if the leader denies this batch and all behind it, and may recognise only a later batch that is gone."""
     last_attempt: bool
     """True once `retries` are used up."""
@@ -95,7 +95,7 @@ class BatchFacts(NamedTuple):
     """True if the transaction continues without records that the broker refuses for their content."""
 
 
-def judge(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str]) -> Verdict:
+def decide(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
     A batch in doubt keeps its sequences, because the broker recognises a duplicate only by them (KIP-98). So none of its
@@ -111,10 +111,10 @@ def judge(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if facts.confirmed:
             return Complete(base_offset=-1, log_append_time_ms=-1)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if (
-            facts.denied_in_vain or (facts.half_of_possibly_persisted and facts.oldest)
+            facts.refused_without_proof or (facts.half_of_possibly_persisted and facts.oldest)
         ):
-            why = OUTCOME_UNKNOWN if facts.denied_in_vain else PROBABLY_IN_THE_LOG
-            return Fail(type(error)(f"{error} ({why})"), before_gone=facts.denied_in_vain)
+            why = OUTCOME_UNKNOWN if facts.refused_without_proof else PROBABLY_IN_THE_LOG
+            return Fail(type(error)(f"{error} ({why})"), before_gone=facts.refused_without_proof)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if facts.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, facts) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:

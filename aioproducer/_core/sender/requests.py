@@ -80,10 +80,10 @@ class OpenTransaction(Protocol):
     """The open transaction, as the sender uses it."""
 
     @property
-    def goes_on(self) -> bool:
+    def may_send(self) -> bool:
         """True if unwritten batches may be written."""
 
-    def look(self) -> None:
+    def fail_unsendable(self) -> None:
         """Fail batches that must not be sent any more."""
 
     def write(self, batches: Sequence[Batch]) -> int | None:
@@ -265,7 +265,7 @@ class ResponseHandler:
         self._updater = updater
         self._loop = asyncio.get_running_loop()
         self._limits = completion.limits
-        self._troubled = completion.troubled
+        self._failing_partitions = completion.failing_partitions
 
     def take(
         self,
@@ -288,7 +288,7 @@ class ResponseHandler:
             offsets, refusals = _by_partition(answer)
             if refusals and {*offsets, *refusals} <= {batch.topic_partition for batch in batches}:
                 self._follow_leaders(answer)
-                self._doubt_leader(connection, answer)
+                self._mark_leader_stale(connection, answer)
         missing = []
         for batch in batches:
             partition = batch.topic_partition
@@ -296,19 +296,19 @@ class ResponseHandler:
                 batch.persistence.answered()
                 base_offset, log_append_time_ms = acknowledged
                 self._completion.complete(batch, base_offset, log_append_time_ms, now)
-                if self._troubled:  # else a call for each batch
+                if self._failing_partitions:  # else a call for each batch
                     self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:
                 batch.persistence.answered()
-                self._judge(connection, batch, refusal)
+                self._decide(connection, batch, refusal)
             else:
                 missing.append(batch)
         if missing or offsets or refusals:
-            unasked = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
-            unasked = escaped(unasked, LONGEST_TEXT)  # a hostile broker may send megabytes
+            unrequested = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
+            unrequested = escaped(unrequested, LONGEST_TEXT)  # a hostile broker may send megabytes
             error = ProtocolError(
                 f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
-                f" and has {unasked or 'nothing'} that was not asked for"
+                f" and has {unrequested or 'nothing'} that was not asked for"
             )
             self.lost(connection, missing, error)
             connection.close(error)
@@ -329,7 +329,7 @@ class ResponseHandler:
             ]
             self._updater.take_leader_hints(hints, endpoints)
 
-    def _doubt_leader(self, connection: Connection, answer: ProduceResponse) -> None:
+    def _mark_leader_stale(self, connection: Connection, answer: ProduceResponse) -> None:
         """Report to the updater the partitions that the broker refused as a non-leader."""
         refused: defaultdict[str, list[int]] = defaultdict(list)
         for topic in answer.responses:
@@ -340,8 +340,8 @@ class ResponseHandler:
             self._updater.doubt_leader(connection.node_id, refused)
 
     def _note_recovery(self, batch: Batch) -> None:
-        self._troubled.discard(batch.topic_partition)
-        if not self._troubled:
+        self._failing_partitions.discard(batch.topic_partition)
+        if not self._failing_partitions:
             self._limits.over(
                 "batch.retry",
                 "",
@@ -350,14 +350,16 @@ class ResponseHandler:
                 batch.attempts,
             )
 
-    def _judge(self, connection: Connection, batch: Batch, refusal: PartitionProduceResponse) -> None:
+    def _decide(self, connection: Connection, batch: Batch, refusal: PartitionProduceResponse) -> None:
         from aioproducer._core.sender import outcomes  # noqa: PLC0415 - most programs see no refusal
 
         kind = broker_error(refusal.error_code)
         error = kind(refusal.error_message or kind.__doc__ or kind.__name__)
         queue = self._completion.queue(batch)
         oldest = queue.oldest_unsettled is batch
-        batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
+        batch.refused(
+            error, was_next=oldest or queue.must_probe_newest, newest=oldest and queue.is_newest(batch)
+        )
         facts = outcomes.BatchFacts(
             records=len(batch),
             idempotent=batch.sequence is not None,
@@ -365,7 +367,7 @@ class ResponseHandler:
             in_doubt=batch.persistence.in_doubt,
             confirmed=batch.persistence.in_doubt and queue.is_confirmed(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
-            denied_in_vain=oldest and queue.is_denied_in_vain(batch),
+            refused_without_proof=oldest and queue.is_refused_without_proof(batch),
             last_attempt=self._may_not_retry(batch),
             transactional=self._settings.transactional_id is not None,
             passes_refusals=self._completion.passes_refusals,
@@ -375,13 +377,13 @@ class ResponseHandler:
             for each in refusal.record_errors
             if 0 <= each.batch_index < len(batch)
         }
-        verdict = outcomes.judge(error, facts, record_errors)
+        verdict = outcomes.decide(error, facts, record_errors)
         if batch.state is BatchState.EXPIRED_IN_FLIGHT and not isinstance(verdict, outcomes.Complete):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
 
     def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
-        from aioproducer._core.sender import outcomes  # noqa: PLC0415 - imported by `_judge` before
+        from aioproducer._core.sender import outcomes  # noqa: PLC0415 - imported by `_decide` before
 
         completion = self._completion
         match verdict:
@@ -441,8 +443,8 @@ class ResponseHandler:
         """Return the time of the retry of *batch*, which failed on *connection*."""
         now, queue = self._loop.time(), self._completion.queue(batch)
         # Refusals for the sequence have their own backoff, because earlier errors are over.
-        denials = batch.persistence.denials
-        attempt = min(batch.retries, denials - 1) if denials else batch.retries
+        sequence_refusals = batch.persistence.sequence_refusals
+        attempt = min(batch.retries, sequence_refusals - 1) if sequence_refusals else batch.retries
         concurrent = isinstance(batch.last_error, ConcurrentTransactions)
         backoff = MARKERS_BACKOFF if concurrent else self._settings.retry_backoff
         retry_at = now + backoff.delay_s(attempt)
@@ -452,14 +454,14 @@ class ResponseHandler:
 
     def _retry(self, connection: Connection, batch: Batch, error: ProducerError) -> None:
         now, retry_at = self._loop.time(), self._retry_at(connection, batch)
-        self._troubled.add(batch.topic_partition)
+        self._failing_partitions.add(batch.topic_partition)
         self._limits.log(
             log,
             logging.WARNING,
             "",
             "batch.retry partition=%s partitions=%d attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
             batch.topic_partition,
-            len(self._troubled),
+            len(self._failing_partitions),
             batch.attempts,
             retry_at - now,
             batch.deadline - now,

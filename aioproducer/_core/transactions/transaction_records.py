@@ -181,11 +181,11 @@ class TransactionRecords:
     # --- called by the sender and by batches ---------------------------------------------------------------------
 
     @property
-    def goes_on(self) -> bool:
+    def may_send(self) -> bool:
         """True if unwritten batches may be written."""
         return self._manager.state not in {State.ABORTING, State.FATAL}
 
-    def look(self) -> None:
+    def fail_unsendable(self) -> None:
         """Fail batches that must not be sent any more. The sender calls this after each change."""
         state = self._manager.state
         if state is State.ABORTING:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from aioproducer._core.batching.batch import Batch
-from aioproducer._core.idempotence import DENIALS_BELIEVED
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF
 from aioproducer._core.sender.requests import Unencodable
 from aioproducer.errors import (
     BufferFull,
@@ -167,7 +167,7 @@ class Chaos:
 
     async def refused_for_its_sequence(self) -> None:
         """Refuse the sequence of a batch, which the broker may have: never so often that it would be believed."""
-        if self.denials < DENIALS_BELIEVED - 1:
+        if self.denials < REFUSALS_AS_PROOF - 1:
             self.denials += 1
             self._rule(times=1).answer(self.chance.choice(ABOUT_THE_SEQUENCE))
 

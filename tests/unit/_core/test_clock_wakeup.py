@@ -41,7 +41,7 @@ async def test_at_that_time_it_does_what_it_is_told_to() -> None:
 
     def in_its_place() -> None:
         called.append(loop.time())
-        assert wakeup.take()
+        assert wakeup.consume()
         wakeup.ring_at(7)
         if len(called) == 2:
             wakeup.ring()
@@ -238,11 +238,11 @@ async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(0)
-    wakeup.hold()
+    wakeup.pause()
     wakeup.ring()
     await asyncio.sleep(1)
     assert not waiting.done()
-    wakeup.release()
+    wakeup.resume()
     await waiting
     assert now() == 1
 
@@ -250,8 +250,8 @@ async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
 @in_virtual_time
 async def test_a_release_rings_nobody() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
-    wakeup.hold()
-    wakeup.release()
+    wakeup.pause()
+    wakeup.resume()
     await wakeup.wait(5)
     assert now() == 5
 
@@ -262,10 +262,10 @@ async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(5))
     await asyncio.sleep(1)
-    wakeup.hold()
+    wakeup.pause()
     wakeup.ring()
-    assert wakeup.take()
-    wakeup.release()
+    assert wakeup.consume()
+    wakeup.resume()
     await waiting
     assert now() == 5
 
@@ -276,10 +276,10 @@ async def test_what_is_rung_after_that_is_heard() -> None:
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(1)
-    wakeup.hold()
-    assert wakeup.take()
+    wakeup.pause()
+    assert wakeup.consume()
     wakeup.ring()
-    wakeup.release()
+    wakeup.resume()
     await waiting
     assert now() == 1
 
@@ -289,13 +289,13 @@ async def test_nobody_takes_it_where_nobody_waits() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     wakeup.ring()
-    assert not wakeup.take()
+    assert not wakeup.consume()
     await wakeup.wait(5)
     assert now() == 0
     waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(0)
     wakeup.ring()
-    assert not wakeup.take()  # who waits is on its way
+    assert not wakeup.consume()  # who waits is on its way
     await waiting
 
 
@@ -319,7 +319,7 @@ def test_on_uvloop_too_it_may_be_due_again_before_what_was_due_at_once() -> None
         wakeup = Wakeup(loop)
         waiting = asyncio.create_task(wakeup.wait(inf))
         await asyncio.sleep(0)
-        assert wakeup.take()
+        assert wakeup.consume()
         wakeup.ring_at(loop.time())
         wakeup.ring_at(loop.time() - 1)
         await waiting

@@ -180,44 +180,44 @@ class TestProof:
 
     def test_one_behind_it_proves_it(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (1, 10, 100), (3, 5, 113))
-        assert sequences.proves((2,), 3)
-        assert not sequences.proves((4,), 1)
+        assert sequences.confirms((2,), 3)
+        assert not sequences.confirms((4,), 1)
 
     def test_so_does_one_whose_place_in_the_log_is_not_known(self, keeper: IdentityKeeper) -> None:
-        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, -1)).proves((2,), 3)
+        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, -1)).confirms((2,), 3)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(0, False), (112, False), (113, True), (500, True)])
     def test_there_has_to_be_room_for_it(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
         """Else the log has lost its end or is another one, and the leader took what came first."""
-        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, base_offset)).proves((2,), 3) is proved
+        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, base_offset)).confirms((2,), 3) is proved
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
     def test_room_begins_at_0_if_none_before_it_is_known(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
-        assert self.acknowledged(keeper, (3, 5, base_offset)).proves((2,), 3) is proved
+        assert self.acknowledged(keeper, (3, 5, base_offset)).confirms((2,), 3) is proved
 
     def test_one_before_it_at_offset_0_takes_room(self, keeper: IdentityKeeper) -> None:
-        assert not self.acknowledged(keeper, (1, 10, 0), (3, 5, 12)).proves((2,), 3)
-        assert self.acknowledged(keeper, (1, 10, 0), (3, 5, 13)).proves((2,), 3)
+        assert not self.acknowledged(keeper, (1, 10, 0), (3, 5, 12)).confirms((2,), 3)
+        assert self.acknowledged(keeper, (1, 10, 0), (3, 5, 13)).confirms((2,), 3)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(1, False), (3, True)])
     def test_one_before_it_whose_place_in_the_log_is_not_known_takes_none(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
-        assert self.acknowledged(keeper, (1, 10, -1), (3, 5, base_offset)).proves((2,), 3) is proved
+        assert self.acknowledged(keeper, (1, 10, -1), (3, 5, base_offset)).confirms((2,), 3) is proved
 
     def test_a_batch_does_not_prove_itself_nor_take_room_from_itself(self, keeper: IdentityKeeper) -> None:
-        assert not self.acknowledged(keeper, (2, 3, -1)).proves((2,), 3)
-        assert self.acknowledged(keeper, (2, 3, 100), (3, 5, 101)).proves((2,), 3)
+        assert not self.acknowledged(keeper, (2, 3, -1)).confirms((2,), 3)
+        assert self.acknowledged(keeper, (2, 3, 100), (3, 5, 101)).confirms((2,), 3)
 
     def test_only_the_last_16_are_remembered(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1), *[(1, 1, -1)] * 15)
-        assert sequences.proves((2,), 3)
+        assert sequences.confirms((2,), 3)
         sequences.acknowledge(sequences.assign(1), (1,), 1, -1, alone=False)
-        assert not sequences.proves((2,), 3)
+        assert not sequences.confirms((2,), 3)
 
     def test_of_those_before_one_that_is_alone_the_end_is_remembered(self, keeper: IdentityKeeper) -> None:
         for base_offset, proved in ((112, False), (113, True)):
@@ -225,11 +225,11 @@ class TestProof:
             sequences.acknowledge(sequences.assign(5), (2,), 5, -1, alone=True)
             assert len(sequences._acknowledged) == 1
             sequences.acknowledge(sequences.assign(1), (4,), 1, base_offset, alone=False)
-            assert sequences.proves((3,), 3) is proved
+            assert sequences.confirms((3,), 3) is proved
 
     def test_newest_batch_before_it_has_the_end_after_the_log_shrank(self, keeper: IdentityKeeper) -> None:
-        assert self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 2)).proves((3,), 1)
-        assert not self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 1)).proves((3,), 1)
+        assert self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 2)).confirms((3,), 1)
+        assert not self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 1)).confirms((3,), 1)
 
     def test_end_of_a_batch_alone_replaces_the_end_before_the_log_shrank(
         self, keeper: IdentityKeeper
@@ -237,33 +237,33 @@ class TestProof:
         sequences = self.acknowledged(keeper, (1, 1, 100))
         sequences.acknowledge(sequences.assign(1), (2,), 1, 0, alone=True)
         sequences.acknowledge(sequences.assign(1), (4,), 1, 2, alone=False)
-        assert sequences.proves((3,), 1)
+        assert sequences.confirms((3,), 1)
 
     def test_end_of_the_newest_batch_stays_when_an_older_one_is_alone(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (2, 1, 100))
         sequences.acknowledge(sequences.assign(1), (1,), 1, 99, alone=True)
         sequences.acknowledge(sequences.assign(1), (4,), 1, 101, alone=False)
-        assert not sequences.proves((3,), 1)
+        assert not sequences.confirms((3,), 1)
 
     def test_known_end_stays_when_the_newest_batch_has_no_offset(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (2, 1, -1))
         sequences.acknowledge(sequences.assign(1), (1,), 1, 99, alone=True)
         sequences.acknowledge(sequences.assign(1), (4,), 1, 100, alone=False)
-        assert not sequences.proves((3,), 1)
+        assert not sequences.confirms((3,), 1)
 
     def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
-        assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).proves((2,), 1)
-        assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).proves((2,), 1)
+        assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).confirms((2,), 1)
+        assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).confirms((2,), 1)
 
     def test_part_of_a_batch_stands_where_the_batch_stood(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1))
-        assert sequences.proves((2, 1), 1)
-        assert not sequences.proves((3, 0), 1)
+        assert sequences.confirms((2, 1), 1)
+        assert not sequences.confirms((3, 0), 1)
 
     def test_another_log_proves_nothing(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.forget_log()
-        assert not sequences.proves((2,), 3)
+        assert not sequences.confirms((2,), 3)
         assert sequences.acknowledged_here is False
 
     def test_nor_does_a_late_answer_of_it(self, keeper: IdentityKeeper) -> None:
@@ -272,13 +272,13 @@ class TestProof:
         for order, counts in ((2,), False), ((3,), False), ((4,), True):
             sequences.acknowledge(sequences.assign(5), order, 5, 100, alone=False)
             assert sequences.acknowledged_here is counts
-            assert sequences.proves((1,), 1) is counts
+            assert sequences.confirms((1,), 1) is counts
 
     def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.request_epoch_bump((1,), absent=True)
         assert settled(sequences, keeper)
-        assert not sequences.proves((2,), 3)
+        assert not sequences.confirms((2,), 3)
 
 
 def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_retires(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS, Persistence
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,
@@ -34,15 +34,15 @@ EVENTS: Mapping[str, Event] = {
     "written": Persistence.written,
     "not written": Persistence.not_written,
     "answered": Persistence.answered,
-    "refused": lambda batch: batch.refused(NotEnoughReplicas, in_turn=True),
-    "left open": lambda batch: batch.refused(RequestTimedOut, in_turn=True),
-    "denied": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=True),
-    "denied behind another": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=False),
+    "refused": lambda batch: batch.refused(NotEnoughReplicas, was_next=True),
+    "left open": lambda batch: batch.refused(RequestTimedOut, was_next=True),
+    "denied": lambda batch: batch.refused(OutOfOrderSequenceNumber, was_next=True),
+    "denied behind another": lambda batch: batch.refused(OutOfOrderSequenceNumber, was_next=False),
     "lost": lambda batch: batch.connection_lost(reached_socket=True),
     "never left": lambda batch: batch.connection_lost(reached_socket=False),
     "not understood": Persistence.answer_not_understood,
     "ruled out": Persistence.ruled_out,
-    "another leader": Persistence.forget_denials,
+    "another leader": Persistence.reset_sequence_refusals,
 }
 TABLE: Mapping[str, tuple[Known, Known, Known, Known]] = {
     # before:                 NOTHING  OUT      DOUBT  BOTH
@@ -97,7 +97,7 @@ def test_at_first_nothing_is_possible() -> None:
     assert known(persistence) == NOTHING
     assert not persistence.possible
     assert persistence.possibly_persisted is False
-    assert persistence.denials == 0
+    assert persistence.sequence_refusals == 0
     assert not persistence.half_of_possibly_persisted
 
 
@@ -129,7 +129,7 @@ def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(fir
 def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "answered")
-    persistence.refused(kind, in_turn=True)
+    persistence.refused(kind, was_next=True)
     assert persistence.in_doubt is not kind.definitely_refused
 
 
@@ -137,45 +137,45 @@ def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> Non
 def test_only_some_refusals_deny_that_it_is_there(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "lost")
-    for _ in range(DENIALS_BELIEVED):
-        persistence.refused(kind, in_turn=True)
+    for _ in range(REFUSALS_AS_PROOF):
+        persistence.refused(kind, was_next=True)
     assert persistence.in_doubt is (kind not in SEQUENCE_REFUSALS)
 
 
 class TestDenials:
     """A leader that keeps denying that it has the batch."""
 
-    @pytest.mark.parametrize("count", range(DENIALS_BELIEVED + 2))
+    @pytest.mark.parametrize("count", range(REFUSALS_AS_PROOF + 2))
     def test_so_many_in_a_row_are_believed_and_fewer_are_not(self, count: int) -> None:
         persistence = after("written", "lost", *["written", "answered", "denied"] * count)
-        assert persistence.possible is (count < DENIALS_BELIEVED)
+        assert persistence.possible is (count < REFUSALS_AS_PROOF)
 
     def test_they_may_differ(self) -> None:
         persistence = after("written", "lost")
         for kind in SEQUENCE_REFUSALS:
-            persistence.refused(kind, in_turn=True)
+            persistence.refused(kind, was_next=True)
         assert not persistence.possible
 
     def test_of_one_that_is_not_the_oldest_they_say_nothing(self) -> None:
-        assert after("written", "lost", *["denied behind another"] * 2 * DENIALS_BELIEVED).possible
+        assert after("written", "lost", *["denied behind another"] * 2 * REFUSALS_AS_PROOF).possible
 
-    @for_each("number", range(1, DENIALS_BELIEVED))
+    @for_each("number", range(1, REFUSALS_AS_PROOF))
     @for_each("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
     def test_what_is_heard_in_between_begins_the_count_again(self, between: str, number: int) -> None:
-        denials = ["denied"] * number, ["denied"] * (DENIALS_BELIEVED - number)
+        denials = ["denied"] * number, ["denied"] * (REFUSALS_AS_PROOF - number)
         persistence = after("written", "lost", *denials[0], between, *denials[1])
         assert persistence.in_doubt is (between in BEGINS_THE_COUNT_AGAIN)
 
     @pytest.mark.parametrize("between", sorted(BEGINS_THE_COUNT_AGAIN))
     def test_after_that_it_takes_as_many_as_at_first(self, between: str) -> None:
-        denied = ["denied"] * (DENIALS_BELIEVED - 1)
+        denied = ["denied"] * (REFUSALS_AS_PROOF - 1)
         persistence = after("written", "lost", *denied, between, *denied)
         assert persistence.in_doubt
         EVENTS["denied"](persistence)
         assert not persistence.in_doubt
 
     def test_believed_they_say_nothing_of_a_later_attempt(self) -> None:
-        persistence = after("written", "lost", *["denied"] * DENIALS_BELIEVED)
+        persistence = after("written", "lost", *["denied"] * REFUSALS_AS_PROOF)
         for event in ("written", "lost"):
             EVENTS[event](persistence)
             assert persistence.possible
@@ -194,9 +194,9 @@ class TestParts:
         assert part.half_of_possibly_persisted is (state.in_doubt and keeps_sequence)
 
     def test_it_takes_as_many_denials_as_any_batch(self) -> None:
-        batch = after("written", "lost", *["denied"] * (DENIALS_BELIEVED - 1))
+        batch = after("written", "lost", *["denied"] * (REFUSALS_AS_PROOF - 1))
         part = batch.of_part(keeps_sequence=True)
-        for _ in range(DENIALS_BELIEVED - 1):
+        for _ in range(REFUSALS_AS_PROOF - 1):
             EVENTS["denied"](part)
         assert part.in_doubt
 
@@ -211,20 +211,20 @@ class TestParts:
     def test_part_of_a_half_is_a_half_however_often_it_is_denied(self) -> None:
         """No leader recognises a half."""
         half = after("written", "lost").of_part(keeps_sequence=True)
-        for _ in range(DENIALS_BELIEVED):
+        for _ in range(REFUSALS_AS_PROOF):
             assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
             EVENTS["denied"](half)
         assert half.in_doubt
         assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
 
     def test_part_of_what_was_ruled_out_by_denials_says_that_it_may_be_there(self) -> None:
-        whole = after("written", "lost", *["denied"] * DENIALS_BELIEVED)
+        whole = after("written", "lost", *["denied"] * REFUSALS_AS_PROOF)
         part = whole.of_part(keeps_sequence=False)
         assert (part.possible, part.possibly_persisted) == (False, True)
 
     @for_each("event", EVENTS)
     def test_only_ruled_out_it_is_a_half_no_more(self, event: str) -> None:
         half = after("written", "lost").of_part(keeps_sequence=True)
-        for _ in range(DENIALS_BELIEVED):
+        for _ in range(REFUSALS_AS_PROOF):
             EVENTS[event](half)
         assert half.half_of_possibly_persisted is (event != "ruled out")

@@ -96,13 +96,13 @@ async def test_write_reuses_the_producer_of_a_decision(
 ) -> None:
     """Nobody connects twice in a commit; who goes on as somebody else does."""
     gone_on: list[PreparedTransaction] = []
-    go_on = Producer._go_on
+    go_on = Producer._start_resumed
 
     async def counted(self: Producer, prepared: PreparedTransaction, *, anew: bool = False) -> None:
         gone_on.append(prepared)
         await go_on(self, prepared, anew=anew)
 
-    monkeypatch.setattr(Producer, "_go_on", counted)
+    monkeypatch.setattr(Producer, "_start_resumed", counted)
     async with port(kafka_cluster) as kafka:
         driver = await kafka.take_over("p.d")
         second = await kafka.write(await kafka.write(driver, entries(0)), entries(1))

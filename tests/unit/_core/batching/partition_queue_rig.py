@@ -22,15 +22,15 @@ class Rig:
             assert self.queue.sequences.may_assign(self.identities, unsettled=()) == identified
             self.queue.sequences.acknowledged_here = True
 
-    def add(self, records: int = 1, *, due: bool = True) -> Batch:
+    def add(self, records: int = 1, *, ready: bool = True) -> Batch:
         """Append an open batch; those before it are sealed."""
         if self.queue.open is not None:
             self.queue.seal(self.queue.open)
         batch = Batch(self.queue.topic_partition, self.queue.next_order(), created_at=0.0, deadline=120.0)
         for _ in range(records):
             batch.columns.append(b"value", None, (), 0)
-        if due:
-            batch.mark_due()
+        if ready:
+            batch.mark_ready()
         self.queue.add(batch)
         return batch
 

@@ -61,7 +61,7 @@ class BufferRig(FloorRig):
 
     def drain_next(self) -> Batch:
         queue = self.queue(0)
-        queue.batches[0].mark_due()
+        queue.batches[0].mark_ready()
         batch = queue.batches[0]
         queue.take(batch)
         batch.keep_encoded(encode_batch(batch.columns, 0, None, 7, 0, 0))
@@ -134,7 +134,7 @@ async def test_parts_of_a_split_batch_hold_their_own_bytes() -> None:
     rig = BufferRig()
     rig.put(*[b"%03d" % number + bytes(97) for number in range(20)])
     batch = rig.drain_next()
-    batch.refused(MessageTooLarge("too large"), in_turn=True)
+    batch.refused(MessageTooLarge("too large"), was_next=True)
     rig.completion.split(batch)
     rig.check()
     left, right = batch.successors
@@ -152,7 +152,7 @@ async def test_refused_records_leave_a_batch_of_the_others() -> None:
     rig = BufferRig()
     rig.put(b"a", b"b", b"c")
     batch = rig.drain_next()
-    batch.refused(MessageTooLarge("refused"), in_turn=True)
+    batch.refused(MessageTooLarge("refused"), was_next=True)
     rig.completion.reject_records(batch, {1: LATE})
     rig.check()
     [rest] = rig.accumulator.unresolved

@@ -65,7 +65,7 @@ class TestJoining:
         put(rig, None)
         put(rig, None)
         [batch] = unresolved(rig)
-        assert (len(batch), batch.due) == (2, False)
+        assert (len(batch), batch.ready) == (2, False)
 
     @in_virtual_time
     async def test_a_batch_that_grows_is_full_to_the_last_byte(self) -> None:
@@ -73,7 +73,7 @@ class TestJoining:
         for _ in range(3):
             put(rig)
         [batch] = unresolved(rig)
-        assert (len(batch), batch.state, batch.due) == (3, BatchState.OPEN, True)
+        assert (len(batch), batch.state, batch.ready) == (3, BatchState.OPEN, True)
 
     @pytest.mark.parametrize("fits", [True, False])
     @in_virtual_time
@@ -85,7 +85,7 @@ class TestJoining:
         for _ in range(3):
             put(rig, None)
         there = next(batch for batch in unresolved(rig) if batch.topic_partition.partition == 1)
-        assert there.due is not fits
+        assert there.ready is not fits
         assert len(there) == (2 if fits else 3)
 
 

@@ -94,7 +94,7 @@ async def test_it_is_full_at_its_limit_to_the_last_byte() -> None:
         put(rig)
     one, two = unresolved(rig)
     assert (len(one), one.size, one.state) == (6, FULL, BatchState.SEALED)
-    assert (len(two), two.due) == (1, False)
+    assert (len(two), two.ready) == (1, False)
 
 
 @in_virtual_time
@@ -126,7 +126,7 @@ async def test_rows_of_a_partition_fill_a_large_batch_at_once(count: int, batche
     extend(rig, count)
     assert counts(unresolved(rig)) == batches
     assert ready(rig)
-    assert [batch.due for batch in unresolved(rig)] == [True, False][: len(batches)]
+    assert [batch.ready for batch in unresolved(rig)] == [True, False][: len(batches)]
 
 
 @in_virtual_time

@@ -64,9 +64,9 @@ async def test_record_joins_a_batch_within_its_window(how: str, linger_s: float,
 @in_virtual_time
 async def test_accumulator_is_looked_at_when_a_window_ends() -> None:
     rig = FloorRig(partitions=3)
-    assert rig.accumulator.windows.seal_old(0.0) == rig.accumulator.windows.look_at == inf
+    assert rig.accumulator.windows.seal_old(0.0) == rig.accumulator.windows.check_at == inf
     join(rig, "key")
-    assert rig.accumulator.windows.look_at == JOINS_FOR_S
+    assert rig.accumulator.windows.check_at == JOINS_FOR_S
     await asyncio.sleep(0.4)
     batch = rig.fill(partition=1)
     assert rig.accumulator.windows.seal_old(rig.loop.time()) == JOINS_FOR_S

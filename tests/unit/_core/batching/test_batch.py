@@ -10,7 +10,7 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import TRANSITIONS, BatchEvent, BatchState
 from aioproducer._core.batching.waiters import FutureWaiters, Waiters
-from aioproducer._core.idempotence import DENIALS_BELIEVED, BatchSequence, Persistence
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, BatchSequence, Persistence
 from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns, record_size_bound
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -54,7 +54,7 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.size == BATCH_OVERHEAD
     assert batch.stretches == []
     assert batch.kind is batch.last is None
-    assert batch.due is False
+    assert batch.ready is False
     assert (batch.limit, batch.rate) == (0, 1.0), "unless somebody says otherwise"
     assert (batch.sequence, batch.numbered_before) == (None, 0)
 
@@ -113,7 +113,7 @@ class TestEvents:
     def test_it_may_be_sealed_again_and_is_due_from_then_on(self) -> None:
         batch = batch_in()
         batch.seal()
-        assert batch.due
+        assert batch.ready
         before = seen(batch)
         batch.seal()
         assert seen(batch) == before
@@ -151,8 +151,8 @@ class TestWhatIsNotedOfIt:
             ([written], True, None),
             ([written, not_written], False, None),
             ([written, answered], False, None),
-            ([written, lambda batch: batch.refused(REFUSED, in_turn=True)], False, REFUSED),
-            ([written, lambda batch: batch.refused(LEFT_OPEN, in_turn=True)], True, LEFT_OPEN),
+            ([written, lambda batch: batch.refused(REFUSED, was_next=True)], False, REFUSED),
+            ([written, lambda batch: batch.refused(LEFT_OPEN, was_next=True)], True, LEFT_OPEN),
             ([written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
             ([written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
             ([written, answered, answer_not_understood], True, None),
@@ -174,8 +174,8 @@ class TestWhatIsNotedOfIt:
         batch = batch_in(BatchState.IN_FLIGHT)
         written(batch)
         lose(batch)
-        for _ in range(DENIALS_BELIEVED):
-            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=oldest)
+        for _ in range(REFUSALS_AS_PROOF):
+            batch.refused(OutOfOrderSequenceNumber("no"), was_next=oldest)
         assert batch.persistence.in_doubt is not oldest
         assert batch.possibly_persisted
 
@@ -183,15 +183,15 @@ class TestWhatIsNotedOfIt:
         batch = batch_in(BatchState.IN_FLIGHT)
         written(batch)
         lose(batch)
-        for _ in range(DENIALS_BELIEVED):
-            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
+        for _ in range(REFUSALS_AS_PROOF):
+            batch.refused(OutOfOrderSequenceNumber("no"), was_next=True, newest=False)
         assert batch.persistence.in_doubt
 
     def test_due_it_waits_for_no_more_records_but_takes_them(self) -> None:
         batch = batch_in()
-        assert not batch.due
-        batch.mark_due()
-        assert batch.due
+        assert not batch.ready
+        batch.mark_ready()
+        assert batch.ready
         assert batch.state is BatchState.OPEN
 
     def test_its_bytes_are_kept_with_the_sequence_in_them_until_it_is_sent_no_more(self) -> None:
@@ -226,7 +226,7 @@ class TestParts:
     async def test_one_has_its_records_and_stands_where_the_batch_stood(self) -> None:
         batch, futures, _ = mixed()
         part = batch.part([0, 5], 1, BatchState.SEALED)
-        assert (part.order, part.state, part.due) == ((5, 1), BatchState.SEALED, True)
+        assert (part.order, part.state, part.ready) == ((5, 1), BatchState.SEALED, True)
         assert (part.topic_partition, part.created_at, part.deadline) == (batch.topic_partition, 1.0, 121.0)
         assert part.columns.values == [b"zero", b"five"]
         assert part.size == BATCH_OVERHEAD + sum(
@@ -247,7 +247,7 @@ class TestParts:
         batch = batch_in(BatchState.BACKOFF)
         batch.assign_sequence(STAMP, 7)
         batch.drain()
-        batch.refused(REFUSED, in_turn=True)
+        batch.refused(REFUSED, was_next=True)
         part = batch.part([], 0, BatchState.BACKOFF, sequence=STAMP)
         assert (part.attempts, part.retries, part.last_error) == (2, 1, REFUSED)
         assert (part.sequence, part.numbered_before) == (STAMP, 7)

@@ -39,7 +39,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     rig.recognise(1)
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
     doubt(batch)
-    batch.refused(MessageTooLarge("too large"), in_turn=True)
+    batch.refused(MessageTooLarge("too large"), was_next=True)
     rig.completion.split(batch)
     assert (rig.witness.split_batches, rig.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT
@@ -136,8 +136,8 @@ async def test_split_batch_is_gone_when_it_may_be_in_the_log(*, in_doubt: bool) 
         batch.persistence.answered()
     rig.completion.split(batch)
     queue = rig.accumulator.queue(earlier)
-    assert (queue.gone_in_doubt > earlier.order) is in_doubt
-    assert all(part.order > queue.gone_in_doubt for part in batch.successors)
+    assert (queue.newest_lost_in_doubt > earlier.order) is in_doubt
+    assert all(part.order > queue.newest_lost_in_doubt for part in batch.successors)
 
 
 @in_virtual_time

@@ -41,9 +41,9 @@ def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
 def test_a_batch_is_sent_only_when_due() -> None:
     rig = Rig()
     assert rig.queue.next_batch(0.0) is None
-    batch = rig.add(due=False)
+    batch = rig.add(ready=False)
     assert rig.queue.next_batch(0.0) is None
-    batch.mark_due()
+    batch.mark_ready()
     assert rig.queue.next_batch(0.0) is batch
 
 
@@ -74,9 +74,9 @@ def test_queue_keeps_no_container_when_it_is_idle() -> None:
 
 def test_sealing_twice_does_no_harm() -> None:
     rig = Rig()
-    batch = rig.add(due=False)
+    batch = rig.add(ready=False)
     rig.queue.seal(batch)
-    assert (batch.state, batch.due, rig.queue.open) == (BatchState.SEALED, True, None)
+    assert (batch.state, batch.ready, rig.queue.open) == (BatchState.SEALED, True, None)
     newer = rig.add()
     rig.queue.seal(batch)
     assert rig.queue.open is newer
@@ -105,9 +105,9 @@ def test_without_an_identity_nothing_goes() -> None:
 def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> None:
     rig = Rig()
     assert not rig.queue.needs_identity
-    batch = rig.add(due=False)
+    batch = rig.add(ready=False)
     assert not rig.queue.needs_identity
-    batch.mark_due()
+    batch.mark_ready()
     assert rig.queue.needs_identity
     rig.take()
     rig.add()

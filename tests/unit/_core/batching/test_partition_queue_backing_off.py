@@ -19,7 +19,7 @@ class TestPauses:
             _ = rig.take()
         for batch, retry_at in zip(batches, at, strict=True):
             if isinstance(error, BrokerError):
-                batch.refused(error, in_turn=True)
+                batch.refused(error, was_next=True)
             elif error is not None:
                 batch.connection_lost(error, reached_socket=True)
             back_off(rig.queue, batch, retry_at)

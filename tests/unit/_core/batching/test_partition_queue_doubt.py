@@ -7,7 +7,7 @@ import pytest
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
-from aioproducer._core.idempotence import DENIALS_BELIEVED, IdentityKeeper
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, IdentityKeeper
 from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
 
@@ -24,7 +24,7 @@ def queue_of(count: int, *, records: int = 1) -> tuple[PartitionQueue, list[Batc
         batch = Batch(queue.topic_partition, queue.next_order(), created_at=0.0, deadline=120.0)
         for _ in range(records):
             batch.columns.append(b"value", None, (), 0)
-        batch.mark_due()
+        batch.mark_ready()
         queue.add(batch)
         queue.take(batch)
         batch.persistence.written()
@@ -41,9 +41,9 @@ def doubted(count: int) -> tuple[PartitionQueue, list[Batch]]:
     return queue, batches
 
 
-def deny(batch: Batch, times: int = DENIALS_BELIEVED) -> None:
+def deny(batch: Batch, times: int = REFUSALS_AS_PROOF) -> None:
     for _ in range(times):
-        batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
+        batch.refused(OutOfOrderSequenceNumber("no"), was_next=True, newest=False)
 
 
 def acknowledge(queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
@@ -114,7 +114,7 @@ class TestTheNewest:
 class TestALeaderThatDeniesTheOldest:
     def test_it_is_asked_for_those_behind_it_from_the_newest_on(self) -> None:
         queue, [first, second, third] = doubted(3)
-        deny(first, DENIALS_BELIEVED - 1)
+        deny(first, REFUSALS_AS_PROOF - 1)
         assert queue.next_batch(1.0) is first
         deny(first, 1)
         assert queue.next_batch(1.0) is third
@@ -147,8 +147,8 @@ class TestALeaderThatDeniesTheOldest:
         queue, batches = doubted(2)
         for batch in batches:
             deny(batch)
-        queue.forget_denials()
-        assert [batch.persistence.denials for batch in batches] == [0, 0]
+        queue.reset_sequence_refusals()
+        assert [batch.persistence.sequence_refusals for batch in batches] == [0, 0]
 
 
 class TestAnEpochBump:
@@ -213,25 +213,25 @@ class TestDeniedInVain:
         queue.request_epoch_bump(gone)
         return queue, batches
 
-    @pytest.mark.parametrize("denials", range(DENIALS_BELIEVED + 1))
+    @pytest.mark.parametrize("denials", range(REFUSALS_AS_PROOF + 1))
     def test_oldest_is_denied_in_vain_after_several_denials(self, denials: int) -> None:
         queue, [oldest] = self.queue_before_gone(1)
         deny(oldest, times=denials)
-        assert queue.is_denied_in_vain(oldest) is (denials == DENIALS_BELIEVED)
+        assert queue.is_refused_without_proof(oldest) is (denials == REFUSALS_AS_PROOF)
 
     @pytest.mark.parametrize("asked", [False, True])
     def test_batch_behind_the_oldest_is_asked_for_before(self, asked: bool) -> None:
         queue, [oldest, behind] = self.queue_before_gone(2)
         deny(oldest)
         deny(behind, times=asked)
-        assert queue.is_denied_in_vain(oldest) is asked
+        assert queue.is_refused_without_proof(oldest) is asked
 
     def test_batch_is_not_denied_in_vain_when_no_later_batch_is_gone(self) -> None:
         queue, [earlier, oldest] = doubted(2)
         queue.remove(earlier)
         queue.request_epoch_bump(earlier)
         deny(oldest)
-        assert not queue.is_denied_in_vain(oldest)
+        assert not queue.is_refused_without_proof(oldest)
 
     def test_batches_before_a_gone_one_are_those_to_be_sent_again(self) -> None:
         queue, [first, second, gone, _] = doubted(4)
@@ -244,7 +244,7 @@ class TestDeniedInVain:
         queue.remove(first)
         first.persistence.ruled_out()
         queue.request_epoch_bump(first)
-        assert queue.gone_in_doubt == ()
+        assert queue.newest_lost_in_doubt == ()
         assert list(queue.batches) == [second]
 
     def test_gone_batch_is_forgotten_behind_a_gap_of_the_same_bump(self) -> None:
@@ -252,7 +252,7 @@ class TestDeniedInVain:
         second.persistence.ruled_out()
         queue.remove(gone)
         queue.request_epoch_bump(gone)
-        assert queue.gone_in_doubt == ()
+        assert queue.newest_lost_in_doubt == ()
         deny(first)
         assert queue.is_newest(first)
-        assert not queue.is_denied_in_vain(first)
+        assert not queue.is_refused_without_proof(first)

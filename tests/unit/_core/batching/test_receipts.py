@@ -188,10 +188,10 @@ async def test_receipts_wake_at_the_end_of_a_read() -> None:
     future.add_done_callback(lambda _: log.append("called"))
 
     def read() -> None:
-        waker.hold()
+        waker.pause()
         stretch.resolve(delivered(1))
         log.append("held")
-        waker.release()
+        waker.resume()
 
     loop.call_soon(read)
     await asyncio.sleep(0)

@@ -107,12 +107,12 @@ def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
 
 def test_a_topic_without_a_leader_is_news_once_and_again_when_something_comes() -> None:
     floor = Floor(NO_LEADER)
-    assert not floor.schedule.take_leaderless_news()
+    assert not floor.schedule.take_new_leaderless()
     floor.batch()
-    assert floor.schedule.take_leaderless_news() == {TOPIC}
-    assert not floor.schedule.take_leaderless_news()
+    assert floor.schedule.take_new_leaderless() == {TOPIC}
+    assert not floor.schedule.take_new_leaderless()
     floor.schedule.offer(floor.queues[0], NOW)
-    assert floor.schedule.take_leaderless_news() == {TOPIC}
+    assert floor.schedule.take_new_leaderless() == {TOPIC}
 
 
 def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:

@@ -84,10 +84,10 @@ def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
     if error is not None:
-        batch.refused(error, in_turn=True)
-    assert floor.schedule.doubtful_topics() == doubtful
+        batch.refused(error, was_next=True)
+    assert floor.schedule.suspicious_topics() == doubtful
     floor.schedule.collect(NOW + 5, hurry=False)
-    assert floor.schedule.doubtful_topics() == set()
+    assert floor.schedule.suspicious_topics() == set()
 
 
 def test_without_a_leader_the_pause_stays() -> None:

@@ -133,9 +133,9 @@ def test_a_batch_grows_until_it_is_full_or_old() -> None:
     made = limits()
     at = TopicPartition("orders", 0)
     batch = Batch(at, (1,), created_at=7.0, deadline=127.0, joins_until=7.0 + JOINS_FOR_S)
-    assert made.to_grow_to(batch, 1_000, 7.0) == BATCH + 1_000
-    assert made.to_grow_to(batch, 6_000, 7.0 + JOINS_FOR_S) == 5_000
-    assert made.to_grow_to(batch, 1_000, 7.1 + JOINS_FOR_S) < batch.size
+    assert made.grown_limit(batch, 1_000, 7.0) == BATCH + 1_000
+    assert made.grown_limit(batch, 6_000, 7.0 + JOINS_FOR_S) == 5_000
+    assert made.grown_limit(batch, 1_000, 7.1 + JOINS_FOR_S) < batch.size
 
 
 def test_half_a_batch_is_enough_for_the_next_and_grows_to_a_whole_one() -> None:

@@ -54,12 +54,12 @@ async def test_they_go_on_at_the_release_before_it_returns() -> None:
     heard: list[object] = []
 
     def read() -> None:
-        office.waker.hold()
+        office.waker.pause()
         resolve_awaited(office.waiters[:2], [FIRST, SECOND])
-        office.waker.hold()  # for another answer
+        office.waker.pause()  # for another answer
         fail_awaited(office.waiters[2:], [DeliveryTimeout("too late")])
         assert office.heard == []
-        heard.append(office.waker.release())
+        heard.append(office.waker.resume())
         heard.extend(office.heard)
 
     loop.call_soon(read)
@@ -71,9 +71,9 @@ async def test_they_go_on_at_the_release_before_it_returns() -> None:
 async def test_nobody_is_nobody() -> None:
     office = Office(asyncio.get_running_loop(), 1)
     await asyncio.sleep(0)
-    office.waker.hold()
-    assert not office.waker.release()
-    assert not office.waker.release()
+    office.waker.pause()
+    assert not office.waker.resume()
+    assert not office.waker.resume()
     resolve_awaited(office.waiters, [FIRST])
     assert office.heard == []
     await asyncio.sleep(0)
@@ -84,9 +84,9 @@ async def test_nobody_is_nobody() -> None:
 async def test_inside_a_task_they_go_on_in_the_next_turn() -> None:
     office = Office(asyncio.get_running_loop(), 2)
     await asyncio.sleep(0)
-    office.waker.hold()
+    office.waker.pause()
     resolve_awaited(office.waiters, [FIRST, SECOND])
-    assert not office.waker.release()
+    assert not office.waker.resume()
     assert office.heard == []
     await asyncio.sleep(0)
     assert office.heard == [FIRST, SECOND]
@@ -99,9 +99,9 @@ def test_what_interrupts_a_task_is_raised_by_the_event_loop_and_the_others_go_on
     raised: list[BaseException] = []
 
     def read() -> None:
-        office.waker.hold()
+        office.waker.pause()
         resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
-        assert office.waker.release()  # who reads is not interrupted
+        assert office.waker.resume()  # who reads is not interrupted
 
     async def everybody() -> None:
         await asyncio.wait(office.tasks)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.batching.bulk import SendManyCall
-from aioproducer._core.intake.preparing import LOOK_EVERY, STINT_S, Preparing
+from aioproducer._core.intake.preparing import CHECK_EVERY, STINT_S, Preparing
 from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import ProducerError
 from aioproducer.testing import in_virtual_time
@@ -23,7 +23,7 @@ from tests.unit.floor_rig import TOPIC
 
 MANY = 4096
 IN_A_STINT = 152
-"""So many slow ones take a stint, and are a multiple of `LOOK_EVERY`."""
+"""So many slow ones take a stint, and are a multiple of `CHECK_EVERY`."""
 
 
 class Rig(IntakeRig):
@@ -36,8 +36,8 @@ class Rig(IntakeRig):
 
 
 def test_the_numbers_of_these_tests_fit_those_of_the_module() -> None:
-    assert IN_A_STINT % LOOK_EVERY == 0
-    assert IN_A_STINT - LOOK_EVERY < STINT_S / SLOW_S <= IN_A_STINT
+    assert IN_A_STINT % CHECK_EVERY == 0
+    assert IN_A_STINT - CHECK_EVERY < STINT_S / SLOW_S <= IN_A_STINT
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_slow_serializers_behind_an_interceptor_count_as_well() -> None:
     rig = Rig(interceptors=[SlowInterceptor()], value_serializer=slow_serializer)
     prepared, taken = rig.preparing.prepared(checked(["v"] * MANY, serialized_later=(True, True)), rig.call)
     assert taken == len(prepared)
-    assert IN_A_STINT // 2 <= taken <= IN_A_STINT // 2 + LOOK_EVERY
+    assert IN_A_STINT // 2 <= taken <= IN_A_STINT // 2 + CHECK_EVERY
     assert prepared.values[-1] == b"v"
 
 
@@ -94,7 +94,7 @@ async def test_records_that_fail_take_their_time_too() -> None:
 async def test_however_slow_it_is_some_get_on() -> None:
     rig = Rig(value_serializer=lambda _: work(1.0))
     _, taken = rig.preparing.prepared(checked(["v"] * MANY, serialized_later=(True, True)), rig.call)
-    assert taken == LOOK_EVERY
+    assert taken == CHECK_EVERY
 
 
 @in_virtual_time

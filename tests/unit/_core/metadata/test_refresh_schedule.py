@@ -152,7 +152,7 @@ class TestKnownTopic:
     def test_brought_up_to_date_with_others_keeps_its_pace(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.now = book.schedule.due_at() - 1.0
-        book.schedule.touch("orders", book.now)
+        book.schedule.mark_used("orders", book.now)
         assert book.ask(topic("orders", 1)) == Refresh(("orders",), complete=True, wanted=frozenset())
         book.want("orders")
         assert book.is_due
@@ -283,7 +283,7 @@ class TestUse:
     def test_of_a_topic_keeps_it_among_those_asked_for(self) -> None:
         book = Book().knowing(topic("used", 1), topic("unused", 1))
         book.now += MAX_IDLE_S - 1
-        book.schedule.touch("used", book.now)
+        book.schedule.mark_used("used", book.now)
         book.now += 2
         book.want_all()
         assert book.ask(topic("used", 1)).topics == ("used",)

@@ -244,7 +244,7 @@ class TestTouch:
     async def test_of_an_unknown_topic_has_it_asked_for(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
-            setup.updater.touch("orders", asyncio.get_running_loop().time())
+            setup.updater.mark_used("orders", asyncio.get_running_loop().time())
             await asyncio.sleep(1.0)
             assert setup.snapshot.knows("orders")
 
@@ -252,7 +252,7 @@ class TestTouch:
     async def test_in_a_tight_loop_is_not_a_request_each(self) -> None:
         async with started() as setup:
             for _ in range(2_000):
-                setup.updater.touch("missing", asyncio.get_running_loop().time())
+                setup.updater.mark_used("missing", asyncio.get_running_loop().time())
                 await asyncio.sleep(0.01)
             assert 15 < len(setup.cluster.asked) < 30
 
@@ -265,7 +265,7 @@ class TestTouch:
             setup.forget()
             for _ in range(6):
                 await asyncio.sleep(50.0)
-                setup.updater.touch("used", asyncio.get_running_loop().time())
+                setup.updater.mark_used("used", asyncio.get_running_loop().time())
             assert [set(asked) for asked in setup.cluster.asked_for] == [
                 {"used", "unused"},
                 {"used"},

@@ -116,12 +116,12 @@ class Told:
 
     def __init__(self, at_most: int | None = None) -> None:
         self.at_most = at_most
-        self.goes_on = True
+        self.may_send = True
         self.looks = 0
         self.written: list[Sequence[Batch]] = []
         self.took: list[float] = []
 
-    def look(self) -> None:
+    def fail_unsendable(self) -> None:
         self.looks += 1
 
     def write(self, batches: Sequence[Batch]) -> int | None:

@@ -40,7 +40,7 @@ def moved(rig: Rig, _: Told) -> None:
 
 
 def aborted(rig: Rig, transaction: Told) -> None:
-    transaction.goes_on = False
+    transaction.may_send = False
     rig.pool.connections[NODE] = FakeConnection()  # busy, so that what is given back stays where it is
     rig.connection.throttled_until = rig.loop.time() + SILENT_S
 
@@ -158,10 +158,10 @@ class TestCompression:
             assert NODE in rig.accumulator.schedule.busy
             follower = rig.fill(b"small")
             await thread.ends(rig)
-            assert not follower.due
+            assert not follower.ready
             rig.accept()
             assert NODE not in rig.accumulator.schedule.busy
-            assert follower.due
+            assert follower.ready
 
     @pytest.mark.parametrize(("max_in_flight", "requests"), [(3, [1, 3, 3]), (2, [1, 3]), (1, [10])])
     @in_virtual_time

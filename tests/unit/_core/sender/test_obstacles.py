@@ -137,7 +137,7 @@ async def test_backoff_counts_unless_the_leader_is_away(
         batch.connection_lost(error, reached_socket=True)
     else:
         assert isinstance(error, NotEnoughReplicas)
-        batch.refused(error, in_turn=True)
+        batch.refused(error, was_next=True)
     rig.completion.reenqueue(batch, rig.loop.time() + 1)
     if not connected:
         rig.connection.close()

@@ -14,7 +14,7 @@ from aioproducer._core.sender.outcomes import (
     Retry,
     Split,
     Verdict,
-    judge,
+    decide,
 )
 from aioproducer.errors import (
     BrokerError,
@@ -61,7 +61,7 @@ def facts(
     in_doubt: bool = False,
     confirmed: bool = False,
     half_of_possibly_persisted: bool = False,
-    denied_in_vain: bool = False,
+    refused_without_proof: bool = False,
     last_attempt: bool = False,
 ) -> BatchFacts:
     return BatchFacts(
@@ -71,7 +71,7 @@ def facts(
         in_doubt=in_doubt,
         confirmed=confirmed,
         half_of_possibly_persisted=half_of_possibly_persisted,
-        denied_in_vain=denied_in_vain,
+        refused_without_proof=refused_without_proof,
         last_attempt=last_attempt,
     )
 
@@ -80,7 +80,7 @@ def verdict(
     kind: type[BrokerError], stands: BatchFacts, record_errors: dict[int, str] | None = None
 ) -> type[Verdict]:
     error = kind("told by the broker")
-    outcome = judge(error, stands, record_errors or {})
+    outcome = decide(error, stands, record_errors or {})
     assert isinstance(outcome, Complete) or outcome.error is error
     return type(outcome)
 
@@ -106,7 +106,7 @@ def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
 @pytest.mark.parametrize("in_doubt", [False, True])
 def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
     stands = facts(in_doubt=in_doubt, last_attempt=last_attempt)
-    assert judge(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
+    assert decide(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
 
 class TestTooLarge:
@@ -127,7 +127,7 @@ class TestTooLarge:
     def test_half_of_stored_batch_fails_when_its_sequence_is_refused(
         self, kind: type[BrokerError], oldest: bool, expected: type[Verdict]
     ) -> None:
-        outcome = judge(
+        outcome = decide(
             kind("no"),
             facts(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
             {},
@@ -147,7 +147,7 @@ class TestRefusedForItsSequence:
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_batch_denied_in_vain_fails_with_those_before_gone(self, kind: type[BrokerError]) -> None:
-        outcome = judge(kind("no"), facts(in_doubt=True, denied_in_vain=True), {})
+        outcome = decide(kind("no"), facts(in_doubt=True, refused_without_proof=True), {})
         assert isinstance(outcome, Fail)
         assert outcome.before_gone
         assert isinstance(outcome.error, kind)
@@ -159,7 +159,7 @@ class TestRefusedForItsSequence:
         self, kind: type[BrokerError], half: bool
     ) -> None:
         stands = facts(in_doubt=True, confirmed=True, half_of_possibly_persisted=half)
-        assert judge(kind("no"), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
+        assert decide(kind("no"), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
@@ -186,7 +186,7 @@ class TestRefusedForSomeRecords:
     def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
         error = kind()
         messages = {1: "no key", 2: "no key either"}
-        outcome = judge(error, facts(records=3, last_attempt=last_attempt), messages)
+        outcome = decide(error, facts(records=3, last_attempt=last_attempt), messages)
         assert outcome == FailRecords(error, messages)
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
@@ -227,8 +227,8 @@ class TestInATransaction:
     def test_others_fail_unless_the_transaction_passes_refusals(self, kind: type[BrokerError]) -> None:
         error, of_transaction = kind("no"), facts()._replace(transactional=True)
         passing = of_transaction._replace(passes_refusals=True)
-        assert judge(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
-        assert judge(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
+        assert decide(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
+        assert decide(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
 
     @for_each("code", RESENT)
     def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:

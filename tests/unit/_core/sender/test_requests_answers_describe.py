@@ -36,7 +36,7 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
 @in_virtual_time
 async def test_the_cause_is_what_was_last_heard() -> None:
     batch, _ = FloorRig().sent()
-    batch.refused(NotLeaderOrFollower("moved"), in_turn=True)
+    batch.refused(NotLeaderOrFollower("moved"), was_next=True)
     batch.retry(1.0)
     batch.drain()
     failure = failure_at(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer._core.batching.batch import Batch, RecordFuture
-from aioproducer._core.idempotence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF, SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     NotEnoughReplicas,
@@ -38,7 +38,7 @@ class TestSequenceRefusedAgainAndAgain:
         rig = Rig()
         behind, future = self.lost_behind_a_failure(rig)
         sequence = behind.sequence
-        for _ in range(DENIALS_BELIEVED - 1):
+        for _ in range(REFUSALS_AS_PROOF - 1):
             rig.refuse(behind, OutOfOrderSequenceNumber)
             assert rig.resend() is behind
             assert (behind.sequence, behind.possibly_persisted) == (sequence, True)
@@ -56,7 +56,7 @@ class TestSequenceRefusedAgainAndAgain:
             OutOfOrderSequenceNumber,
             OutOfOrderSequenceNumber,
             NotEnoughReplicas,
-        ] * DENIALS_BELIEVED:
+        ] * REFUSALS_AS_PROOF:
             rig.refuse(behind, kind)
             assert rig.resend() is behind
             assert behind.possibly_persisted
@@ -68,7 +68,7 @@ class TestSequenceRefusedAgainAndAgain:
         rig.recognise(1)
         batch, [future] = rig.sent()
         rig.handler.take(rig.connection.real, [batch], lost())
-        for _ in range(DENIALS_BELIEVED):
+        for _ in range(REFUSALS_AS_PROOF):
             assert batch.possibly_persisted
             assert rig.resend() is batch
             rig.refuse(batch, kind)
@@ -90,7 +90,7 @@ class TestSequenceRefusedAgainAndAgain:
         assert rig.resend() is oldest
         await asyncio.sleep(1.0)
         rig.take([oldest], accepted(0))
-        for _ in range(DENIALS_BELIEVED - 1):
+        for _ in range(REFUSALS_AS_PROOF - 1):
             assert rig.resend() is behind
             rig.refuse(behind, OutOfOrderSequenceNumber)
             assert behind.possibly_persisted
@@ -117,7 +117,7 @@ class TestSeveralInDoubt:
         sent = [rig.sent(b"%d" % number) for number in range(count)]
         rig.handler.take(rig.connection.real, [batch for batch, _ in sent], lost())
         oldest = sent[0][0]
-        for _ in range(DENIALS_BELIEVED):
+        for _ in range(REFUSALS_AS_PROOF):
             assert await resent(rig) is oldest
             rig.refuse(oldest, OutOfOrderSequenceNumber)
         assert oldest.persistence.in_doubt
@@ -183,7 +183,7 @@ class TestSeveralInDoubt:
             error = future.exception()
             assert isinstance(error, ProducerError)
             assert error.possibly_persisted
-        for _ in range(DENIALS_BELIEVED - 1):
+        for _ in range(REFUSALS_AS_PROOF - 1):
             assert await resent(rig) is last
             assert not futures[3].done()
             rig.refuse(last, OutOfOrderSequenceNumber)
@@ -211,4 +211,4 @@ class TestSeveralInDoubt:
         rig.accumulator.update_topic(TOPIC, [2])
         rig.accumulator.update_topic(TOPIC, [1])
         assert await resent(rig) is first
-        assert first.persistence.denials == 0
+        assert first.persistence.sequence_refusals == 0

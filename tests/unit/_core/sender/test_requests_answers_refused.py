@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from aioproducer._core.batching.batch_state import BatchState
-from aioproducer._core.idempotence import DENIALS_BELIEVED
+from aioproducer._core.idempotence import REFUSALS_AS_PROOF
 from aioproducer._core.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.errors import (
     BrokerError,
@@ -103,7 +103,7 @@ class TestRetried:
             rig.handler.take(rig.connection.real, [batch], lost())
             assert rig.resend() is batch
         pauses = []
-        for _ in range(DENIALS_BELIEVED - 1):
+        for _ in range(REFUSALS_AS_PROOF - 1):
             rig.refuse(batch, OutOfOrderSequenceNumber)
             pauses.append(batch.retry_at - rig.loop.time())
             assert rig.resend() is batch

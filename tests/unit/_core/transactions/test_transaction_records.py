@@ -28,7 +28,7 @@ class TestLook:
     async def test_while_it_takes_records_nothing_fails(self) -> None:
         async with rig() as made:
             future = made.append()
-            made.records.look()
+            made.records.fail_unsendable()
             assert not future.done()
             made.manager.state = State.READY
 
@@ -40,7 +40,7 @@ class TestLook:
             out, in_flight = made.sent_out(partition=1)
             lingering = made.append()
             made.manager.failed(TopicAuthorizationFailed("not ours"))
-            made.records.look()
+            made.records.fail_unsendable()
             error = failed_of(lingering)
             assert isinstance(error, TopicAuthorizationFailed)
             assert str(error).startswith(
@@ -56,7 +56,7 @@ class TestLook:
     async def test_what_is_not_written_may_be_unless_it_is_aborted_or_the_end(self, state: State) -> None:
         async with rig() as made:
             before, made.manager.state = made.manager.state, state
-            assert made.records.goes_on == (state not in {State.ABORTING, State.FATAL})
+            assert made.records.may_send == (state not in {State.ABORTING, State.FATAL})
             made.manager.state = before
 
     @in_virtual_time
@@ -67,7 +67,7 @@ class TestLook:
             _, in_flight = made.sent_out(partition=1)
             lingering = made.append()
             made.manager.abort()
-            made.records.look()
+            made.records.fail_unsendable()
             for future, possibly in ((retried, True), (lingering, False)):
                 error = failed_of(future)
                 assert isinstance(error, TransactionAborted)
@@ -82,7 +82,7 @@ class TestLook:
             made.completion.reenqueue(batch, made.loop.time())
             lingering = made.append()
             made.records.failed(ProducerFenced("gone"))
-            made.records.look()
+            made.records.fail_unsendable()
             made.accumulator.schedule.collect(made.loop.time(), hurry=True)
             assert made.drain() == []
             for future in (retried, lingering):
@@ -98,7 +98,7 @@ class TestLook:
         )
         made.manager.state = State.ABORTING
         with pytest.raises(AssertionError, match="end_through"):
-            records.look()
+            records.fail_unsendable()
 
 
 class TestWrite:
@@ -196,7 +196,7 @@ class TestSettled:
             await settle()
             before = made.wakes
             for _ in range(3):
-                made.records.look()
+                made.records.fail_unsendable()
                 await settle()
             assert made.wakes == before
             made.accumulator.leave("one", topic)
@@ -211,7 +211,7 @@ class TestSettled:
             await settle()
             waiting.cancel()
             await settle()
-            made.records.look()
+            made.records.fail_unsendable()
             assert not made.accumulator.flushing
             made.completion.complete(batch, 0)
 
@@ -312,7 +312,7 @@ class TestMarkers:
             [batch] = made.drain()
             made.completion.reenqueue(batch, made.loop.time())
             made.manager.abort()
-            made.records.look()
+            made.records.fail_unsendable()
 
     @in_virtual_time
     async def test_behind_the_end_of_the_producer_nothing_is_let_go(self) -> None:

@@ -200,7 +200,7 @@ class TransactionsRig(FloorRig):
     def turn(self) -> None:
         """Look, as the sender does first in each turn; and hurry lingering batches, if it is time."""
         self.is_due = False
-        self.records.look()
+        self.records.fail_unsendable()
         self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
 
     async def asks(self) -> Asked:

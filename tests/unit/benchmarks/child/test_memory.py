@@ -11,7 +11,7 @@ from benchmarks.settings import Settings, Tuning, Work
 async def test_memory_is_sampled_until_the_last_acknowledgement(
     kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "LOOK_EVERY", 100)
+    monkeypatch.setattr(memory, "CHECK_EVERY", 100)
     kafka_cluster.create_topic("t", 1)
     settings = Settings(work=Work.MEMORY, records=1_000, tuning=Tuning.DEFAULTS)
     client = Aioproducer(kafka_cluster.bootstrap_servers, "t", settings)
