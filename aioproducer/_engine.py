@@ -90,7 +90,8 @@ class Engine:
         self._cache = cache
         self._security = config.connection_security() if cache is None else cache.security
         self._starting: asyncio.Task[None] | None = None
-        self._sending: asyncio.Task[None] | None = None
+        self.sending: asyncio.Task[None] | None = None
+        """Task of the sender, from the end of `start` on; once it is done, no records are sent."""
         self._stopping: asyncio.Task[None] | None = None
         self.metrics: Final = Metrics(self._loop.time)
         self.limits: Final = LogLimits()
@@ -198,11 +199,6 @@ class Engine:
         )
 
     @property
-    def sending(self) -> asyncio.Task[None] | None:
-        """Task of the sender, from the end of `start` on; once it is done, no records are sent."""
-        return self._sending
-
-    @property
     def degraded(self) -> bool:
         """True before the first metadata answer, and while no broker is connected and an attempt to connect has failed."""
         return self.updater.unreachable
@@ -224,8 +220,8 @@ class Engine:
         if wait:
             await self._reach_cluster(self._bootstrap_timeout_s if timeout_s is None else timeout_s)
         self.updater.start().add_done_callback(partial(self._ended, "metadata"))
-        self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
-        self._sending.add_done_callback(partial(self._ended, "sender"))
+        self.sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
+        self.sending.add_done_callback(partial(self._ended, "sender"))
         if self.transactions is not None and not wait:
             self.transactions.initialize_later()
         elif self.transactions is not None:
@@ -256,8 +252,8 @@ class Engine:
     async def drained(self) -> None:
         """Wait for the outcome of all records, including those of calls that still append; push the last metrics."""
         self._sender.finish()
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
+        if self.sending is not None:
+            await asyncio.wait([self.sending])
         await self.metrics_push.finish()
 
     @as_step
@@ -338,7 +334,7 @@ class Engine:
         return report(self.metrics, producer, nodes)
 
     async def _stop(self) -> None:
-        sending = self._sending
+        sending = self.sending
         has_sent_all = (
             sending is not None and sending.done() and not sending.cancelled() and not sending.exception()
         )
@@ -356,14 +352,14 @@ class Engine:
         elif has_sent_all:  # else the sender might write on a connection of the next producer
             self._cache.put(self.pool.release())
         await self.pool.close()  # the last responses: batches in flight have their outcome after this
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
+        if self.sending is not None:
+            await asyncio.wait([self.sending])
         self.limits.close()
 
     @as_step
     def _ended(self, which: str, task: asyncio.Task[None]) -> None:
         """Fail the producer after the unexpected end of a task."""
-        if task is self._sending and task.cancelled():  # the event loop shuts down without a close
+        if task is self.sending and task.cancelled():  # the event loop shuts down without a close
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")

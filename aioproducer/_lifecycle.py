@@ -211,9 +211,8 @@ class Lifecycle:
                         if engine.transactions is not None:
                             await engine.transactions.close(timeout_s)
                         await engine.drained()
-                engine.fail_everything(
-                    _closed_early()
-                )  # the callers of remaining records have got an error before
+                # The callers of remaining records have got an error before.
+                engine.fail_everything(_closed_early())
             except TimeoutError:
                 failed = engine.fail_everything(_closed_early())
         await engine.stop()

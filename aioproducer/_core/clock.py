@@ -187,9 +187,8 @@ class Wakeup:
         if until < self._rings_at:
             timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
             self._timers.append((until, timer))
-            self._rings_at = (
-                until  # last: an exception before this line leaves an extra timer, never a missing one
-            )
+            # Last, because an exception before this line leaves an extra timer, never a missing one.
+            self._rings_at = until
 
     async def wait(self, until: float) -> None:
         """Wait for a ring, at most until *until* as in `ring_at`."""

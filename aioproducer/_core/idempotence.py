@@ -300,9 +300,12 @@ class Persistence:
     """
 
     # On the class: nearly every batch is acknowledged at its first attempt, and an `__init__` costs more than its writes.
-    _attempt_is_out: bool = False
-    _in_doubt: bool = False
-    _sequence_refusals: int = 0
+    attempt_is_out: bool = False
+    """True while the batch is written and has no response."""
+    in_doubt: bool = False
+    """True if a finished attempt may be in the log. A batch in doubt keeps its sequence."""
+    sequence_refusals: int = 0
+    """Number of consecutive refusals of its sequence while the batch was the oldest without an outcome."""
     _remains_possible: bool = False
     half_of_possibly_persisted: bool = False
     """True for a part of a batch whose whole may be in the log; the leader does not recognise such a part."""
@@ -310,39 +313,24 @@ class Persistence:
     @property
     def possible(self) -> bool:
         """True if the batch may be in the log under its sequence, so that no other batch may get the sequence."""
-        return self._in_doubt or self._attempt_is_out
+        return self.in_doubt or self.attempt_is_out
 
     @property
     def possibly_persisted(self) -> bool:
         """Value for the error. Stays True after sequence refusals, because a restarted leader may have forgotten the batch."""
         return self.possible or self._remains_possible
 
-    @property
-    def in_doubt(self) -> bool:
-        """True if a finished attempt may be in the log. A batch in doubt keeps its sequence."""
-        return self._in_doubt
-
-    @property
-    def attempt_is_out(self) -> bool:
-        """True while the batch is written and has no response."""
-        return self._attempt_is_out
-
-    @property
-    def sequence_refusals(self) -> int:
-        """Number of consecutive refusals of its sequence while the batch was the oldest without an outcome."""
-        return self._sequence_refusals
-
     def written(self) -> None:
         """Note that the batch is written to a socket."""
-        self._attempt_is_out = True
+        self.attempt_is_out = True
 
     def not_written(self) -> None:
         """Note that the batch was never written, because the request could not be encoded."""
-        self._attempt_is_out = False
+        self.attempt_is_out = False
 
     def answered(self) -> None:
         """Note that the attempt has a response."""
-        self._attempt_is_out = False
+        self.attempt_is_out = False
 
     def refused(self, kind: type[BrokerError], *, was_next: bool, newest: bool = True) -> None:
         """Note a response with an error of *kind*.
@@ -350,49 +338,49 @@ class Persistence:
         *was_next*: no earlier batch of the partition keeps the leader from accepting this batch. *newest*: no later
         batch may be in the log, so a leader that has this batch recognises it.
         """
-        self._attempt_is_out = False
+        self.attempt_is_out = False
         # A leader never recognises a half, so its refusal of a half proves nothing.
         if was_next and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
-            self._sequence_refusals += 1
-            if newest and self._sequence_refusals >= REFUSALS_AS_PROOF:
+            self.sequence_refusals += 1
+            if newest and self.sequence_refusals >= REFUSALS_AS_PROOF:
                 self._accept_refusals()
         else:
-            self._sequence_refusals = 0
+            self.sequence_refusals = 0
         if not kind.definitely_refused:
-            self._in_doubt = True
+            self.in_doubt = True
 
     def reset_sequence_refusals(self) -> None:
         """Reset the sequence refusals, because the partition has a new leader or a new log."""
-        self._sequence_refusals = 0
+        self.sequence_refusals = 0
 
     def connection_lost(self, *, reached_socket: bool) -> None:
         """Note that no response will arrive. *reached_socket*: bytes of the request may have been sent."""
-        if self._attempt_is_out and reached_socket:
-            self._in_doubt = True
-        self._attempt_is_out = False
-        self._sequence_refusals = 0
+        if self.attempt_is_out and reached_socket:
+            self.in_doubt = True
+        self.attempt_is_out = False
+        self.sequence_refusals = 0
 
     def answer_not_understood(self) -> None:
         """Note a response that a bug of aioproducer left unprocessed, so that its content is unknown."""
-        self._in_doubt = True
+        self.in_doubt = True
 
     def leave_log(self) -> None:
         """Note a change of the cluster: the new cluster lacks the batch, the old cluster may have it."""
         if self.possible:
             self._remains_possible = True
-        self._in_doubt = self.half_of_possibly_persisted = False
-        self._sequence_refusals = 0
+        self.in_doubt = self.half_of_possibly_persisted = False
+        self.sequence_refusals = 0
 
     def ruled_out(self) -> None:
         """Note that the batch is certainly not in the log, because an earlier batch of its identity is missing (KIP-98)."""
-        self._in_doubt = self.half_of_possibly_persisted = False
+        self.in_doubt = self.half_of_possibly_persisted = False
 
     def of_part(self, *, keeps_sequence: bool) -> Persistence:
         """Return the persistence of a part of the batch; *keeps_sequence*: the part keeps its share of the sequences."""
         part = Persistence()
-        part._in_doubt = self._in_doubt
+        part.in_doubt = self.in_doubt
         part._remains_possible = self._remains_possible
-        part.half_of_possibly_persisted = self._in_doubt and keeps_sequence
+        part.half_of_possibly_persisted = self.in_doubt and keeps_sequence
         return part
 
     def _accept_refusals(self) -> None:
@@ -406,6 +394,6 @@ class Persistence:
         takes the next epoch (TransactionManager.canRetry; KIP-360); its first INVALID_PRODUCER_EPOCH fails the batch.
         Several refusals are required here, because a batch that is in the log after all would be there twice.
         """
-        if self._in_doubt:
-            self._in_doubt = False
+        if self.in_doubt:
+            self.in_doubt = False
             self._remains_possible = True

@@ -141,20 +141,6 @@ class _Line(NamedTuple):
 class _Episode:
     """One event about one subject, from the first occurrence to the end."""
 
-    __slots__ = (
-        "_end",
-        "_flaps",
-        "_level",
-        "_logged_at",
-        "_steady_s",
-        "began_at",
-        "is_end_logged",
-        "last_at",
-        "logger",
-        "over_at",
-        "times",
-    )
-
     def __init__(self, logger: Log, now: float, level: int) -> None:
         self.logger = logger
         self._steady_s = STEADY_S

@@ -204,9 +204,8 @@ def _part(
     part: str, group: str, values: Mapping[str, Any], attributes: Mapping[str, str], selection: Selection
 ) -> Iterator[Point]:
     for key, value in values.items():
-        if (
-            type(value) not in {int, float} or f"{part}.{key}" in WITHOUT_KAFKA_NAME
-        ):  # skips addresses and averages that are None
+        # Skips addresses and averages that are None.
+        if type(value) not in {int, float} or f"{part}.{key}" in WITHOUT_KAFKA_NAME:
             continue
         name = f"{PREFIX}{group}{KAFKA_NAMES.get(key) or key.replace('_', '.')}"
         if name.startswith(selection.prefixes):

@@ -275,27 +275,24 @@ def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff:
 
 
 def _assertion(options: SecurityOptions) -> AssertionSettings | None:
-    given: dict[str, Any] = {
-        each.name.removeprefix("sasl_oauthbearer_assertion_"): getattr(options, each.name)
-        for each in fields(SecurityOptions)
-        if each.name.startswith("sasl_oauthbearer_assertion_")
-    }
-    if given["file"] is None and given["private_key_file"] is None:
+    file = options.sasl_oauthbearer_assertion_file
+    private_key_file = options.sasl_oauthbearer_assertion_private_key_file
+    if file is None and private_key_file is None:
         return None
-    if given["file"] is None:
+    if file is None:
         _installed("sasl_oauthbearer_assertion_private_key_file", "joserfc", "oauth")
     return AssertionSettings(
-        file=given["file"],
-        private_key_file=given["private_key_file"],
-        private_key_passphrase=given["private_key_passphrase"],
-        template_file=given["template_file"],
-        algorithm=given["algorithm"],
-        audience=given["claim_aud"],
-        issuer=given["claim_iss"],
-        subject=given["claim_sub"],
-        with_jti=given["claim_jti_include"],
-        lives_s=given["claim_exp_seconds"],
-        valid_before_s=given["claim_nbf_seconds"],
+        file=file,
+        private_key_file=private_key_file,
+        private_key_passphrase=options.sasl_oauthbearer_assertion_private_key_passphrase,
+        template_file=options.sasl_oauthbearer_assertion_template_file,
+        algorithm=options.sasl_oauthbearer_assertion_algorithm,
+        audience=options.sasl_oauthbearer_assertion_claim_aud,
+        issuer=options.sasl_oauthbearer_assertion_claim_iss,
+        subject=options.sasl_oauthbearer_assertion_claim_sub,
+        with_jti=options.sasl_oauthbearer_assertion_claim_jti_include,
+        lives_s=options.sasl_oauthbearer_assertion_claim_exp_seconds,
+        valid_before_s=options.sasl_oauthbearer_assertion_claim_nbf_seconds,
     )
 
 

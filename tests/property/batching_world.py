@@ -212,7 +212,7 @@ class World:
             fault = faults[index % len(faults)]
             persistence = batch.persistence
             is_denied = fault.code in SEQUENCE_CODES and persistence.in_doubt
-            if is_denied and persistence._sequence_refusals == REFUSALS_AS_PROOF - 1:
+            if is_denied and persistence.sequence_refusals == REFUSALS_AS_PROOF - 1:
                 fault = HONEST  # no leader that has the batch, or is about to get it, denies that for ever
             answer = self.cluster.process(node_id, written, fault)
             if answer.error_code == 6 or fault.unsure or index == omits:

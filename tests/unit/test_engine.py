@@ -268,9 +268,9 @@ class TestCrash:
     @in_virtual_time
     async def test_a_sender_that_somebody_cancelled_is_dead_too(self) -> None:
         async with started() as running:
-            assert running.engine._sending is not None
-            running.engine._sending.cancel()
-            await asyncio.wait([running.engine._sending])
+            assert running.engine.sending is not None
+            running.engine.sending.cancel()
+            await asyncio.wait([running.engine.sending])
             await settle()
             assert [type(error) for error in running.crashes] == [asyncio.CancelledError]
             await asyncio.sleep(1)

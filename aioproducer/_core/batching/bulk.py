@@ -160,9 +160,8 @@ class SendManyCall:
 
     def _count_down(self, count: int) -> None:
         self._outstanding -= count
-        if (
-            self._outstanding <= 0 and not self._done.done()
-        ):  # a run without records may follow the last record
+        # A run without records may follow the last record.
+        if self._outstanding <= 0 and not self._done.done():
             self._done.set_result(None)
 
 

@@ -104,9 +104,8 @@ class Obstacles:
             return self._unanswered(NO_LEADER if queue is None else queue.leader, now)
         if queue is None or queue.leader == NO_LEADER:
             return Obstacle(TimeoutReason.NO_LEADER, "the partition has no leader")
-        if (
-            batch.state is BatchState.IN_FLIGHT
-        ):  # being compressed in a thread, or queued behind unwritten requests
+        # Being compressed in a thread, or queued behind unwritten requests.
+        if batch.state is BatchState.IN_FLIGHT:
             text = f"earlier requests to node {queue.leader} are still being written"
             return self._node(queue.leader, now) or Obstacle(TimeoutReason.IN_FLIGHT_LIMIT, text)
         return self._queued(queue, now)

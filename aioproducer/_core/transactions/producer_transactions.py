@@ -199,9 +199,8 @@ class Transactions:
     def _offsets_given_up(self, task: asyncio.Task[ProducerError | None]) -> None:
         """Fail the transaction if *task*, which no caller awaits any more, sent no offsets."""
         error = None if task.cancelled() or task.exception() is not None else task.result()
-        if (
-            isinstance(error, UnsupportedVersion) and not error.fatal
-        ):  # `_send_offsets` has handled the others
+        # `_send_offsets` has handled the other errors.
+        if isinstance(error, UnsupportedVersion) and not error.fatal:
             failure = CommitFailed(f"the offsets were not sent: {error}")
             failure.__cause__ = error
             self.records.failed(failure)
