@@ -111,10 +111,10 @@ class Client:
         With *for_writing*, brokers may create the topics (unless `allow_auto_create_topics` is False) and return the authorized
         operations (KIP-430).
         """
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        requested = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self._any_broker()
         request = MetadataRequest(
-            topics=asked,
+            topics=requested,
             allow_auto_topic_creation=for_writing and self._may_create,
             include_topic_authorized_operations=for_writing
             and connection.versions.pick(MetadataRequest) >= AUTHORIZED_OPERATIONS_FROM,
@@ -179,12 +179,14 @@ class Client:
         Control batches and compacted batches are included. *committed* excludes batches of open and aborted transactions.
         """
         while start < end:
-            told = await self._patiently(partial(self._fetch, topic, partition, start, committed=committed))
-            data = told.records or b""
+            fetched = await self._patiently(
+                partial(self._fetch, topic, partition, start, committed=committed)
+            )
+            data = fetched.records or b""
             batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True, compacted=True))
             if not batches or batches[-1].last_offset < start:
                 raise ProtocolError(f"{topic}-{partition}: no whole batch at offset {start}")
-            yield _without_aborted(batches, told.aborted_transactions or ())
+            yield _without_aborted(batches, fetched.aborted_transactions or ())
             start = batches[-1].last_offset + 1
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
@@ -235,9 +237,9 @@ class Client:
         raise failed("no bootstrap server could be asked for metadata", failures)
 
     async def _create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        told = await self.describe([])
-        addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
-        if told.controller_id not in addresses:
+        cluster = await self.describe([])
+        addresses = {broker.node_id: Address(broker.host, broker.port) for broker in cluster.brokers}
+        if cluster.controller_id not in addresses:
             raise NotController("the cluster has no controller now")
         topic = CreatableTopic(
             name=name,
@@ -245,7 +247,7 @@ class Client:
             replication_factor=BROKERS_DEFAULT,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
         )
-        controller = await self._connection(addresses[told.controller_id])
+        controller = await self._connection(addresses[cluster.controller_id])
         answer = await controller.request(
             CreateTopicsRequest(topics=[topic], timeout_ms=int(PATIENCE_S * 1000))
         )
@@ -253,20 +255,20 @@ class Client:
         _check(result.error_code, f"topic {name} was not created", result.error_message)
 
     async def _topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
-        asked = DescribeConfigsResource(
+        requested = DescribeConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)
         )
-        answer = await (await self._any_broker()).request(DescribeConfigsRequest(resources=[asked]))
-        told = _only(answer.results)
-        _check(told.error_code, f"the settings of topic {topic}", told.error_message)
-        return {each.name: each.value for each in told.configs if each.value is not None}
+        answer = await (await self._any_broker()).request(DescribeConfigsRequest(resources=[requested]))
+        found = _only(answer.results)
+        _check(found.error_code, f"the settings of topic {topic}", found.error_message)
+        return {each.name: each.value for each in found.configs if each.value is not None}
 
     async def _leaders_of(self, topic: str) -> dict[int, Address]:
         """Return the address of the leader of each partition."""
         if topic not in self._leaders:
-            told = await self.describe([topic])
-            addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
-            info = _only(told.topics)
+            cluster = await self.describe([topic])
+            addresses = {broker.node_id: Address(broker.host, broker.port) for broker in cluster.brokers}
+            info = _only(cluster.topics)
             if info.error_code == UnknownTopicOrPartition.code:
                 raise UnknownTopicOrPartition(f"there is no topic {topic}: is the name right?")
             _check(info.error_code, f"topic {topic}")
@@ -284,34 +286,34 @@ class Client:
         return await self._connection(leaders[partition])
 
     async def _offset(self, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=when)
+        requested = ListOffsetsPartition(partition_index=partition, timestamp=when)
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=int(committed),
-            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
+            topics=[ListOffsetsTopic(name=topic, partitions=[requested])],
         )
         answer = await (await self._leader(topic, partition)).request(request)
-        told = _only(_only(answer.topics).partitions)
-        _check(told.error_code, f"the offsets of {topic}-{partition}")
-        return told.offset
+        found = _only(_only(answer.topics).partitions)
+        _check(found.error_code, f"the offsets of {topic}-{partition}")
+        return found.offset
 
     async def _fetch(self, topic: str, partition: int, offset: int, *, committed: bool) -> PartitionData:
         """Return batches from *offset* on. At least one batch must exist, and the last may be incomplete."""
-        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        requested = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             isolation_level=int(committed),
-            topics=[FetchTopic(topic=topic, partitions=[asked])],
+            topics=[FetchTopic(topic=topic, partitions=[requested])],
         )
         answer = await (await self._leader(topic, partition)).request(request)
         what = f"{topic}-{partition} from offset {offset}"
         _check(answer.error_code, what)
-        told = _only(_only(answer.responses).partitions)
-        _check(told.error_code, what)
-        if not told.records:
+        fetched = _only(_only(answer.responses).partitions)
+        _check(fetched.error_code, what)
+        if not fetched.records:
             raise OffsetNotAvailable(f"{what}: the leader shows nothing yet")
-        return told
+        return fetched
 
 
 def _without_aborted(
@@ -319,14 +321,14 @@ def _without_aborted(
 ) -> list[DecodedBatch]:
     """Return *batches* without those of *aborted* transactions, which extend from a first offset to a marker."""
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-    under_way: set[int] = set()
+    open_producers: set[int] = set()
     kept = []
     for batch in batches:
         while waiting and waiting[-1].first_offset <= batch.last_offset:
-            under_way.add(waiting.pop().producer_id)
+            open_producers.add(waiting.pop().producer_id)
         if batch.control:
-            under_way.discard(batch.producer_id)
-        if not (batch.transactional and batch.producer_id in under_way):
+            open_producers.discard(batch.producer_id)
+        if not (batch.transactional and batch.producer_id in open_producers):
             kept.append(batch)
     return kept
 

@@ -62,7 +62,7 @@ class AuditReport:
     run: str | None
     expected: int
     """Expected number of records: the argument `expect`, or the highest sequence plus one."""
-    expected_was_told: bool
+    expect_was_given: bool
     """True if `expect` was given. If False, the loss of the run's last records cannot be detected."""
     lost: int
     """Number of expected records that are in no partition."""
@@ -109,7 +109,7 @@ class AuditReport:
     @property
     def ok(self) -> bool:
         """True if the audit found no flaw; a run without any record is a flaw, unless `expect` was 0."""
-        return not self.flaws and (self.records > 0 or self.expected_was_told)
+        return not self.flaws and (self.records > 0 or self.expect_was_given)
 
     @property
     def doubled_only(self) -> bool:
@@ -134,7 +134,7 @@ class AuditReport:
             "doubled_only": self.doubled_only,
             "order_required": self.order_required,
             "expected": self.expected,
-            "expected_was_told": self.expected_was_told,
+            "expect_was_given": self.expect_was_given,
             "records": self.records,
             "lost": self.lost,
             "first_lost": list(self.first_lost),
@@ -293,7 +293,7 @@ class Audit:
         return AuditReport(
             run=self._run,
             expected=expected,
-            expected_was_told=self._expect is not None,
+            expect_was_given=self._expect is not None,
             lost=expected - len(self._seen),
             first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
             partitions=tuple(counters.audit() for counters in self._partitions),

@@ -83,7 +83,7 @@ def _cell(part: PartitionAudit, flaw: str, *, is_flaw: bool) -> Text:
 
 
 def _verdict(report: AuditReport) -> Text:
-    if not report.records and not report.expected_was_told:
+    if not report.records and not report.expect_was_given:
         return Text("FAILED, no record of this run was found: is --run right?", "bold red")
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
@@ -106,6 +106,6 @@ def _notes(report: AuditReport) -> Text:
         notes.append(
             f"{report.out_of_order:,} out of order in their partition; with --order this is a failure.\n"
         )
-    if not report.expected_was_told:
+    if not report.expect_was_given:
         notes.append("Without --expect, records lost at the end of the run do not show.\n")
     return notes

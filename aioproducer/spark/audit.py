@@ -71,7 +71,7 @@ def audit(
     return AuditReport(
         run=run,
         expected=expected,
-        expected_was_told=expect is not None,
+        expect_was_given=expect is not None,
         lost=expected - found,
         first_lost=_first_lost(records, expected, found),
         partitions=tuple(map(_partition_audit, rows)),

@@ -40,7 +40,7 @@ def test_records_that_are_there_once_and_in_order_are_fine() -> None:
     assert report == AuditReport(
         run="nightly-7",
         expected=6,
-        expected_was_told=True,
+        expect_was_given=True,
         lost=0,
         first_lost=(),
         order_required=True,
@@ -64,7 +64,7 @@ def test_of_many_lost_ones_the_first_twenty_are_named() -> None:
 
 def test_without_a_number_to_expect_the_highest_sequence_says() -> None:
     report = audited([0, 5], [1])
-    assert (report.expected, report.expected_was_told) == (6, False)
+    assert (report.expected, report.expect_was_given) == (6, False)
     assert (report.lost, report.first_lost) == (3, (2, 3, 4))
 
 
@@ -247,7 +247,7 @@ def test_stamp_refuses_other_types(run: Any, sequence: Any) -> None:
 FINE = AuditReport(
     run="nightly-7",
     expected=2_000,
-    expected_was_told=True,
+    expect_was_given=True,
     lost=0,
     first_lost=(),
     partitions=(PartitionAudit(0, 1_500, 0, 1_499), PartitionAudit(3, 500, 7, 900)),
@@ -300,7 +300,7 @@ def test_report_text_lists_the_flaws() -> None:
         str(replace(FLAWED, run=None))
         == "1,999 records, 2,000 expected: 3 lost, 3 duplicated, 4 out of order"
     )
-    nothing = replace(FINE, run=None, expected=0, expected_was_told=False, partitions=())
+    nothing = replace(FINE, run=None, expected=0, expect_was_given=False, partitions=())
     assert str(nothing) == "0 records, 0 expected: no record found"
 
 
@@ -324,7 +324,7 @@ def test_a_dict_of_it_has_everything_and_fits_into_json() -> None:
         "doubled_only": False,
         "order_required": True,
         "expected": 2_000,
-        "expected_was_told": True,
+        "expect_was_given": True,
         "records": 1_999,
         "lost": 3,
         "first_lost": [4, 5, 9],

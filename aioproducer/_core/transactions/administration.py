@@ -21,7 +21,7 @@ from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, EndTxnRequest
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
 from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api
-from aioproducer._core.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT
+from aioproducer._core.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT, late
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import (
     ConnectionFailed,
@@ -121,11 +121,11 @@ class Administration:
         try:
             async with self._in_time(what, timeout_s) as coordinators:
                 await self._end(coordinators, prepared, commit=commit, on_written=written)
-        except TransactionTimeout as late:
+        except TransactionTimeout as timeout:
             if not is_written:
                 raise
-            unknown = TransactionOutcomeUnknown(f"{late}; it may be done, and to ask again tells")
-            raise unknown from late.__cause__
+            unknown = TransactionOutcomeUnknown(f"{timeout}; the outcome is unknown; repeat the call")
+            raise unknown from timeout.__cause__
 
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
@@ -330,14 +330,11 @@ class Administration:
             error.abortable = error.fatal = False  # both flags describe the state of a producer
             raise
         except TimeoutError:
-            last = coordinators.last_error
-            so_far = f"; last error: {type(last).__name__}: {last}" if last is not None else ""
-            within = f" within {limit_s:g} s (timeout_s, or max_block_ms without)"
-            late = TransactionTimeout(
-                f"cannot {what}{': the admin was closed' if self._is_closed else within}{so_far}"
-            )
-            late.abortable = False
-            raise late from last
+            ended = late(what, limit_s, coordinators.last_error)
+            if self._is_closed:
+                ended = TransactionTimeout(f"cannot {what}: the admin was closed")
+            ended.abortable = False
+            raise ended from coordinators.last_error
         finally:
             del self._open_calls[coordinators]
 
@@ -357,8 +354,8 @@ def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit:
 
 def _unknown_outcome(prepared: PreparedTransaction, refused: ProducerError) -> TransactionOutcomeUnknown:
     return TransactionOutcomeUnknown(
-        f"nobody can tell what has become of the transaction of {prepared.transactional_id!r}: {type(refused).__name__},"
-        " the id was used, fenced or forgotten since, before or after it ended"
+        f"the outcome of the transaction of {prepared.transactional_id!r} is unknown: {type(refused).__name__}, because"
+        " the id was used, fenced or expired since the transaction began"
     )
 
 
