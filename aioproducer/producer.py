@@ -228,7 +228,7 @@ class Producer(Transactional):
             async with asyncio.timeout(None if timeout_s is None else check_timeout("timeout_s", timeout_s)):
                 await engine.accumulator.flush()
         finally:
-            engine.metrics.flushed(loop.time() - began_at)
+            engine.metrics.calls.flush_s += loop.time() - began_at
         # Event loops run callbacks in the order of `call_soon`: done callbacks of the records run before this task does.
         await asyncio.sleep(0)
 

@@ -299,10 +299,6 @@ class Metrics:
         if isinstance(error, (BufferFull, BufferTimeout)):
             calls.exhausted += count
 
-    def flushed(self, took_s: float) -> None:
-        """Count a finished call of `flush`."""
-        self.calls.flush_s += took_s
-
     @contextmanager
     def timed(self, call: TransactionCall) -> Generator[None]:
         """Add the duration of the block to *call*, unless the block fails, as in the JVM client."""

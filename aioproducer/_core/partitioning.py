@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from operator import index
+from operator import index, not_
 from typing import ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
@@ -164,15 +164,6 @@ class CallablePartitioner:
         return chosen
 
 
-def as_partitioner(value: Partitioner | PartitionFunction) -> Partitioner:
-    """Return *value*, wrapped if it is a function. Raises: TypeError if it is no partitioner and no function."""
-    if isinstance(value, Partitioner):
-        return value
-    if callable(value):
-        return CallablePartitioner(value)
-    raise TypeError(f"expected a Partitioner or a callable, not {value!r}")
-
-
 class HashPartitioner:
     """Partitioner by a hash of the key; a missing key counts as empty, or makes the record sticky."""
 
@@ -240,10 +231,6 @@ def _no_key(key: bytes | None) -> bool:
     return key is None
 
 
-def _empty(key: bytes | None) -> bool:
-    return not key
-
-
 def _never(_: bytes | None) -> bool:
     return False
 
@@ -251,7 +238,7 @@ def _never(_: bytes | None) -> bool:
 PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "random": RandomPartitioner,
     "consistent": lambda: HashPartitioner(_crc32, spread=_never),
-    "consistent_random": lambda: HashPartitioner(_crc32, spread=_empty),
+    "consistent_random": lambda: HashPartitioner(_crc32, spread=not_),
     "murmur2": lambda: HashPartitioner(_positive_murmur2, spread=_never),
     "murmur2_random": Murmur2Partitioner,
     "fnv1a": lambda: HashPartitioner(fnv1a, spread=_never),

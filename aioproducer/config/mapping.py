@@ -232,14 +232,6 @@ def _numbers(convert: Callable[[int], int]) -> Callable[[object], object]:
     return converted
 
 
-def _hostname_check(value: object) -> object:
-    return {"true": "https", "false": ""}.get(str(value).strip().lower(), value)
-
-
-def _authorities(value: object) -> object:
-    return None if value == "probe" else value  # in librdkafka: the authorities of the system
-
-
 def _retriever(value: object) -> object:
     """Return Kafka's class for an OAuth grant, such as `urn:ietf:params:oauth:grant-type:jwt-bearer`."""
     grant = str(value).strip().rpartition(":")[2]
@@ -255,8 +247,8 @@ _CONVERSIONS: Final[Mapping[str, Callable[[object], object]]] = {
     "sasl.oauthbearer.grant.type": _retriever,
     "socket.receive.buffer.bytes": _of_system,
     "socket.send.buffer.bytes": _of_system,
-    "ssl.ca.location": _authorities,
-    "ssl.check.hostname": _hostname_check,
+    "ssl.ca.location": lambda value: None if value == "probe" else value,  # the authorities of the system
+    "ssl.check.hostname": lambda value: {"true": "https", "false": ""}.get(str(value).strip().lower(), value),
     "topic.metadata.refresh.interval.ms": _no_limit,
 }
 """Conversions from values of other clients to values of Kafka's option, by the name in the other client."""

@@ -9,7 +9,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
 
-from aioproducer._core.partitioning import PARTITIONERS, Partitioner, RoundRobinPartitioner, as_partitioner
+from aioproducer._core.partitioning import (
+    PARTITIONERS,
+    CallablePartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+)
 from aioproducer._core.security.secret import HIDDEN, Secret
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import Choice, Kind
@@ -324,7 +329,7 @@ class PartitionerKind(Kind):
         if not callable(value):
             raise self.unfit()
         _refuse_async(value)
-        return as_partitioner(value)
+        return CallablePartitioner(value)
 
     def parse(self, text: str) -> object:
         if text == _JAVA_ROUND_ROBIN:

@@ -13,7 +13,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.partitioning import AnyPartition, Murmur2Partitioner, Partitioner
-from aioproducer._core.records.compression import Codec, codec
+from aioproducer._core.records.compression import codec
 from aioproducer._core.security.secret import Secret, without_frames
 from aioproducer._core.settings import BatchingSettings, SenderSettings
 from aioproducer._core.steps import Log
@@ -335,7 +335,7 @@ class ProducerConfig(Options):
             retries=self.retries,
             request_timeout_s=self.request_timeout_ms / 1000,
             retry_backoff=_backoff(self.retry_backoff_ms, self.retry_backoff_max_ms),
-            codec=self._codec,
+            codec=codec(self.compression_type),
             compression_level=compression_level(self),
             transactional_id=self.transactional_id,
         )
@@ -346,10 +346,6 @@ class ProducerConfig(Options):
         if not isinstance(self.batch_size, NotGiven) and isinstance(self.batch_max_size, NotGiven):
             return self.batch_size
         return min(self.batch_max_size, self.max_request_size)
-
-    @property
-    def _codec(self) -> Codec:
-        return codec(self.compression_type)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is immutable for its users

@@ -153,12 +153,6 @@ class TestMetrics:
         recent = metrics.calls.recent(70).numbers
         assert (recent["refused_records"], recent["exhausted"]) == (4, 0)
 
-    def test_flushes_add_up(self) -> None:
-        metrics = Metrics(Clock())
-        metrics.flushed(0.5)
-        metrics.flushed(0.25)
-        assert metrics.calls.flush_s == 0.75
-
     def test_calls_of_transactions_add_up_unless_they_fail(self) -> None:
         clock = Clock()
         metrics = Metrics(clock)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import mmh3
 import pytest
@@ -13,7 +12,6 @@ from aioproducer._core.partitioning import (
     Murmur3Partitioner,
     Partitioner,
     RoundRobinPartitioner,
-    as_partitioner,
     chooses_columns,
 )
 
@@ -148,32 +146,3 @@ def test_a_function_that_returns_no_integer_is_told_so() -> None:
     partitioner = CallablePartitioner(lambda *_: None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         partitioner.partition("t", b"k", 3, (0, 1, 2))
-
-
-class Mine:
-    keyless_is_sticky: ClassVar[bool] = True
-
-    def partition(
-        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
-    ) -> int | None:
-        return 0
-
-
-class MineAndCallable(Mine):
-    def __call__(self, key: bytes | None, everything: Sequence[int], available: Sequence[int]) -> int:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize("partitioner", [Mine(), MineAndCallable(), RoundRobinPartitioner()])
-def test_a_partitioner_is_taken_as_it_is(partitioner: Partitioner) -> None:
-    assert as_partitioner(partitioner) is partitioner
-
-
-def test_a_function_is_made_a_partitioner() -> None:
-    assert as_partitioner(lambda *_: 1).partition("t", None, 2, (0, 1)) == 1
-
-
-@pytest.mark.parametrize("neither", ["org.apache.kafka.Partitioner", 7, None, object()])
-def test_anything_else_is_refused(neither: object) -> None:
-    with pytest.raises(TypeError, match="expected a Partitioner or a callable"):
-        as_partitioner(neither)  # type: ignore[arg-type]

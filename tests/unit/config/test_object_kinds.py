@@ -340,6 +340,16 @@ def test_a_partitioners_class_is_not_a_partitioner() -> None:
         PartitionerKind().check(RoundRobinPartitioner)
 
 
+class CallableOfItsOwn(OfItsOwn):
+    def __call__(self, key: bytes | None, every: Sequence[int], available: Sequence[int]) -> int:
+        raise NotImplementedError
+
+
+def test_callable_partitioner_object_is_kept_unchanged() -> None:
+    partitioner = CallableOfItsOwn(keyless_is_sticky=True)
+    assert PartitionerKind().check(partitioner) is partitioner
+
+
 def test_interceptors_are_kept_in_their_order() -> None:
     first, second = Passing(), Passing()
     interceptors: tuple[object, ...] = InterceptorsKind().check([first, second])

@@ -17,10 +17,10 @@ from aioproducer._core.clock import running_loop_of
 from aioproducer._core.intake.appending import PendingAppend
 from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer._core.partitioning import (
+    CallablePartitioner,
     Murmur2Partitioner,
     Partitioner,
     RoundRobinPartitioner,
-    as_partitioner,
 )
 from aioproducer._core.records.columns import BATCH_OVERHEAD, open_records, record_size_bound
 from aioproducer.errors import ProducerError
@@ -257,7 +257,7 @@ class TestPartitioners:
             asked.append(key)
             return 1
 
-        rig = FastRig(partitions=3, partitioner=as_partitioner(choose))
+        rig = FastRig(partitions=3, partitioner=CallablePartitioner(choose))
         rig.use_up_memory()
         pending = rig.append_fast(key=b"key", headers=[("trace", b"1")])
         assert isinstance(pending, PendingAppend)
