@@ -113,11 +113,24 @@ packaging: $(VENV)/.dev  ## install wheel and sdist in empty environments; check
 	$(SAY) "packaging"
 	@$(PYTEST) tests/packaging -q
 
-release-check: .cache/release/.ready  ## build wheel and sdist into .cache/dist and list every obstacle to a release (RELEASING.md)
+release-check: .cache/release/.ready  ## build wheel and sdist into .cache/dist, notes, checksums and SBOM into .cache/upload; list every obstacle to a release
 	$(SAY) "release check"
-	@rm -rf .cache/dist
+	@rm -rf .cache/dist .cache/upload
 	@AIOPRODUCER_PURE=1 .cache/release/bin/python -m build --no-isolation --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
+	@.cache/release/bin/python -m tests.packaging.upload .cache/dist .cache/upload
 	@.cache/release/bin/python -m tests.packaging.release .cache/dist
+
+.PHONY: release-docs
+release-docs: $(VENV)/.dev  ## the site of this version into SITE (.cache/versions), beside those of earlier versions
+	$(SAY) "site of the release"
+	@DOCS_VERSIONS=mike $(MKDOCS) build --quiet --strict --site-dir $(abspath $(or $(SITE),.cache/versions))/$$($(BIN)/python -c 'from aioproducer import __version__; print(__version__)')
+	@$(BIN)/python -m tests.packaging.versions $(or $(SITE),.cache/versions)
+
+.PHONY: workflows
+workflows: $(VENV)/bin/python  ## zizmor on the workflows of .github
+	$(SAY) "workflows"
+	@test -x .cache/zizmor/bin/zizmor || { $(BIN)/python -m venv .cache/zizmor && .cache/zizmor/bin/python -m pip --disable-pip-version-check --quiet install zizmor==1.32.0; }
+	@.cache/zizmor/bin/zizmor --offline --persona pedantic .github
 
 faults-over-tls: $(VENV)/.dev  ## all fault scenarios over TLS with a login (make scenarios runs some)
 	$(SAY) "faults over TLS"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from contextlib import chdir
@@ -11,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
@@ -50,6 +52,34 @@ class AcceleratorHook(BuildHookInterface[Any]):
         build_data["tag"] = f"{OLDEST}-abi3-{tag.split('-')[2]}"
         build_data["pure_python"] = False
         build_data["artifacts"].append(f"/aioproducer/_core/{built}")
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Gives relative links of the README the address of the repository, because an index shows it elsewhere."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the README. Without `Source` in [project.urls] its links are unchanged."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        if source := metadata.get("urls", {}).get("Source"):
+            text = absolute(text, source.rstrip("/"), version_of(self.root))
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def absolute(text: str, source: str, version: str) -> str:
+    """Return Markdown with links to the files of the tag *version*: images as files, all others as pages."""
+
+    def with_address(found: re.Match[str]) -> str:
+        return f"{found[1]}{source}/{'raw' if found[1].startswith('!') else 'blob'}/v{version}/{found[2]}"
+
+    return re.sub(r"(!?\[[^\]]*\]\()(?!\w+:|#)([^)\s]+)", with_address, text)
+
+
+def version_of(root: str) -> str:
+    """Return the version of the package below *root*."""
+    text = Path(root, "aioproducer/version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__: Final = "([^"]+)"', text, re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 def compile_in_place(root: str) -> str:
