@@ -16,6 +16,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging import tags
+from packaging.utils import parse_wheel_filename
 
 from aioproducer import __version__
 from tests.packaging.conftest import Distributions
@@ -88,6 +90,54 @@ def test_pip_prefers_the_repaired_wheel_of_linux(distributions: Distributions, t
     assert [each.name for each in found.iterdir()] == [repaired.name]
     python = make_environment(tmp_path / "environment", str(repaired))
     assert succeed(python, "-c", "import aioproducer; print(aioproducer.accelerated)") == "True\n"
+
+
+RELEASED = (
+    *("manylinux_2_17_x86_64.manylinux2014_x86_64", "manylinux_2_17_aarch64.manylinux2014_aarch64"),
+    *("musllinux_1_2_x86_64", "musllinux_1_2_aarch64"),
+    *("macosx_11_0_arm64", "macosx_10_9_x86_64", "win_amd64"),
+)
+"""Platforms of the wheels that the release workflow builds."""
+
+
+@pytest.mark.parametrize(
+    ("platform_tag", "abi", "expected"),
+    [
+        *((tag.split(".")[-1], abi, tag) for tag in RELEASED for abi in ("cp311", "cp314")),
+        ("macosx_14_0_arm64", "cp313", "macosx_11_0_arm64"),
+        ("manylinux_2_17_ppc64le", "cp313", "any"),
+        ("win_arm64", "cp313", "any"),
+    ],
+)
+def test_pip_selects_the_wheel_of_the_platform(
+    distributions: Distributions, tmp_path: Path, platform_tag: str, abi: str, expected: str
+) -> None:
+    """The choice depends on the names of files alone, so that copies of one wheel stand for all."""
+    index, found = tmp_path / "index", tmp_path / "found"
+    index.mkdir()
+    shutil.copy(distributions.pure_wheel, index)
+    for tag in RELEASED:
+        shutil.copy(distributions.pure_wheel, index / f"aioproducer-{__version__}-cp311-abi3-{tag}.whl")
+    version = f"3.{abi.removeprefix('cp3').removesuffix('t')}"
+    pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--no-index", "--find-links", str(index))
+    target = ("--implementation", "cp", "--python-version", version, "--abi", abi, "--platform", platform_tag)
+    succeed(*pip, "--only-binary", ":all:", *target, "--dest", str(found), "aioproducer")
+    [chosen] = found.iterdir()
+    assert chosen.name.removesuffix(".whl").rpartition("-")[2] == expected
+
+
+@pytest.mark.parametrize("abi", ["cp313t", "cp314t"])
+def test_free_threaded_python_accepts_the_pure_wheel_alone(abi: str) -> None:
+    """It has no limited API. An old pip may not know this, but the pip of such a Python does."""
+    version = (3, int(abi[3:-1]))
+    platforms = [each for tag in RELEASED for each in tag.split(".")]
+    accepted = {
+        *tags.cpython_tags(version, [abi], platforms),
+        *tags.compatible_tags(version, f"cp3{version[1]}", platforms),
+    }
+    names = [f"aioproducer-1.2.3-cp311-abi3-{tag}.whl" for tag in RELEASED]
+    names.append("aioproducer-1.2.3-py3-none-any.whl")
+    assert [name for name in names if parse_wheel_filename(name)[3] & accepted] == names[-1:]
 
 
 def test_where_there_is_none_the_wheel_is_a_pure_one(distributions: Distributions) -> None:
