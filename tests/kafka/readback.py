@@ -89,10 +89,12 @@ def _read(
     while unread:
         if time.monotonic() > deadline:
             raise TimeoutError(f"partitions {sorted(unread)} of {topic} were not read to the end in time")
-        first = consumer.poll(
-            0.1
-        )  # consume() would wait for a thousand messages, or to the end of its timeout
-        for message in [first, *consumer.consume(num_messages=1_000, timeout=0)] if first else []:
+        # consume() alone would wait for a thousand messages, or to the end of its timeout
+        if (
+            first := consumer.poll(0.1)
+        ) is None:  # a message without a value is false, because its length is 0
+            continue
+        for message in [first, *consumer.consume(num_messages=1_000, timeout=0)]:
             record = _from_librdkafka(message)
             if record.partition not in bounds:
                 continue  # of the partition before
