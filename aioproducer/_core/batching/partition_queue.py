@@ -247,13 +247,17 @@ class PartitionQueue(QueueFields):
 
     def take(self, batch: Batch) -> None:
         """Move *batch*, just returned by `next_batch`, in flight, and assign a missing sequence."""
+        alone: tuple[Batch, ...] = ()
         if batch.state is _BACKOFF:
             self.retrying = without(self.retrying, batch)
         else:
-            if len(self.batches) > 1:
+            batches = self.batches
+            if len(batches) > 1:
                 self._as_deque().popleft()
             else:
                 self.batches = ()
+                if isinstance(batches, tuple):
+                    alone = batches  # one object less for the collector
             self.seal(batch)
             if batch.withdrawn:
                 batch.leave_out_withdrawn()
@@ -261,7 +265,7 @@ class PartitionQueue(QueueFields):
                 batch.assign_sequence(self.sequences.assign(len(batch.columns)), self.numbered)
                 self.numbered += 1
         batch.drain()
-        self.in_flight = _with(self.in_flight, batch) if self.in_flight else (batch,)
+        self.in_flight = _with(self.in_flight, batch) if self.in_flight else alone or (batch,)
 
     def seal(self, batch: Batch) -> None:
         """Seal *batch*: no more records, no linger."""

@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
+from aioproducer._core.acceleration import untracking
 from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.snapshot import NO_EPOCH, MetadataSnapshot
@@ -91,6 +92,9 @@ class TopicInUse(RetryPace):
         self.last_used: float = last_used
 
 
+_new_use: Final = untracking(TopicInUse)
+
+
 class _Drawn(NamedTuple):
     at: float
 
@@ -124,7 +128,7 @@ class RefreshSchedule:
         """Mark *topic* as used now."""
         in_use = self._in_use.get(topic)
         if in_use is None:
-            in_use = self._in_use[topic] = TopicInUse(last_used=now)
+            in_use = self._in_use[topic] = _new_use(now)
         in_use.last_used = now
         return in_use
 

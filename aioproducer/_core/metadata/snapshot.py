@@ -22,6 +22,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
+from aioproducer._core.acceleration import untracking
 from aioproducer._core.address import Address
 from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseTopic
 from aioproducer._core.protocol.types import NO_TOPIC_ID
@@ -54,7 +55,9 @@ class PartitionInfo(NamedTuple):
     """Epoch of the leader; NO_EPOCH from brokers without leader epochs."""
 
 
-_new_partition = partial(tuple.__new__, PartitionInfo)  # PartitionInfo._make without its Python frame
+# As PartitionInfo._make, without its Python frame.
+_new_partition: Final = untracking(partial(tuple.__new__, PartitionInfo))
+_new_partitions: Final = untracking(tuple)
 
 
 class LeaderHint(NamedTuple):
@@ -86,6 +89,9 @@ class TopicInfo(NamedTuple):
     def leaderless(self) -> bool:
         """True if a partition has no leader."""
         return any(each.leader == NO_LEADER for each in self.partitions)
+
+
+_new_topic: Final = untracking(TopicInfo)
 
 
 class MetadataSnapshot(NamedTuple):
@@ -215,7 +221,7 @@ def _merge(
     elif partitions := _partitions(told, brokers):
         if known is not None and known.topic_id == told.topic_id != NO_TOPIC_ID:
             partitions = _newest(known.partitions, partitions, brokers)
-        merged = TopicInfo(name, told.topic_id, partitions, error)
+        merged = _new_topic(name, told.topic_id, partitions, error)
     elif known is not None:  # an error does not change the known partitions
         merged = _believe_only(known, brokers)._replace(error=error or LeaderNotAvailable)
     else:
@@ -238,7 +244,8 @@ def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> t
         (each.partition_index, each.leader_id if each.leader_id in brokers else NO_LEADER, each.leader_epoch)
         for each in in_order
     )
-    return tuple(map(_new_partition, fields))
+    partitions: tuple[PartitionInfo, ...] = _new_partitions(map(_new_partition, fields))
+    return partitions
 
 
 def _newest(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 
+from aioproducer._core.acceleration import accelerated
 from aioproducer._core.metadata.snapshot import (
     NO_LEADER,
     Broker,
@@ -297,3 +300,9 @@ class TestLeaderHint:
     def test_outlives_an_answer_from_a_broker_that_lags(self) -> None:
         hinted = after(NOTHING, topic("orders", (1, 5))).with_leader_hints([hint(0, 2, 6)], ())
         assert leaders(after(hinted, topic("orders", (1, 5))), "orders") == [2]
+
+
+@pytest.mark.skipif(not accelerated, reason="Python cannot exclude an object from the collector")
+def test_collector_does_not_visit_topics() -> None:
+    info = after(NOTHING, topic("orders", 1, 2)).topics["orders"]
+    assert not any(map(gc.is_tracked, (info, info.partitions, *info.partitions)))
