@@ -108,6 +108,7 @@ class SecuredKafka:
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:alice;User:CN=alice,O=lab",
             "connection.failed.authentication.delay.ms": 0,
+            "delegation.token.secret.key": "delegation",
             **of_listener,
         }
 
