@@ -46,7 +46,7 @@ class FakeConnection:
         self.closed = False
         self.closed_for: ProducerError | None = None
         self.throttled_until = 0.0
-        self.held = False
+        self.is_paused = False
         self.is_reading = False
         self.read_at = 0.0
         self.after_read: Callable[[], None] | None = None
@@ -152,9 +152,9 @@ class FakePool:
     def refused_logins(self, node_id: int) -> RefusedLogins | None:
         return self.refused.get(node_id)
 
-    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> FakeConnection | None:
+    def least_loaded(self, candidates: Iterable[int], avoided: int = -1) -> FakeConnection | None:
         usable = [connection for each in candidates if (connection := self.get(each)) is not None]
-        return min(usable, key=lambda each: (each.in_flight, each.node_id == rather_not), default=None)
+        return min(usable, key=lambda each: (each.in_flight, each.node_id == avoided), default=None)
 
 
 @dataclass
@@ -165,11 +165,11 @@ class FakeUpdater:
     refreshes: list[frozenset[str] | None] = field(default_factory=list)
     """The topics of each `request_refresh`; None: all."""
     doubted: list[tuple[int, dict[str, list[int]]]] = field(default_factory=list)
-    """The node of each `doubt_leader`, and what it refused."""
+    """The node of each `mark_leader_stale`, and what it refused."""
     touched: list[str] = field(default_factory=list)
     hints: list[tuple[list[LeaderHint], list[Broker]]] = field(default_factory=list)
     asked: list[tuple[str, bool, asyncio.Future[TopicInfo]]] = field(default_factory=list)
-    """Who waits in `topic`: its name, and whether anew."""
+    """Who waits in `topic`: its name, and whether refresh."""
 
     @property
     def real(self) -> MetadataUpdater:
@@ -185,7 +185,7 @@ class FakeUpdater:
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:
         self.refreshes.append(None if topics is None else frozenset(topics))
 
-    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
+    def mark_leader_stale(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
         self.doubted.append((node_id, {topic: list(each) for topic, each in refused.items()}))
 
     def mark_used(self, topic: str, now: float) -> None:
@@ -200,14 +200,14 @@ class FakeUpdater:
                 answered.set_exception(error())
 
     async def topic(
-        self, name: str, deadline: float, *, anew: bool = False, partition: int | None = None
+        self, name: str, deadline: float, *, refresh: bool = False, partition: int | None = None
     ) -> TopicInfo:
-        anew = anew or partition is not None
-        if self.snapshot.knows(name) and not anew:
+        refresh = refresh or partition is not None
+        if self.snapshot.knows(name) and not refresh:
             self.mark_used(name, asyncio.get_running_loop().time())
             return self.snapshot.topics[name]
         answered: asyncio.Future[TopicInfo] = asyncio.get_running_loop().create_future()
-        self.asked.append((name, anew, answered))
+        self.asked.append((name, refresh, answered))
         try:
             async with asyncio.timeout_at(deadline):
                 return await answered

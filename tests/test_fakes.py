@@ -241,4 +241,4 @@ async def test_fake_metadata_waits_for_a_topic_until_the_deadline(made: Callable
     updater.snapshot = MetadataSnapshot(topics={"orders": info})
     assert await updater.topic("orders", now) is info
     with pytest.raises(MetadataTimeout):
-        await updater.topic("orders", now + 2.0, anew=True)
+        await updater.topic("orders", now + 2.0, refresh=True)

@@ -133,7 +133,7 @@ async def refused(producer: Producer) -> None:
     assert producer._engine is not None
     [connection] = producer._engine.pool._open
     async with asyncio.timeout(TOLD_WITHIN_S):
-        await asyncio.wait([connection.gone])
+        await asyncio.wait([connection.socket_closed])
     assert isinstance(connection.error, AuthenticationFailed)
 
 

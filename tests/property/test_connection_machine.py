@@ -152,13 +152,13 @@ class ConnectionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.core.state is ConnectionState.READY and not self.is_holding)
     @rule()
     def others_are_held_back(self) -> None:
-        self.core.hold()
+        self.core.pause_requests()
         self.is_holding = True
 
     @precondition(lambda self: self.is_holding)
     @rule()
     def they_are_released(self) -> None:
-        self.core.release(self.now)
+        self.core.resume_requests(self.now)
         self.is_holding, held, self.held = False, self.held, []
         for number in held if self.is_open else ():
             self.made += 1

@@ -22,7 +22,9 @@ def successor(draw: st.DrawFn, known: MetadataSnapshot) -> MetadataSnapshot:
         hints = draw(st.lists(st.builds(LeaderHint, NAMES, partition, st.integers(1, 4), epoch), max_size=3))
         return known.with_leader_hints(hints, ())
     if kind == "doubts":
-        return known.with_doubts(draw(NAMES), draw(st.lists(st.integers(0, 3), max_size=2)), draw(NODES))
+        return known.with_stale_leaders(
+            draw(NAMES), draw(st.lists(st.integers(0, 3), max_size=2)), draw(NODES)
+        )
     told: list[MetadataResponseTopic] = [
         topic(name, *draw(LEADERS), topic_id=draw(st.sampled_from([AN_ID, ANOTHER_ID])))
         for name in draw(st.lists(NAMES, unique=True))

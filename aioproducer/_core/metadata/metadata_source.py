@@ -80,8 +80,8 @@ class MetadataSource:
         self._spare: Connection | None = None  # the bootstrap connection, until there is one to a node
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
-        self._told_to_rebootstrap = False
-        self.told_by: int = -1
+        self._rebootstrap_required = False
+        self.answered_by: int = -1
         """Node that gave the last answer; below 0 if unknown. The next request goes to another node, for newer metadata."""
         self._asked: list[Connection] = []  # for the current request
         self._limits = limits or LogLimits()
@@ -139,13 +139,12 @@ class MetadataSource:
             opened.append(connection)
             answer = Bootstrapped(address, connection, await self._ask(connection, request))
             error = self._mismatch(connection, answer.metadata)
-            if error is not None:
-                if address not in self._settings.bootstrap:
-                    raise error
+            if error is None:
+                return answer
+            if address in self._settings.bootstrap:
                 foreign.append(answer)
                 limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
-                raise error
-            return answer
+            raise error
 
         # In random order: many clients with the same list must not load the first server.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
@@ -171,7 +170,7 @@ class MetadataSource:
             opened.remove(winner.connection)
             if self._spare is not None:
                 opened.append(self._spare)
-            self._spare = None if self._is_of_the_pool(*winner) else winner.connection
+            self._spare = None if self._is_adopted(*winner) else winner.connection
         finally:
             await close_all(*opened)
         return winner.metadata
@@ -185,19 +184,15 @@ class MetadataSource:
 
         Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves no connection open.
         """
-        if not brokers:
-            return await self.bootstrap(
-                request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
-            )
-        if self._starts_over:
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
+        if not brokers or self._starts_over:
             try:
-                return await self.bootstrap(
-                    request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
-                )
-            except ProducerError:  # the remaining known brokers may answer
-                self._starts_over = False
-        now = asyncio.get_running_loop().time()
-        deadline = now + self._settings.request_timeout_s
+                return await self.bootstrap(request, loop.time() + timeout_s)
+            except ProducerError:
+                if not brokers:
+                    raise
+                self._starts_over = False  # the remaining known brokers may answer
+        now = loop.time()
         if self._unanswered_since is None:
             self._unanswered_since = now
         silent_s = now - self._unanswered_since
@@ -206,24 +201,21 @@ class MetadataSource:
             try:
                 return await first_success(
                     self._attempts(request, brokers),
-                    deadline=deadline,
+                    deadline=now + timeout_s,
                     extended=self._after_throttles,
                     failure="no broker could be asked for metadata",
                 )
             except ConnectionFailed as error:
-                out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
+                out_of_reach = self._rebootstrap_required or self._pool.least_loaded(brokers) is None
                 if not (self._settings.rebootstrap and out_of_reach):
                     raise
                 self._limits.log(
                     log, logging.WARNING, "", "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error
                 )
-        return await self.bootstrap(
-            request,
-            asyncio.get_running_loop().time() + self._settings.request_timeout_s,
-            [broker.address for broker in brokers.values()],
-        )
+        last_known = [broker.address for broker in brokers.values()]
+        return await self.bootstrap(request, loop.time() + timeout_s, last_known)
 
-    def _is_of_the_pool(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:
+    def _is_adopted(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:
         """Pass *connection* to the pool if *answer* lists a broker at *address*; return True if the pool adopted it."""
         for broker in answer.brokers:
             if (broker.host, broker.port) == address:
@@ -263,11 +255,12 @@ class MetadataSource:
         """Record a new connection of the pool."""
         if self._spare is not None:
             self._spare.retire()
-        self._wake()
+        self.disconnected()
 
     def disconnected(self) -> None:
-        """Record a lost connection of the pool, or a failed attempt."""
-        self._wake()
+        """Record a lost connection of the pool, or a failed attempt, and wake the requests that wait for one."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def abort(self, cause: ProducerError) -> None:
         """Close the own connection without waiting."""
@@ -285,24 +278,28 @@ class MetadataSource:
     ) -> Iterator[Attempt[MetadataResponse]]:
         """Yield connected brokers first, then unconnected brokers, and throttling brokers last."""
         rest = set(brokers)
-        while (connection := self._pool.least_loaded(rest, self.told_by)) and not connection.muted:
+        while (connection := self._pool.least_loaded(rest, self.answered_by)) and not connection.muted:
             rest.discard(connection.node_id)
-            yield Attempt(str(connection), partial(self._ask_own, connection, request), ANSWER_PATIENCE_S)
+            yield Attempt(
+                str(connection), partial(self._request_checked, connection, request), ANSWER_PATIENCE_S
+            )
         if self._spare is not None and not self._spare.closed:
-            yield Attempt(str(self._spare), partial(self._ask_own, self._spare, request), ANSWER_PATIENCE_S)
+            yield Attempt(
+                str(self._spare), partial(self._request_checked, self._spare, request), ANSWER_PATIENCE_S
+            )
         in_any_order = random.sample(sorted(rest), len(rest))
-        for node_id in sorted(in_any_order, key=self._lateness)[:MOST_DIALLED]:
+        for node_id in sorted(in_any_order, key=self._rank)[:MOST_DIALLED]:
             broker = brokers[node_id]
-            whom = str(broker.address)
-            yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
+            name = str(broker.address)
+            yield Attempt(name, partial(self._connect_and_request, broker, request), CONNECT_STAGGER_S)
 
-    def _lateness(self, node_id: int) -> int:
+    def _rank(self, node_id: int) -> int:
         """Return the rank of a node without an answer: nodes to dial, then failed nodes, then throttling nodes."""
         if self._pool.get(node_id) is not None:
             return 2
         return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
 
-    async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
+    async def _connect_and_request(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
         """Connect by the pool and request metadata; fail at once during a backoff."""
         while (connection := self._pool.get(broker.node_id)) is None:
             pause_over_at = self._pool.next_attempt_at(broker.node_id)
@@ -314,9 +311,9 @@ class MetadataSource:
             news = self._news
             self._pool.connect_soon(broker.node_id, broker.address)
             await news.wait()
-        return await self._ask_own(connection, request)
+        return await self._request_checked(connection, request)
 
-    async def _ask_own(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+    async def _request_checked(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
         """Request metadata over *connection*, and close it if the response is from another cluster."""
         answer = await self._ask(connection, request)
         error = self._mismatch(connection, answer)
@@ -338,16 +335,12 @@ class MetadataSource:
         try:
             answer = await request_metadata(connection, request)
         except RebootstrapRequired:
-            self._told_to_rebootstrap = True
+            self._rebootstrap_required = True
             raise
         self._unanswered_since = None
-        self._told_to_rebootstrap = False
-        self.told_by = connection.node_id
+        self._rebootstrap_required = False
+        self.answered_by = connection.node_id
         return answer
-
-    def _wake(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
 
 
 async def request_metadata(connection: Connection, request: MetadataRequest) -> MetadataResponse:

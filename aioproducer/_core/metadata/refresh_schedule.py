@@ -51,38 +51,38 @@ class MetadataSettings(NamedTuple):
     """True if a metadata request may create a topic, provided the cluster allows it."""
 
 
-class RetryPace:
+class RetryPauses:
     """Time of the next request, immediate at first, then after growing pauses."""
 
-    __slots__ = ("fruitless", "fruitless_since", "not_before")
+    __slots__ = ("not_before", "unchanged", "unchanged_since")
 
     def __init__(self) -> None:
-        self.fruitless: int = 0
+        self.unchanged: int = 0
         """Number of consecutive requests without a change."""
-        self.fruitless_since: float = -inf
+        self.unchanged_since: float = -inf
         self.not_before: float = -inf
 
-    def helped(self, now: float) -> None:
+    def answered_changed(self, now: float) -> None:
         """Reset the pauses after a change."""
-        self.fruitless = 0
+        self.unchanged = 0
         self.not_before = now + SHORTEST_PAUSE_S
 
     def failed(self, now: float, delay_s: Delay) -> None:
         """Pause after a request without a response, longer than the previous pause if that is over."""
         if now >= self.not_before:
-            if not self.fruitless:
-                self.fruitless_since = now
-            self.fruitless += 1
-        self.not_before = now + max(SHORTEST_PAUSE_S, delay_s(max(0, self.fruitless - 1)))
+            if not self.unchanged:
+                self.unchanged_since = now
+            self.unchanged += 1
+        self.not_before = now + max(SHORTEST_PAUSE_S, delay_s(max(0, self.unchanged - 1)))
 
-    def did_not_help(self, now: float, delay_s: Delay) -> None:
+    def answered_unchanged(self, now: float, delay_s: Delay) -> None:
         """Pause after a response without a change."""
         self.failed(now, delay_s)
-        if self.fruitless and now - self.fruitless_since > FAILOVER_S:
+        if self.unchanged and now - self.unchanged_since > FAILOVER_S:
             self.not_before = max(self.not_before, now + OUTAGE_PAUSE_S)
 
 
-class TopicInUse(RetryPace):
+class TopicInUse(RetryPauses):
     """A topic in use."""
 
     __slots__ = ("last_used",)
@@ -95,7 +95,7 @@ class TopicInUse(RetryPace):
 _new_use: Final = untracking(TopicInUse)
 
 
-class _Drawn(NamedTuple):
+class _FixedDraw(NamedTuple):
     at: float
 
     def uniform(self, a: float, b: float, /) -> float:
@@ -119,7 +119,7 @@ class RefreshSchedule:
         self._settings = settings
         self._in_use: dict[str, TopicInUse] = {}
         self._wanted: dict[str, TopicInUse] = {}
-        self._all = RetryPace()
+        self._all = RetryPauses()
         self._all_wanted = True  # to begin with, the list of brokers
         self._expires_at = inf
         self._last_end = -inf
@@ -132,24 +132,24 @@ class RefreshSchedule:
         in_use.last_used = now
         return in_use
 
-    def want(self, topic: str, now: float) -> bool:
+    def request(self, topic: str, now: float) -> bool:
         """Mark *topic* as used and request it after its pause; return True if it was not wanted before."""
         in_use = self.mark_used(topic, now)
         if topic in self._wanted:
             return False
-        self._begin_anew_after_calm(in_use, now)
+        self._reset_after_calm(in_use, now)
         self._wanted[topic] = in_use
         return True
 
-    def want_all(self, now: float) -> bool:
+    def request_all(self, now: float) -> bool:
         """Request all topics in use and the brokers; return True if they were not wanted before."""
         if self._all_wanted:
             return False
         self._all_wanted = True
-        self._begin_anew_after_calm(self._all, now)
+        self._reset_after_calm(self._all, now)
         for topic, in_use in self._in_use.items():
             if topic not in self._wanted and not self._is_idle(in_use, now):
-                self._begin_anew_after_calm(in_use, now)
+                self._reset_after_calm(in_use, now)
                 self._wanted[topic] = in_use
         return True
 
@@ -184,29 +184,29 @@ class RefreshSchedule:
         now: float,
     ) -> None:
         """Record the response to *refresh*, which changed *before* to *after*; calls wait for the topics *waiting*."""
-        changed = {each for each in after.changed if _is_news(each, before, after)}
+        changed = {each for each in after.changed if _is_change(each, before, after)}
         delay_s = self._draw_delay()
         for topic in refresh.topics:
             in_use = self._in_use[topic]
             known = after.knows(topic)
             if not known or topic in after.leaderless:
                 if known and topic in changed:
-                    in_use.fruitless = 0
-                in_use.did_not_help(now, delay_s)
+                    in_use.unchanged = 0
+                in_use.answered_unchanged(now, delay_s)
                 if topic in waiting or (known and not self._is_idle(in_use, now)):
                     self._wanted[topic] = in_use
             elif topic in changed:
-                in_use.helped(now)
+                in_use.answered_changed(now)
                 if not before.knows(topic):
                     self._wanted.pop(topic, None)  # calls since then wanted the same
             elif topic in refresh.wanted:
-                in_use.did_not_help(now, delay_s)
+                in_use.answered_unchanged(now, delay_s)
         if refresh.complete:
             self._expires_at = now + self._settings.max_age_s
             if changed or after.brokers is not before.brokers:
-                self._all.helped(now)
+                self._all.answered_changed(now)
             else:
-                self._all.did_not_help(now, delay_s)
+                self._all.answered_unchanged(now, delay_s)
         self._last_end = now
 
     def failed(self, refresh: Refresh, now: float) -> None:
@@ -220,29 +220,29 @@ class RefreshSchedule:
             self._all_wanted = True
         self._last_end = now
 
-    def hurry(self) -> None:
+    def shorten_pauses(self) -> None:
         """Shorten the pauses to the initial one, because a new broker is connected.
 
         An outage may be over, so the pauses stay short for a while.
         """
         at = self._last_end + max(SHORTEST_PAUSE_S, self._settings.backoff.initial_s)
-        for pace in (self._all, *self._wanted.values()):
-            pace.not_before = min(pace.not_before, at)
-            pace.fruitless_since = max(pace.fruitless_since, at)
+        for pauses in (self._all, *self._wanted.values()):
+            pauses.not_before = min(pauses.not_before, at)
+            pauses.unchanged_since = max(pauses.unchanged_since, at)
 
     def _draw_delay(self) -> Delay:
         """Return the backoff with one draw of its jitter: equal pauses that begin together end together."""
-        return partial(self._settings.backoff.delay_s, rng=_Drawn(random.random()))
+        return partial(self._settings.backoff.delay_s, rng=_FixedDraw(random.random()))
 
     def _is_idle(self, in_use: TopicInUse, now: float) -> bool:
         return now - in_use.last_used >= self._settings.max_idle_s
 
-    def _begin_anew_after_calm(self, pace: RetryPace, now: float) -> None:
-        if now > pace.not_before + self._settings.backoff.max_s:
-            pace.fruitless = 0
+    def _reset_after_calm(self, pauses: RetryPauses, now: float) -> None:
+        if now > pauses.not_before + self._settings.backoff.max_s:
+            pauses.unchanged = 0
 
 
-def _is_news(topic: str, before: MetadataSnapshot, after: MetadataSnapshot) -> bool:
+def _is_change(topic: str, before: MetadataSnapshot, after: MetadataSnapshot) -> bool:
     """Return True if a response changed *topic* by more than the epoch of a stale leader."""
     one, other = before.topics.get(topic), after.topics.get(topic)
     if one is None or other is None or len(one.partitions) != len(other.partitions):

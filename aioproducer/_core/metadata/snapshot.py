@@ -142,30 +142,32 @@ class MetadataSnapshot(NamedTuple):
 
         A *complete* request drops the topics that were not requested; any other keeps them.
         """
-        told_brokers = {
+        listed = {
             each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers
         }
-        brokers = self.brokers if told_brokers == self.brokers else told_brokers
-        told_topics = {each.name: each for each in answer.topics}
+        brokers = self.brokers if listed == self.brokers else listed
+        answered = {each.name: each for each in answer.topics}
         topics: dict[str, TopicInfo] = {} if complete else dict(self.topics)
-        looked_at: Collection[str] = asked
+        compared: Collection[str] = asked
         if complete:
-            looked_at = self.topics.keys() | asked
+            compared = self.topics.keys() | asked
         elif self.brokers.keys() - brokers.keys():
-            topics.update((name, _believe_only(info, brokers)) for name, info in self.topics.items())
-            looked_at = self.topics.keys() | asked
+            topics.update(
+                (name, _without_departed_leaders(info, brokers)) for name, info in self.topics.items()
+            )
+            compared = self.topics.keys() | asked
         for name in asked:
-            known, told = self.topics.get(name), told_topics.get(name)
-            if told is not None:
-                topics[name] = _merge(name, known, told, brokers)
+            known, reported = self.topics.get(name), answered.get(name)
+            if reported is not None:
+                topics[name] = _merge(name, known, reported, brokers)
             elif known is not None:
-                topics[name] = _believe_only(known, brokers)
-        after = self._with_topics(topics, looked_at)
-        is_news = (
+                topics[name] = _without_departed_leaders(known, brokers)
+        after = self._with_topics(topics, compared)
+        is_changed = (
             brokers is not self.brokers or after.changed or answer.cluster_id not in {None, self.cluster_id}
         )
         return after._replace(
-            version=self.version + 1 if is_news else self.version,
+            version=self.version + 1 if is_changed else self.version,
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id,
             brokers=brokers,
@@ -184,8 +186,8 @@ class MetadataSnapshot(NamedTuple):
         after = self._with_topics(topics, hinted)
         return after._replace(version=self.version + 1, brokers=brokers) if after.changed else self
 
-    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Self:
-        """Return the snapshot after *node_id* has denied its leadership of the partitions *doubted*.
+    def with_stale_leaders(self, topic: str, refused: Collection[int], node_id: int) -> Self:
+        """Return the snapshot after *node_id* has denied its leadership of the partitions *refused*.
 
         The version is unchanged, because the leaders are. The next response may replace them with any epoch.
         """
@@ -193,7 +195,7 @@ class MetadataSnapshot(NamedTuple):
         if info is None:
             return self
         partitions = list(info.partitions)
-        for partition in doubted:
+        for partition in refused:
             if 0 <= partition < len(partitions) and partitions[partition].leader == node_id:
                 partitions[partition] = partitions[partition]._replace(leader_epoch=NO_EPOCH)
         if tuple(partitions) == info.partitions:
@@ -201,43 +203,43 @@ class MetadataSnapshot(NamedTuple):
         topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
         return self._replace(topics=topics)
 
-    def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> Self:
-        """Return a snapshot with *topics*, which differ from the present topics only for names in *looked_at*."""
-        changed = frozenset(name for name in looked_at if self.topics.get(name) is not topics.get(name))
+    def _with_topics(self, topics: Mapping[str, TopicInfo], compared: Iterable[str]) -> Self:
+        """Return a snapshot with *topics*, which differ from the present topics only for names in *compared*."""
+        changed = frozenset(name for name in compared if self.topics.get(name) is not topics.get(name))
         leaderless = (name for name in changed if name in topics and topics[name].leaderless)
         leaderless_now = self.leaderless.difference(changed).union(leaderless)
         return self._replace(topics=topics, changed=changed, leaderless=leaderless_now)
 
 
 def _merge(
-    name: str, known: TopicInfo | None, told: MetadataResponseTopic, brokers: Mapping[int, Broker]
+    name: str, known: TopicInfo | None, reported: MetadataResponseTopic, brokers: Mapping[int, Broker]
 ) -> TopicInfo:
     """Return a topic merged from *known* and a response; *known* itself without a change."""
-    error = broker_error(told.error_code) if told.error_code else None
+    error = broker_error(reported.error_code) if reported.error_code else None
     if error is UnknownTopicOrPartition:
         merged = TopicInfo(name, NO_TOPIC_ID, (), error)
-    elif known is not None and _says_the_same(told, known, error):  # the most frequent case
-        return _believe_only(known, brokers)
-    elif partitions := _partitions(told, brokers):
-        if known is not None and known.topic_id == told.topic_id != NO_TOPIC_ID:
+    elif known is not None and _is_unchanged(reported, known, error):  # the most frequent case
+        return _without_departed_leaders(known, brokers)
+    elif partitions := _partitions(reported, brokers):
+        if known is not None and known.topic_id == reported.topic_id != NO_TOPIC_ID:
             partitions = _newest(known.partitions, partitions, brokers)
-        merged = _new_topic(name, told.topic_id, partitions, error)
+        merged = _new_topic(name, reported.topic_id, partitions, error)
     elif known is not None:  # an error does not change the known partitions
-        merged = _believe_only(known, brokers)._replace(error=error or LeaderNotAvailable)
+        merged = _without_departed_leaders(known, brokers)._replace(error=error or LeaderNotAvailable)
     else:
-        merged = TopicInfo(name, told.topic_id, (), error or LeaderNotAvailable)
+        merged = TopicInfo(name, reported.topic_id, (), error or LeaderNotAvailable)
     return known if known is not None and merged == known else merged
 
 
-def _says_the_same(told: MetadataResponseTopic, known: TopicInfo, error: type[BrokerError] | None) -> bool:
-    return (told.topic_id, error) == (known.topic_id, known.error) and known.partitions == tuple(
-        [(each.partition_index, each.leader_id, each.leader_epoch) for each in told.partitions]
+def _is_unchanged(reported: MetadataResponseTopic, known: TopicInfo, error: type[BrokerError] | None) -> bool:
+    return (reported.topic_id, error) == (known.topic_id, known.error) and known.partitions == tuple(
+        [(each.partition_index, each.leader_id, each.leader_epoch) for each in reported.partitions]
     )
 
 
-def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
+def _partitions(reported: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
     """Return the partitions of an answer by index; none if numbers are missing, as while a topic is created."""
-    in_order = sorted(told.partitions, key=attrgetter("partition_index"))
+    in_order = sorted(reported.partitions, key=attrgetter("partition_index"))
     if [each.partition_index for each in in_order] != list(range(len(in_order))):
         return ()
     fields = (
@@ -249,18 +251,18 @@ def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> t
 
 
 def _newest(
-    known: tuple[PartitionInfo, ...], told: tuple[PartitionInfo, ...], brokers: Mapping[int, Broker]
+    known: tuple[PartitionInfo, ...], reported: tuple[PartitionInfo, ...], brokers: Mapping[int, Broker]
 ) -> tuple[PartitionInfo, ...]:
     """Return the newer state of each partition of the same topic id."""
     newest = [
         _led_by(old, brokers) if NO_EPOCH < new.leader_epoch < old.leader_epoch else new
-        for old, new in zip(known, told, strict=False)
+        for old, new in zip(known, reported, strict=False)
     ]
-    rest = told[len(known) :] or [_led_by(old, brokers) for old in known[len(told) :]]
+    rest = reported[len(known) :] or [_led_by(old, brokers) for old in known[len(reported) :]]
     return (*newest, *rest)
 
 
-def _believe_only(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
+def _without_departed_leaders(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
     """Return *info* without leaders outside *brokers*; *info* itself without such leaders."""
     if all(each.leader in brokers or each.leader == NO_LEADER for each in info.partitions):
         return info

@@ -20,7 +20,7 @@ REFUSED_PATIENCE_S: Final = 1.0
 class Attempt(NamedTuple, Generic[T]):
     """One attempt at a result."""
 
-    whom: str
+    name: str
     """Name of the attempt, for errors."""
     start: Callable[[], Coroutine[Any, Any, T]]
     patience_s: float
@@ -115,8 +115,8 @@ async def first_success(
             attempt = next(source, None) if refusals.permit(is_silent=is_silent) else None
             patience_s = refusals.patience_s(now - began_at)
             if attempt is not None:
-                task = loop.create_task(attempt.start(), name=f"aioproducer ask {attempt.whom}")
-                started[task] = attempt.whom
+                task = loop.create_task(attempt.start(), name=f"aioproducer ask {attempt.name}")
+                started[task] = attempt.name
                 running.add(task)
                 refusals.watch(task)
                 patience_s = attempt.patience_s
@@ -129,7 +129,7 @@ async def first_success(
             for task in done:
                 if not isinstance(task.exception(), ProducerError):
                     return task.result()
-        causes = [(whom, task.exception() if task.done() else None) for task, whom in started.items()]
+        causes = [(name, task.exception() if task.done() else None) for task, name in started.items()]
         raise failed(failure, causes, refusals)
     finally:
         for task in started:
@@ -145,7 +145,7 @@ def failed(
     AuthenticationFailed if it is one of the causes: it requires action by the user, while other failures may be
     temporary.
     """
-    causes_text = "; ".join(_described(whom, cause) for whom, cause in causes) or "no address was asked"
+    causes_text = "; ".join(_described(name, cause) for name, cause in causes) or "no address was asked"
     refusal = next((cause for _, cause in causes if isinstance(cause, AuthenticationFailed)), None)
     if refusal is None:
         error: ProducerError = ConnectionFailed(f"{failure}: {causes_text}")
@@ -162,7 +162,7 @@ def failed(
     return error
 
 
-def _described(whom: str, cause: BaseException | None) -> str:
+def _described(name: str, cause: BaseException | None) -> str:
     if cause is None:
-        return f"{whom}: no answer yet"
-    return str(cause) if whom in str(cause) else f"{whom}: {cause}"
+        return f"{name}: no answer yet"
+    return str(cause) if name in str(cause) else f"{name}: {cause}"

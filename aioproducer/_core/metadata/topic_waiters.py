@@ -23,7 +23,7 @@ Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 """Future whose result may be an error: asyncio would log an exception that a cancelled call never retrieves."""
 
 
-MOST_DENIALS: Final = 3
+ENOUGH_DENIALS: Final = 3
 """Number of denials that suffice even if one broker gave all of them, because the others may not answer."""
 
 
@@ -41,41 +41,11 @@ class Answer(NamedTuple):
 ANY_ANSWER: Final = Answer()
 
 
-class NewAnswer:
-    """Condition of a waiter: an answer to a request that is sent after the call. The waiter needs a reply as of now.
+class TopicDenials:
+    """Counter of answers that deny a topic or partition, to requests sent after a call.
 
-    With a *partition*, the topic has that partition, or two brokers deny it. One broker is no proof, because metadata of
-    brokers lags behind (the Java client waits for `max.block.ms` instead).
-    """
-
-    __slots__ = ("_denials", "_first_node", "_partition", "_requests")
-
-    def __init__(self, requests: int, partition: int | None = None) -> None:
-        """*requests* is the number of requests that were sent before the call."""
-        self._requests = requests
-        self._partition = partition
-        self._denials = 0
-        self._first_node = -1
-
-    def is_met(self, info: TopicInfo, answer: Answer) -> bool:
-        """Add *answer*, which led to *info*; return True if the wait is over."""
-        if self._partition is not None and self._partition < len(info.partitions):
-            return True
-        if answer.request <= self._requests:
-            return False
-        if self._partition is None or answer.is_only_broker:
-            return True
-        self._denials += 1
-        if self._first_node < 0:
-            self._first_node = answer.node_id
-        return 0 <= self._first_node != answer.node_id >= 0 or self._denials == MOST_DENIALS
-
-
-class Denials:
-    """Counter of metadata answers that deny a topic, to requests sent after a call.
-
-    One answer is no proof, because a new topic reaches brokers late. Proof is two answers of the only broker, two
-    answers of different brokers, or `MOST_DENIALS` answers.
+    One answer is no proof, because new topics and partitions reach brokers late (the Java client waits for `max.block.ms`
+    instead). Proof is two answers of the only broker, two answers of different brokers, or `ENOUGH_DENIALS` answers.
     """
 
     __slots__ = ("_count", "_first_node", "_requests")
@@ -86,16 +56,38 @@ class Denials:
         self._count = 0
         self._first_node = -1
 
-    def suffice(self, answer: Answer) -> bool:
-        """Add *answer*, which denies the topic; return True if the topic does not exist."""
+    def are_final(self, answer: Answer) -> bool:
+        """Add *answer*; return True if the topic or partition does not exist."""
         if answer.request <= self._requests:
             return False
         self._count += 1
-        if self._count == 1:
+        if self._first_node < 0:
             self._first_node = answer.node_id
-            return False
         is_other = 0 <= self._first_node != answer.node_id >= 0
-        return is_other or answer.is_only_broker or self._count >= MOST_DENIALS
+        return is_other or self._count >= (2 if answer.is_only_broker else ENOUGH_DENIALS)
+
+
+class NewAnswer:
+    """Condition of a waiter: an answer to a request that is sent after the call.
+
+    With a *partition*, the topic has that partition, or the only broker or `TopicDenials` deny it.
+    """
+
+    __slots__ = ("_denials", "_partition", "_requests")
+
+    def __init__(self, requests: int, partition: int | None = None) -> None:
+        """*requests* is the number of requests that were sent before the call."""
+        self._requests = requests
+        self._partition = partition
+        self._denials = TopicDenials(requests)
+
+    def is_met(self, info: TopicInfo, answer: Answer) -> bool:
+        """Add *answer*, which led to *info*; return True if the wait is over."""
+        if self._partition is not None and self._partition < len(info.partitions):
+            return True
+        if self._partition is None or answer.is_only_broker:
+            return answer.request > self._requests
+        return self._denials.are_final(answer)
 
 
 class TopicWaiters:
@@ -103,14 +95,16 @@ class TopicWaiters:
 
     def __init__(self) -> None:
         self._waiters: dict[str, dict[Waiter, NewAnswer | None]] = {}
-        self._denials: dict[Waiter, Denials] = {}
+        self._denials: dict[Waiter, TopicDenials] = {}
 
     @property
     def topics(self) -> KeysView[str]:
         """Topics with waiting calls."""
         return self._waiters.keys()
 
-    def enter(self, topic: str, condition: NewAnswer | None = None, denials: Denials | None = None) -> Waiter:
+    def enter(
+        self, topic: str, condition: NewAnswer | None = None, denials: TopicDenials | None = None
+    ) -> Waiter:
         """Return a Future for *topic*; without *condition* any answer with partitions completes the Future.
 
         With *denials* the wait fails once the topic is proved not to exist; without, brokers may create the topic.
@@ -143,7 +137,7 @@ class TopicWaiters:
                     self.wake(topic, waiter, topic_error(topic, info.error))
                 elif info.error is UnknownTopicOrPartition:
                     denials = self._denials.get(waiter)
-                    if denials is not None and denials.suffice(answer):
+                    if denials is not None and denials.are_final(answer):
                         self.wake(topic, waiter, no_topic(topic))
 
     def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:

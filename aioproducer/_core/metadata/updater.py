@@ -23,8 +23,8 @@ from aioproducer._core.metadata.refresh_schedule import MetadataSettings, Refres
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer._core.metadata.topic_waiters import (
     Answer,
-    Denials,
     NewAnswer,
+    TopicDenials,
     TopicWaiters,
     Waiter,
     topic_error,
@@ -170,9 +170,9 @@ class MetadataUpdater:
         """
         now = _now()
         if topics is None:
-            wanted = [self._schedule.want_all(now)]
+            wanted = [self._schedule.request_all(now)]
         else:
-            wanted = [self._schedule.want(topic, now) for topic in topics]
+            wanted = [self._schedule.request(topic, now) for topic in topics]
         if wanted:  # also topics that were requested before: the requesting call may have been interrupted
             self._wakeup.set()
 
@@ -185,11 +185,11 @@ class MetadataUpdater:
             self.request_refresh([topic])
 
     async def topic(
-        self, name: str, deadline: float, *, anew: bool = False, partition: int | None = None
+        self, name: str, deadline: float, *, refresh: bool = False, partition: int | None = None
     ) -> TopicInfo:
         """Return the topic once its partitions are known, with or without leaders.
 
-        With *anew*, only responses to later requests count. With *partition*,
+        With *refresh*, only responses to later requests count. With *partition*,
         which the known topic lacks, brokers are asked until the topic has it or two of them deny it.
 
         Raises: MetadataTimeout at *deadline* (loop time), with the last error as cause;
@@ -200,7 +200,7 @@ class MetadataUpdater:
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")
-        is_new = anew or partition is not None
+        is_new = refresh or partition is not None
         if self.snapshot.knows(name) and not is_new:
             self.mark_used(name, _now())
             return self.snapshot.topics[name]
@@ -209,7 +209,7 @@ class MetadataUpdater:
             raise again(self._refused)  # without this, each call in turn would wait for an authentication
         loop = asyncio.get_running_loop()
         condition = NewAnswer(self._requests, partition) if is_new else None
-        denials = None if self._settings.allow_auto_create_topics else Denials(self._requests)
+        denials = None if self._settings.allow_auto_create_topics else TopicDenials(self._requests)
         waiter = self._waiters.enter(name, condition, denials)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
         try:
@@ -236,10 +236,10 @@ class MetadataUpdater:
         """Apply new leaders and their addresses from a produce response (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
 
-    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
+    def mark_leader_stale(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
         """Mark the leader as stale for partitions that *node_id* refused, so the next response replaces it."""
         for topic, partitions in refused.items():
-            self.snapshot = self.snapshot.with_doubts(topic, partitions, node_id)
+            self.snapshot = self.snapshot.with_stale_leaders(topic, partitions, node_id)
         self.request_refresh(refused)
 
     @property
@@ -252,7 +252,7 @@ class MetadataUpdater:
         self._last_connection.connected(node_id)
         self._source.connected()
         self._clear_refusal()
-        self._schedule.hurry()
+        self._schedule.shorten_pauses()
         self._wakeup.set()
 
     def disconnected(self, node_id: int, error: ProducerError | None) -> None:
@@ -363,11 +363,13 @@ class MetadataUpdater:
         self._clear_refusal()
         counts = len(after.brokers), len(refresh.topics)
         self._limits.over("metadata.failed", "", "metadata.recovered brokers=%d topics=%d", *counts)
-        told_by = self._source.told_by
-        self._waiters.serve(after, refresh.topics, Answer(self._requests, told_by, len(after.brokers) == 1))
+        answered_by = self._source.answered_by
+        self._waiters.serve(
+            after, refresh.topics, Answer(self._requests, answered_by, len(after.brokers) == 1)
+        )
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
-        self._on_answer([each.name for each in answer.topics if each.name and each.partitions], told_by)
+        self._on_answer([each.name for each in answer.topics if each.name and each.partitions], answered_by)
         # No other task requests these topics, because an answer without changes wakes none.
         self.request_refresh({*self._leaderless(), *(self._waiters.topics & set(refresh.topics))})
         if self._source.starts_over:  # a broker of another cluster answered in the meantime

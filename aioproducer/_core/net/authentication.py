@@ -84,10 +84,10 @@ class AuthenticatedConnection(Protocol):
     def authenticated(self) -> None:
         """Accept requests from now on."""
 
-    def hold(self) -> None:
-        """Hold back later requests until `release`."""
+    def pause_requests(self) -> None:
+        """Hold back later requests until `resume_requests`."""
 
-    def release(self) -> None:
+    def resume_requests(self) -> None:
         """Write the requests that were held back."""
 
     def close(self, cause: ProducerError | None = None) -> None:
@@ -166,7 +166,7 @@ class Authenticator:
             # A late or refused authentication would lose requests without a response, without an error.
             holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
             if holds:
-                connection.hold()
+                connection.pause_requests()
             session = await self._recorded(exchange, message, again=True)
         except ProducerError as error:
             connection.close(error)
@@ -178,7 +178,7 @@ class Authenticator:
             connection.close(failed)
         else:
             if holds:
-                connection.release()
+                connection.resume_requests()
             log.debug("connection.reauthenticated address=%s", connection.address)
             if self._timer is not None:
                 self._timer.cancel()
@@ -290,15 +290,15 @@ REFUSAL_BACKOFF: Final = Backoff(1.0, 15.0, jitter=0.1)
 """Pause between refused authentications."""
 FIRST_REFUSALS: Final = 3
 """Number of brokers that may refuse a first authentication before pauses begin."""
-AHEAD_S: Final = 0.5
+OUTCOME_WAIT_S: Final = 0.5
 """Longest wait for the outcome of a running authentication, in seconds. One broker then refuses in place of all."""
-PROVEN_S: Final = 5.0
+ACCEPTED_S: Final = 5.0
 """Time after an accepted authentication in which others do not wait, in seconds."""
-ASKED_EVERY_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 """Minimum time between two checks for changed credentials, in seconds."""
-MOST_CHANGES: Final = 3
+MAX_CHANGES: Final = 3
 """Consecutive changes that are tried immediately. A provider may return another token for every call."""
-WANTED_S: Final = 2.5
+WAITING_S: Final = 2.5
 """Time for which a paused broker counts as waiting, in seconds."""
 
 
@@ -325,11 +325,11 @@ class AuthenticationBackoff:
         self._changes = 0
         self._next_at = 0.0
         self._brokers: dict[Address, _Refusal] = {}
-        self._wanted: dict[Address, float] = {}
-        self._trying: dict[Address, float] = {}
+        self._waiting: dict[Address, float] = {}
+        self._running: dict[Address, float] = {}
         self._accepted_at = -inf
-        self._asked_at = -inf
-        self._news = asyncio.Event()
+        self._checked_at = -inf
+        self._outcome = asyncio.Event()
 
     @property
     def next_at(self) -> float:
@@ -341,20 +341,20 @@ class AuthenticationBackoff:
 
         Raises: AuthenticationFailed during a pause: the last refusal of this broker, else that of another one.
         """
-        await self._first_of_several()
+        await self._wait_for_outcome()
         now = _now()
         last, own = self._last, self._brokers.get(address)
         if last is None and own is not None and now < own.next_at:
             last = own
         if last is not None:
             if not self._is_turn(address, now) and not await self._has_changed(last.proof, now):
-                self._wanted[address] = now
+                self._waiting[address] = now
                 refusal = again(last.error if own is None else own.error)
                 refusal.held_back = own is None
                 raise refusal
             self._next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)  # others wait for the outcome
-        self._wanted.pop(address, None)
-        self._trying[address] = _now()
+        self._waiting.pop(address, None)
+        self._running[address] = _now()
 
     def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
         """Record that the broker at *address* refused the credentials *proof*."""
@@ -372,33 +372,33 @@ class AuthenticationBackoff:
         self._next_at = 0.0
         self._accepted_at = _now()
         self._brokers.pop(address, None)
-        self._wanted.clear()
+        self._waiting.clear()
         self._ended(address)
 
     def failed(self, address: Address) -> None:
         """Record that an admitted authentication ended without a response, so another may begin."""
-        if address in self._trying:
+        if address in self._running:
             if self._last is not None:
                 self._next_at = _now()
             self._ended(address)
 
     def _ended(self, address: Address) -> None:
-        self._trying.pop(address, None)
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        self._running.pop(address, None)
+        outcome, self._outcome = self._outcome, asyncio.Event()
+        outcome.set()
 
-    async def _first_of_several(self) -> None:
+    async def _wait_for_outcome(self) -> None:
         """Wait briefly for the outcome of a running authentication, unless one was accepted recently."""
-        until = _now() + AHEAD_S
+        until = _now() + OUTCOME_WAIT_S
         while self._last is None and self._accepted_at != -inf:
             if (
-                _now() - self._accepted_at < PROVEN_S
-                or _now() - max(self._trying.values(), default=-inf) >= AHEAD_S
+                _now() - self._accepted_at < ACCEPTED_S
+                or _now() - max(self._running.values(), default=-inf) >= OUTCOME_WAIT_S
             ):
                 return
             try:
                 async with asyncio.timeout_at(until):
-                    await self._news.wait()
+                    await self._outcome.wait()
             except TimeoutError:
                 return
 
@@ -408,16 +408,16 @@ class AuthenticationBackoff:
             return True
         if now < max(0.0 if own is None else own.next_at, 0.0 if self._last is None else self._next_at):
             return False
-        waiting = (each for each, at in self._wanted.items() if each != address and now - at < WANTED_S)
+        waiting = (each for each, at in self._waiting.items() if each != address and now - at < WAITING_S)
         return self._times(address) <= min(map(self._times, waiting), default=inf)
 
     def _times(self, address: Address) -> int:
         return self._brokers[address].times if address in self._brokers else 0
 
     async def _has_changed(self, proof: object, now: float) -> bool:
-        if self._changes >= MOST_CHANGES or now - self._asked_at < ASKED_EVERY_S:
+        if self._changes >= MAX_CHANGES or now - self._checked_at < CHECK_INTERVAL_S:
             return False
-        self._asked_at = now
+        self._checked_at = now
         try:
             has_changed = await self._changed(proof)
         except Exception:  # noqa: BLE001 - the next authentication raises the error

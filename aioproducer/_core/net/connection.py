@@ -100,7 +100,7 @@ class Connection(asyncio.StreamReader):
         self._timer: asyncio.TimerHandle | None = None
         self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # meanwhile nothing is read
         self._wakes_at = inf
-        self.gone: asyncio.Future[None] = loop.create_future()
+        self.socket_closed: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, after `close`."""
         self.counters: NodeCounters = NodeCounters(now)  # shared with other connections to the node
         self.limits: LogLimits = LogLimits()  # later those of the producer
@@ -135,7 +135,7 @@ class Connection(asyncio.StreamReader):
         return max(self._core.last_used, self.throttled_until)
 
     @property
-    def held(self) -> bool:
+    def is_paused(self) -> bool:
         """True while requests are held back for a reauthentication."""
         return self._released is not None
 
@@ -147,14 +147,14 @@ class Connection(asyncio.StreamReader):
     @property
     def closed(self) -> bool:
         """True if the connection accepts no more calls."""
-        return not self.takes_calls()
+        return not self.accepts_calls()
 
-    def takes_calls(self) -> bool:
+    def accepts_calls(self) -> bool:
         """Return True if the connection accepts calls: a method, because a property costs twice as much on Python 3.11."""
         return self._core.state is READY and not self._writer.is_closing()
 
     @property
-    def waits_for(self) -> str:
+    def stage(self) -> str:
         """Current stage of `shake_hands`, for a message."""
         if self._authenticator is None or self._core.state is ConnectionState.HANDSHAKE:
             return "the handshake"
@@ -228,8 +228,8 @@ class Connection(asyncio.StreamReader):
 
     async def unmuted(self) -> None:
         """Wait until the broker reads requests again (KIP-219), or the connection is closed."""
-        while not self.gone.done() and (pause_s := self.throttled_until - self._loop.time()) > 0:
-            await asyncio.wait([self.gone], timeout=pause_s)
+        while not self.socket_closed.done() and (pause_s := self.throttled_until - self._loop.time()) > 0:
+            await asyncio.wait([self.socket_closed], timeout=pause_s)
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
         """Write the SASL *request* and return the Future of its response. Raises: as `call`."""
@@ -243,16 +243,16 @@ class Connection(asyncio.StreamReader):
         """Accept requests from now on."""
         self._core.authenticated()
 
-    def hold(self) -> None:
-        """Hold back later requests until `release`; `drain` waits for `release`."""
-        self._core.hold()
+    def pause_requests(self) -> None:
+        """Hold back later requests until `resume_requests`; `drain` waits for `resume_requests`."""
+        self._core.pause_requests()
         self._released = self._loop.create_future()
 
-    def release(self) -> None:
+    def resume_requests(self) -> None:
         """Write the requests that were held back."""
-        self._core.release(now := self._loop.time())
+        self._core.resume_requests(now := self._loop.time())
         self._write(now)
-        let_go(self._released)
+        set_done(self._released)
         self._released = None
         if self._core.is_done:
             self.close()
@@ -314,19 +314,19 @@ class Connection(asyncio.StreamReader):
                 call.on_answer(error)
             except Exception as bug:  # noqa: BLE001 - the other calls get their errors
                 self._log.handler_failed(bug, self.limits)
-        let_go(self._shaken_hands)
-        let_go(self._released)
+        set_done(self._shaken_hands)
+        set_done(self._released)
         if self.on_closed is not None:
             self.on_closed(self, cause)
 
     def _end(self) -> None:
-        """Drop unwritten bytes. `gone` is done even if a signal handler has interrupted `lost`."""
+        """Drop unwritten bytes. `socket_closed` is done even if a signal handler has interrupted `lost`."""
         self._transport.abort()
-        let_go(self.gone)
+        set_done(self.socket_closed)
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed. Call `close` first."""
-        await asyncio.wait([self.gone])
+        await asyncio.wait([self.socket_closed])
 
     def set_transport(self, transport: asyncio.BaseTransport) -> None:
         """Write to *transport* from now on; `shake_hands` continues after the dial."""
@@ -376,7 +376,7 @@ class Connection(asyncio.StreamReader):
             self.versions = core.versions
             self._write(now)
             if core.state is not ConnectionState.HANDSHAKE:
-                let_go(self._shaken_hands)
+                set_done(self._shaken_hands)
 
     def _stop_reading(self, reason: Exception) -> None:
         """Close because of *reason*, or read no more until a large answer is decoded."""
@@ -406,18 +406,18 @@ class Connection(asyncio.StreamReader):
 
     def feed_eof(self) -> None:
         """Close: a broker that has sent its last byte reads no further request."""
-        story = self._core.story(self._loop.time())
-        self.close(ConnectionFailed(f"{self}: closed by the broker {story}"))
+        progress = self._core.progress(self._loop.time())
+        self.close(ConnectionFailed(f"{self}: closed by the broker {progress}"))
 
     @as_step
     def lost(self, exc: Exception | None) -> None:
         """Report the loss of the transport by *exc*, unless this side has closed the connection."""
         now = self._loop.time()
         refused = None if self._security is None else self._security.lost(exc, self.address)
-        lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")
+        lost = refused or ConnectionFailed(f"{self}: lost {self._core.progress(now)}: {exc}")
         self.close(caused(lost, exc))
         self.counters.at(now).closed += 1
-        let_go(self.gone)
+        set_done(self.socket_closed)
         self._stop_timer()
 
     def _write(self, now: float) -> None:
@@ -471,7 +471,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
             super().connection_lost(None)
 
 
-def let_go(waiting: asyncio.Future[None] | None) -> None:
+def set_done(waiting: asyncio.Future[None] | None) -> None:
     """Resolve *waiting*, if it is pending."""
     if waiting is not None and not waiting.done():
         waiting.set_result(None)

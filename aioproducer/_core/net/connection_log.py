@@ -65,31 +65,16 @@ class ConnectionLog:
 
     def bug(self, error: Exception, limits: LogLimits) -> ConnectionFailed:
         """Log an internal error, and return the error that closes the connection."""
-        connection = self._connection
-        limits.log(
-            log,
-            logging.ERROR,
-            Pairs(connection=connection),
-            "connection.bug connection=%s",
-            connection,
-            error=error,
-        )
+        subject = Pairs(connection=self._connection)
+        limits.log(log, logging.ERROR, subject, "connection.bug %s", subject, error=error)
         return self._closed_by(error)
 
     def handler_failed(self, error: Exception, limits: LogLimits) -> ConnectionFailed:
         """Log the error of a response's callable, and return the error that closes the connection."""
-        connection = self._connection
-        limits.log(
-            log,
-            logging.ERROR,
-            Pairs(connection=connection),
-            "connection.handler_failed connection=%s",
-            connection,
-            error=error,
-        )
+        subject = Pairs(connection=self._connection)
+        limits.log(log, logging.ERROR, subject, "connection.handler_failed %s", subject, error=error)
         return self._closed_by(error)
 
     def _closed_by(self, error: Exception) -> ConnectionFailed:
-        return caused(
-            ConnectionFailed(f"{self._connection}: closed after an internal error: {error!r}"), error
-        )
+        closed = ConnectionFailed(f"{self._connection}: closed after an internal error: {error!r}")
+        return caused(closed, error)

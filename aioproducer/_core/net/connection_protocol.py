@@ -126,7 +126,7 @@ class ConnectionProtocol:
         *has_sasl* is true if a session logs in after the handshake, by `ask` and then `logged_in`.
         """
         self._has_sasl = has_sasl
-        self._held: list[_Held] | None = None
+        self._paused: list[_PausedRequest] | None = None
         self._settings = settings
         # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._client_id, self._timeout_s = settings.client_id, settings.request_timeout_s
@@ -137,7 +137,7 @@ class ConnectionProtocol:
             0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
         )
         self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps, expected)
-        self._is_heard = False
+        self._has_response = False
         self._logins = 0  # SASL requests without a response
         self._retired_until = inf
         self.address: Final = address
@@ -166,8 +166,8 @@ class ConnectionProtocol:
     @property
     def in_flight(self) -> int:
         """Number of calls without a response yet."""
-        held = self._held
-        return len(self._in_flight) + (sum(each.on_answer is not None for each in held) if held else 0)
+        paused = self._paused
+        return len(self._in_flight) + (sum(each.on_answer is not None for each in paused) if paused else 0)
 
     @property
     def is_closed(self) -> bool:
@@ -177,7 +177,7 @@ class ConnectionProtocol:
     @property
     def is_done(self) -> bool:
         """True if the connection is retired and every call has its response."""
-        return self.state is _RETIRED and not self._in_flight and not self._held
+        return self.state is _RETIRED and not self._in_flight and not self._paused
 
     def connection_made(self, now: float) -> None:
         """Begin the handshake."""
@@ -202,11 +202,11 @@ class ConnectionProtocol:
             raise self.refusal()
         if version is None:
             version = self.versions.pick(type(request))
-        if self._held is not None:
+        if self._paused is not None:
             encode_request(
                 request, version, 0, self._client_id
-            )  # raises here, for this call alone, and not in `release`
-            self._held.append(_Held(request, version, decode, on_answer))
+            )  # raises here, for this call alone, and not in `resume_requests`
+            self._paused.append(_PausedRequest(request, version, decode, on_answer))
             return
         if on_answer is None:
             self.is_one_way = True
@@ -234,15 +234,15 @@ class ConnectionProtocol:
         if self.state is ConnectionState.AUTHENTICATION:
             self.state = ConnectionState.READY
 
-    def hold(self) -> None:
+    def pause_requests(self) -> None:
         """Hold back later requests: during an authentication a broker accepts only SASL requests (KIP-368)."""
-        self._held = []
+        self._paused = []
 
-    def release(self, now: float) -> None:
+    def resume_requests(self, now: float) -> None:
         """Enqueue the requests that were held back, and hold back no more."""
-        held, self._held = self._held, None
+        paused, self._paused = self._paused, None
         if not self.is_closed:
-            for each in held or ():
+            for each in paused or ():
                 self._enqueue(*each, now)
 
     def refusal(self) -> ConnectionFailed:
@@ -285,7 +285,7 @@ class ConnectionProtocol:
                 if call[4] is _handshake_answered:
                     self._continue_handshake(answer, now)
                 else:
-                    self._is_heard = True
+                    self._has_response = True
                 yield answered
                 if self.state is _CLOSED:
                     return
@@ -338,9 +338,9 @@ class ConnectionProtocol:
         reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
         calls = [
             *self._in_flight.take_all(),
-            *(each.never_sent for each in self._held or () if each.on_answer),
+            *(each.never_sent for each in self._paused or () if each.on_answer),
         ]
-        self._held = None
+        self._paused = None
         return [
             (call, reason)
             if call.starts_at < left_us
@@ -348,17 +348,17 @@ class ConnectionProtocol:
             for call in calls
         ]
 
-    def story(self, now: float) -> str:
+    def progress(self, now: float) -> str:
         """Return the progress of the connection, for the message about its loss."""
         calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
-        story = f"after {now - self.opened_at:.3g} s with {calls} in flight"
+        progress = f"after {now - self.opened_at:.3g} s with {calls} in flight"
         if self._frames.begun:
-            story += f", {len(self._frames.begun)} bytes into an answer"
+            progress += f", {len(self._frames.begun)} bytes into an answer"
         if self.state is ConnectionState.HANDSHAKE:
-            story += ", before the handshake was over: does this listener want TLS or SASL?"
-        elif self._in_flight and not self._is_heard:
-            story += ", before any response but that of the handshake; the listener may require SASL: set security_protocol"
-        return story
+            progress += ", before the handshake was over: does this listener want TLS or SASL?"
+        elif self._in_flight and not self._has_response:
+            progress += ", before any response but that of the handshake; the listener may require SASL: set security_protocol"
+        return progress
 
     def _enqueue(
         self,
@@ -426,7 +426,7 @@ class ConnectionProtocol:
             self._ask(ask, now)
 
 
-class _Held(NamedTuple):
+class _PausedRequest(NamedTuple):
     """Request that is held back during an authentication."""
 
     request: Request[Any]

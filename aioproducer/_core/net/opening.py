@@ -107,13 +107,13 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
         connection.close()
         await connection.wait_closed()
         if isinstance(error, TimeoutError):
-            why = _unfinished(connection.waits_for, loop.time() - began_at)
+            why = _unfinished(connection.stage, loop.time() - began_at)
             raise ConnectionFailed(f"{connection}: {why}") from error
         if isinstance(error, ConnectionFailed) and connection.error is not None:
             raise connection.error from connection.error.__cause__  # the cause may be a refused client certificate
         if is_failure(error):
             raise ConnectionFailed(
-                f"{connection}: {connection.waits_for} ended with {described(error)}"
+                f"{connection}: {connection.stage} ended with {described(error)}"
             ) from error
         raise
     if connection.error is not None:

@@ -95,7 +95,7 @@ class Pool:
         self._open: set[Connection] = set()  # also retired connections with calls in flight
         self._tasks: set[asyncio.Task[None]] = set()
         # futures of closed connections whose sockets are still open
-        self._going: set[asyncio.Future[None]] = set()
+        self._closing_sockets: set[asyncio.Future[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -104,7 +104,7 @@ class Pool:
         node = self._nodes.get(node_id)
         # Read once: metrics call this from other threads.
         connection = None if node is None else node.connection
-        return connection if connection is not None and connection.takes_calls() else None
+        return connection if connection is not None and connection.accepts_calls() else None
 
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless the node is connected, connecting or in its backoff.
@@ -217,22 +217,22 @@ class Pool:
 
     def counts_for(self, node_id: int) -> bool:
         """True while a connection to the node may still change its counters: it is open, or a socket is being closed."""
-        return bool(self._going) or any(each.node_id == node_id for each in self._open)
+        return bool(self._closing_sockets) or any(each.node_id == node_id for each in self._open)
 
     @property
     def in_flight(self) -> int:
         """Number of calls in flight on all connections."""
         return sum(connection.in_flight for connection in tuple(self._open))
 
-    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
+    def least_loaded(self, candidates: Iterable[int], avoided: int = -1) -> Connection | None:
         """Return the usable connection with the fewest calls in flight. Throttled connections come last.
 
-        At equal counts, the node *rather_not* comes last.
+        At equal counts, the node *avoided* comes last.
         """
         usable = (connection for each in candidates if (connection := self.get(each)) is not None)
         return min(
             usable,
-            key=lambda connection: (connection.muted, connection.in_flight, connection.node_id == rather_not),
+            key=lambda connection: (connection.muted, connection.in_flight, connection.node_id == avoided),
             default=None,
         )
 
@@ -271,8 +271,8 @@ class Pool:
                 node.connecting.cancel()
         for connection in tuple(self._open):
             connection.close()
-        while self._tasks or self._going:
-            await asyncio.wait(self._tasks | self._going)
+        while self._tasks or self._closing_sockets:
+            await asyncio.wait(self._tasks | self._closing_sockets)
 
     def abort(self, cause: ProducerError) -> None:
         """Close all connections without waiting, because the event loop is closing."""
@@ -339,8 +339,8 @@ class Pool:
     @as_step
     def _lost(self, connection: Connection, error: ProducerError | None) -> None:
         self._open.discard(connection)
-        self._going.add(connection.gone)
-        connection.gone.add_done_callback(self._going.discard)
+        self._closing_sockets.add(connection.socket_closed)
+        connection.socket_closed.add_done_callback(self._closing_sockets.discard)
         node_id = connection.node_id
         node = self._nodes.get(node_id)
         if node is None or node.connection is not connection:

@@ -62,7 +62,7 @@ class Exchange:
 
         Raises: AuthenticationFailed.
         """
-        return await self._asked(lambda: self.mechanism.start(self.broker))
+        return await self._called(lambda: self.mechanism.start(self.broker))
 
     async def answer(self, challenge: bytes) -> SecretBytes | None:
         """Return the response to *challenge*; None at the end of the exchange.
@@ -76,9 +76,9 @@ class Exchange:
             raise self._failed(f"the broker has sent a challenge of {len(challenge):,} bytes")
         if not hasattr(self.mechanism, "complete"):
             return (
-                (await self._asked(lambda: self.mechanism.respond(challenge)) or None) if challenge else None
+                (await self._called(lambda: self.mechanism.respond(challenge)) or None) if challenge else None
             )
-        message = await self._asked(lambda: self.mechanism.respond(challenge))
+        message = await self._called(lambda: self.mechanism.respond(challenge))
         return None if self.mechanism.complete and not message else message
 
     @property
@@ -116,7 +116,7 @@ class Exchange:
         failed.__cause__ = kind(message)
         return failed
 
-    async def _asked(self, call: Callable[[], bytes | Awaitable[bytes]]) -> SecretBytes:
+    async def _called(self, call: Callable[[], bytes | Awaitable[bytes]]) -> SecretBytes:
         try:
             message: object = call()
             if inspect.isawaitable(message):

@@ -147,11 +147,11 @@ def parse_pem(text: str) -> Pem:
     """
     certificates: list[str] = []
     keys: list[tuple[str, str]] = []
-    cut_off = ""
+    incomplete = ""
     for block in _BLOCK.finditer(text):
         label = block["label"]
         if (label in _CERTIFICATES or label.endswith("PRIVATE KEY")) and block["end"] is None:
-            cut_off = label
+            incomplete = label
         elif label in _CERTIFICATES:
             certificates.append(_normal(label, block["body"]))
         elif label.endswith("PRIVATE KEY"):
@@ -160,8 +160,8 @@ def parse_pem(text: str) -> Pem:
         raise StoreError(f"it has {len(keys)} private keys; one is expected")
     if not certificates and not keys:
         raise StoreError("it has neither a certificate nor a private key in PEM")
-    if cut_off:
-        raise StoreError(f"its block {cut_off} has no end; is the file complete?")
+    if incomplete:
+        raise StoreError(f"its block {incomplete} has no end; is the file complete?")
     if not keys:
         return Pem("".join(certificates), None, encrypted=False)
     ((label, key),) = keys

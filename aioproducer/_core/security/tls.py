@@ -277,7 +277,7 @@ class TlsContexts:
             return given
         async with self._lock:
             seen = self._signature() if given is None else None
-            if self._context is not None and self._stays(seen):
+            if self._context is not None and self._is_current(seen):
                 return self._context
             self._tried = seen
             try:
@@ -287,7 +287,7 @@ class TlsContexts:
                     context = _checked(await called(given))
                     self._warn(context)
             except Exception as error:  # noqa: BLE001 - the last valid context may suffice
-                return self._kept(error)
+                return self._keep_last(error)
             self._context, self._failures = context, 0
             self._limits.over("security.tls.kept", "", "security.tls.recovered")
             return context
@@ -299,13 +299,13 @@ class TlsContexts:
                 self._warned.add(setting)
                 log.warning("security.weak setting=%s risk=%r", setting, risk)
 
-    def _stays(self, seen: tuple[object, ...] | None) -> bool:
+    def _is_current(self, seen: tuple[object, ...] | None) -> bool:
         """Return True if the last valid context is used without another attempt."""
         if self._failures:
             return seen == self._tried and self._now() < self._not_before
         return seen is not None and seen == self._tried
 
-    def _kept(self, error: Exception) -> ssl.SSLContext:
+    def _keep_last(self, error: Exception) -> ssl.SSLContext:
         """Return the last valid context, or raise without one."""
         without_frames(error)  # a frame has the private key as a local variable
         ours = isinstance(error, StoreError)
@@ -325,10 +325,10 @@ class TlsContexts:
 
     def _signature(self) -> tuple[object, ...]:
         """Return the file status of each source, which changes with its content."""
-        return tuple(_looked_at(source.path) for source in self.settings.sources)
+        return tuple(_file_status(source.path) for source in self.settings.sources)
 
 
-def _looked_at(path: str | None) -> object:
+def _file_status(path: str | None) -> object:
     if path is None:
         return None
     try:

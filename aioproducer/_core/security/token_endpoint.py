@@ -99,7 +99,7 @@ _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
-class _TryAgain(Exception):
+class _TemporaryFailure(Exception):
     """Raised for a temporary failure of the endpoint."""
 
 
@@ -124,21 +124,21 @@ class TokenEndpoint:
         give_up_at = loop.time() + settings.backoff.max_s
         attempt = 0
         while True:
-            line = _Line(settings.read_timeout_s)
+            connector = _Connector(settings.read_timeout_s)
             try:
                 async with asyncio.timeout(limit_s):
-                    return await CALL_THREADS.run(self._ask, line)
+                    return await CALL_THREADS.run(self._ask, connector)
             except Refused as error:
                 without_frames(error)
                 raise self._failed(str(error)) from error.__cause__
-            except (_TryAgain, TimeoutError) as error:
+            except (_TemporaryFailure, TimeoutError) as error:
                 without_frames(error)
                 why = str(error) or f"it did not finish its answer within {limit_s:g} s"
                 pause_s = settings.backoff.delay_s(attempt)
                 if loop.time() + pause_s > give_up_at:
                     raise self._failed(f"{why}, after {attempt + 1} tries") from error.__cause__
             finally:
-                line.cut()
+                connector.shut_down()
             attempt += 1
             await asyncio.sleep(pause_s)
 
@@ -147,19 +147,19 @@ class TokenEndpoint:
             f"no token from {shown(self._settings.url)}: {why}", mechanism="OAUTHBEARER"
         )
 
-    def _ask(self, line: _Line) -> Token:
+    def _ask(self, connector: _Connector) -> Token:
         settings = self._settings
         form, headers, secrets = self._request()
         request = urllib.request.Request(settings.url, urlencode(form).encode(), headers)  # noqa: S310 - checked by the configuration
         try:
-            with _opener(line).open(request, timeout=settings.connect_timeout_s) as response:
+            with _opener(connector).open(request, timeout=settings.connect_timeout_s) as response:
                 body = response.read(LARGEST_BYTES)
         except urllib.error.HTTPError as error:
             with error:
                 said = _said(_body(error), secrets)
             text = f"it answers {error.code} {_cleaned(error.reason, secrets)}{said}"
             if error.code >= 500 or error.code in {408, 429}:
-                raise _TryAgain(text) from None
+                raise _TemporaryFailure(text) from None
             raise Refused(text) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -168,7 +168,7 @@ class TokenEndpoint:
                 raise Refused(f"its certificate does not verify: {verify}") from None
             strerror = getattr(reason, "strerror", None)
             said = strerror if strerror and "_ssl.c" not in strerror else type(reason).__name__
-            raise _TryAgain(f"it cannot be reached: {said}") from None
+            raise _TemporaryFailure(f"it cannot be reached: {said}") from None
         except ValueError:  # raised by urllib and http.client for a malformed Location or chunk size
             raise Refused("its answer is malformed") from None
         return self._token(body)
@@ -309,14 +309,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Line:
+class _Connector:
     """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
 
     def __init__(self, read_timeout_s: float) -> None:
         self._read_timeout_s = read_timeout_s
         self._lock = threading.Lock()
-        self._twin: socket.socket | None = None
-        self._is_cut = False
+        self._duplicate: socket.socket | None = None
+        self._is_shut_down = False
 
     def new_http(self, host: str, **options: Any) -> http.client.HTTPConnection:
         """Return the HTTP connection to *host*."""
@@ -335,40 +335,40 @@ class _Line:
         connected = socket.create_connection(*args, **options)
         connected.settimeout(self._read_timeout_s)
         with self._lock:
-            if self._is_cut:
+            if self._is_shut_down:
                 connected.close()
                 raise TimeoutError("too late")
-            self._twin = connected.dup()
+            self._duplicate = connected.dup()
         return connected
 
-    def cut(self) -> None:
+    def shut_down(self) -> None:
         """Shut the connection down if there is one, and refuse later connections."""
         with self._lock:
-            twin, self._twin, self._is_cut = self._twin, None, True
-        if twin is not None:
-            with twin, suppress(OSError):
-                twin.shutdown(socket.SHUT_RDWR)
+            duplicate, self._duplicate, self._is_shut_down = self._duplicate, None, True
+        if duplicate is not None:
+            with duplicate, suppress(OSError):
+                duplicate.shutdown(socket.SHUT_RDWR)
 
 
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, connector: _Connector) -> None:
         super().__init__()
-        self._make: Any = line.new_http
+        self._make: Any = connector.new_http
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, connector: _Connector) -> None:
         super().__init__()
-        self._make: Any = line.new_https
+        self._make: Any = connector.new_https
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
-def _opener(line: _Line) -> urllib.request.OpenerDirector:
+def _opener(connector: _Connector) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
     for handler in (
         urllib.request.ProxyHandler(),
@@ -376,8 +376,8 @@ def _opener(line: _Line) -> urllib.request.OpenerDirector:
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _NoRedirects(),
-        _Http(line),
-        _Https(line),
+        _Http(connector),
+        _Https(connector),
     ):
         opener.add_handler(handler)
     return opener

@@ -115,7 +115,7 @@ class Obstacles:
         if connection is not None:
             if 0 < connection.throttled_until >= now:
                 return _throttled(leader, connection, now)
-            if connection.held:
+            if connection.is_paused:
                 return _logging_in(leader)
         node = "the leader" if leader == NO_LEADER else f"node {leader}"
         return Obstacle(TimeoutReason.NO_ANSWER, f"{node} has not answered")
@@ -170,7 +170,7 @@ class Obstacles:
         """Return the reason for the lack of a usable connection to the node; None with a usable connection."""
         connection = self._pool.get(node_id)
         if connection is not None:
-            return _logging_in(node_id) if connection.held else None
+            return _logging_in(node_id) if connection.is_paused else None
         refused, error = self._pool.refused_logins(node_id), self._pool.last_error(node_id)
         if refused is not None:
             text = f"node {node_id} refused the login: {refused.error}"

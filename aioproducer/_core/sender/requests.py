@@ -337,7 +337,7 @@ class ResponseHandler:
                 if each.error_code and broker_error(each.error_code).stale_metadata:
                     refused[topic.name].append(each.index)
         if refused:
-            self._updater.doubt_leader(connection.node_id, refused)
+            self._updater.mark_leader_stale(connection.node_id, refused)
 
     def _note_recovery(self, batch: Batch) -> None:
         self._failing_partitions.discard(batch.topic_partition)

@@ -123,7 +123,7 @@ class AIOKafkaClient:
             if not topics:
                 await engine.updater.whole_cluster()
             for outcome in await asyncio.gather(
-                *(engine.updater.topic(each, deadline, anew=True) for each in topics)
+                *(engine.updater.topic(each, deadline, refresh=True) for each in topics)
             ):
                 assert outcome.partitions
         except ProducerError:

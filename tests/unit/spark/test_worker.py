@@ -207,7 +207,7 @@ def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: T
     assert kafka_cluster.transaction_state("t") == "CompleteAbort"
     [connection] = of_the_broken
     assert connection is not None
-    assert connection.gone.done()
+    assert connection.socket_closed.done()
     assert not host._caches
     write(host, settings(kafka_cluster), "t")
     assert kafka_cluster.request_count("api_versions") == 2
@@ -251,7 +251,7 @@ def test_only_some_caches_are_kept(host: Worker, kafka_cluster: ThreadedCluster)
     left = [connection for each in host._caches.values() for _, connection in each._connections]
     assert len(left) == IDLE_PRODUCERS
     host.close()
-    assert all(each.gone.done() for each in left)
+    assert all(each.socket_closed.done() for each in left)
 
 
 def test_closing_ends_all_and_twice_is_fine(kafka_cluster: ThreadedCluster) -> None:

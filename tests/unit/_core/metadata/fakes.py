@@ -206,10 +206,10 @@ class FakePool:
     def get(self, node_id: int) -> Connection | None:
         return cast("Connection | None", self._connections.get(node_id))
 
-    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
+    def least_loaded(self, candidates: Iterable[int], avoided: int = -1) -> Connection | None:
         wanted = set(candidates)
         usable = [each for each in self._connections if each in wanted]
-        return self.get(min(usable, key=lambda each: each == rather_not)) if usable else None
+        return self.get(min(usable, key=lambda each: each == avoided)) if usable else None
 
     @property
     def nodes(self) -> list[int]:

@@ -52,10 +52,10 @@ class Book:
 
     def want(self, *names: str) -> None:
         for name in names:
-            self.schedule.want(name, self.now)
+            self.schedule.request(name, self.now)
 
     def want_all(self) -> bool:
-        return self.schedule.want_all(self.now)
+        return self.schedule.request_all(self.now)
 
     def begin(self) -> Refresh:
         return self.schedule.begin(self.now)

@@ -102,7 +102,7 @@ class TestHurry:
         last = book.now
         book.now += 0.3
         assert not book.is_due
-        book.schedule.hurry()
+        book.schedule.shorten_pauses()
         assert book.schedule.due_at() == pytest.approx(last + 0.1)
 
     def test_does_not_help_a_connection_that_flaps_to_a_request_each(self) -> None:
@@ -110,7 +110,7 @@ class TestHurry:
         began_at = book.now
         for _ in range(10):
             book.want_all()
-            book.schedule.hurry()
+            book.schedule.shorten_pauses()
             book.fail()
         assert book.now - began_at == pytest.approx(0.9)
 
@@ -120,20 +120,20 @@ class TestHurry:
         book.want("orders")
         while book.pause_s < OUTAGE_PAUSE_S:
             book.ask(topic("orders", (NO_LEADER, 1)))
-        book.schedule.hurry()
+        book.schedule.shorten_pauses()
         book.ask(topic("orders", (NO_LEADER, 1)))
         assert book.pause_s == pytest.approx(0.1)
 
     def test_makes_nothing_wanted(self) -> None:
         book = Book().knowing(topic("orders", 1))
         due_at = book.schedule.due_at()
-        book.schedule.hurry()
+        book.schedule.shorten_pauses()
         assert book.schedule.due_at() == due_at
 
     def test_does_not_lengthen_a_pause(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("new")
-        book.schedule.hurry()
+        book.schedule.shorten_pauses()
         assert book.is_due
 
 
@@ -148,7 +148,7 @@ class TestWithoutBackoff:
         book.want("new")
         book.ask(refused("new", LeaderNotAvailable), waiting=["new"])
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
-        book.schedule.hurry()
+        book.schedule.shorten_pauses()
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
     def test_answers_that_are_too_old_at_once_are_no_busy_loop(self) -> None:

@@ -279,7 +279,7 @@ class TestLeaderHint:
     def test_that_was_wrong_is_forgotten_once_its_node_says_so(self) -> None:
         """Its epoch may never come: nothing else would ever be believed."""
         known = after(NOTHING, topic("orders", (1, 5), (1, 5))).with_leader_hints([hint(0, 2, 1_000)], ())
-        doubted = known.with_doubts("orders", [0], 2)
+        doubted = known.with_stale_leaders("orders", [0], 2)
         assert leaders(doubted, "orders") == [2, 1]
         assert doubted.version == known.version
         assert leaders(after(doubted, topic("orders", (1, 5), (1, 4))), "orders") == [1, 1]
@@ -291,11 +291,11 @@ class TestLeaderHint:
     )
     def test_is_not_doubted_for_what_others_say(self, name: str, partitions: list[int], node_id: int) -> None:
         known = after(NOTHING, topic("orders", (1, 5)))
-        assert known.with_doubts(name, partitions, node_id) is known
+        assert known.with_stale_leaders(name, partitions, node_id) is known
 
     def test_is_doubted_once(self) -> None:
-        doubted = after(NOTHING, topic("orders", (1, 5))).with_doubts("orders", [0], 1)
-        assert doubted.with_doubts("orders", [0], 1) is doubted
+        doubted = after(NOTHING, topic("orders", (1, 5))).with_stale_leaders("orders", [0], 1)
+        assert doubted.with_stale_leaders("orders", [0], 1) is doubted
 
     def test_outlives_an_answer_from_a_broker_that_lags(self) -> None:
         hinted = after(NOTHING, topic("orders", (1, 5))).with_leader_hints([hint(0, 2, 6)], ())

@@ -7,10 +7,10 @@ import pytest
 
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
 from aioproducer._core.metadata.topic_waiters import (
-    MOST_DENIALS,
+    ENOUGH_DENIALS,
     Answer,
-    Denials,
     NewAnswer,
+    TopicDenials,
     TopicWaiters,
     topic_error,
 )
@@ -189,8 +189,8 @@ async def test_only_broker_denies_a_partition_alone() -> None:
 
 @pytest.mark.parametrize("node_id", [1, -1])
 async def test_reachable_broker_denies_a_partition_repeatedly(node_id: int) -> None:
-    denials = [Answer(1 + each, node_id) for each in range(MOST_DENIALS)]
-    assert served(TWO, NewAnswer(0, 2), *denials) == [False] * (MOST_DENIALS - 1) + [True]
+    denials = [Answer(1 + each, node_id) for each in range(ENOUGH_DENIALS)]
+    assert served(TWO, NewAnswer(0, 2), *denials) == [False] * (ENOUGH_DENIALS - 1) + [True]
 
 
 class TestDenials:
@@ -209,5 +209,5 @@ class TestDenials:
         ],
     )
     def test_proof_needs_answers_after_the_call(self, answers: list[Answer], enough: bool) -> None:
-        denials = Denials(5)
-        assert [denials.suffice(each) for each in answers][-1] is enough
+        denials = TopicDenials(5)
+        assert [denials.are_final(each) for each in answers][-1] is enough

@@ -217,7 +217,7 @@ class TestLeaderHint:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
             setup.updater.take_leader_hints([LeaderHint("orders", 0, 2, 1_000)])
-            setup.updater.doubt_leader(2, {"orders": [0]})
+            setup.updater.mark_leader_stale(2, {"orders": [0]})
             await asyncio.sleep(1.0)
             assert setup.snapshot.topics["orders"].leaders == (1,)
 

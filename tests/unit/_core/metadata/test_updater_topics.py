@@ -168,7 +168,7 @@ class TestTopic:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
             setup.cluster.has(topic("orders", 1, 2))
-            assert len((await setup.topic("orders", anew=True)).partitions) == 2
+            assert len((await setup.topic("orders", refresh=True)).partitions) == 2
             assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
@@ -177,9 +177,9 @@ class TestTopic:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
             known = setup.snapshot.topics["orders"]
-            assert await setup.topic("orders", anew=True) is known
+            assert await setup.topic("orders", refresh=True) is known
 
-    @pytest.mark.parametrize("wanted", [{"anew": True}, {"partition": 1}])
+    @pytest.mark.parametrize("wanted", [{"refresh": True}, {"partition": 1}])
     @in_virtual_time
     async def test_answer_to_an_earlier_request_does_not_count(self, wanted: dict[str, Any]) -> None:
         async with started() as setup:

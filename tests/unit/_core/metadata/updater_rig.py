@@ -49,9 +49,9 @@ class Setup:
         self.updates.clear()
 
     async def topic(
-        self, name: str, timeout_s: float = 60.0, *, anew: bool = False, partition: int | None = None
+        self, name: str, timeout_s: float = 60.0, *, refresh: bool = False, partition: int | None = None
     ) -> TopicInfo:
-        return await self.updater.topic(name, now() + timeout_s, anew=anew, partition=partition)
+        return await self.updater.topic(name, now() + timeout_s, refresh=refresh, partition=partition)
 
     async def knowing(self, *names: str) -> None:
         """Have asked for topics, long ago."""

@@ -117,10 +117,10 @@ class FakeConnection:
     def authenticated(self) -> None:
         self.told.append("logged in")
 
-    def hold(self) -> None:
+    def pause_requests(self) -> None:
         self.told.append("hold")
 
-    def release(self) -> None:
+    def resume_requests(self) -> None:
         self.told.append("release")
 
     def close(self, cause: ProducerError | None = None) -> None:

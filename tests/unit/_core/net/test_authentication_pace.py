@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._core.address import Address
-from aioproducer._core.net.authentication import MOST_CHANGES, AuthenticationBackoff
+from aioproducer._core.net.authentication import MAX_CHANGES, AuthenticationBackoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time
 
@@ -119,8 +119,8 @@ async def test_changed_credentials_are_admitted_at_once_a_few_times() -> None:
         if await rig.refused_at(A):
             tried.append(now())
         await asyncio.sleep(0.1)
-    assert len([each for each in tried if each < 4]) >= MOST_CHANGES
-    assert len(tried) <= MOST_CHANGES + 3
+    assert len([each for each in tried if each < 4]) >= MAX_CHANGES
+    assert len(tried) <= MAX_CHANGES + 3
 
 
 @in_virtual_time

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net import connection as connection_module
-from aioproducer._core.net.connection import Connection, let_go, resolve
+from aioproducer._core.net.connection import Connection, resolve, set_done
 from aioproducer._core.net.dial import MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsResponse
@@ -389,10 +389,10 @@ async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: S
 
 async def test_let_go_resolves_a_pending_future_once() -> None:
     waiting = asyncio.get_running_loop().create_future()
-    let_go(waiting)
+    set_done(waiting)
     assert await waiting is None
-    let_go(waiting)
-    let_go(None)
+    set_done(waiting)
+    set_done(None)
 
 
 async def test_resolve_sets_a_response_or_an_error() -> None:

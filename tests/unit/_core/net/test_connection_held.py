@@ -13,14 +13,14 @@ from tests.unit._core.net.scripted import ASK, ScriptedBroker
 
 async def test_what_is_held_back_leaves_with_the_release(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
-        connection.hold()
+        connection.pause_requests()
         connection.call(ASK, outcomes.of("held"))
         asked = connection.ask(ASK)
         first = await peer.inbox.get()
         peer.send(first.answered_with_id(1))
         assert (await asked).producer_id == 1
         assert peer.inbox.empty()
-        connection.release()
+        connection.resume_requests()
         peer.send((await peer.inbox.get()).answered_with_id(2))
         (held,) = await outcomes.all_of("held")
         assert held.producer_id == 2
@@ -37,12 +37,12 @@ async def test_it_knows_whether_all_is_answered(broker: ScriptedBroker) -> None:
 async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) -> None:
     """Else records that nobody acknowledges would fill the memory."""
     async with connected(broker) as (connection, peer):
-        connection.hold()
+        connection.pause_requests()
         connection.write_only(produce(10))
         draining = asyncio.create_task(connection.drain())
         await asyncio.sleep(0)
         assert not draining.done()
-        connection.release()
+        connection.resume_requests()
         await draining
         await peer.inbox.get()
         await connection.drain()
@@ -50,22 +50,22 @@ async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) 
 
 async def test_drain_ends_with_a_connection_that_is_lost_during_a_login(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
-        connection.hold()
+        connection.pause_requests()
         draining = asyncio.create_task(connection.drain())
         await asyncio.sleep(0)
         connection.close(ConnectionFailed("refused"))
         with pytest.raises(ConnectionFailed, match="closed before all was written"):
             await draining
-        connection.release()
+        connection.resume_requests()
 
 
 async def test_one_retired_meanwhile_is_closed_when_the_last_of_it_is_sent(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
-        connection.hold()
+        connection.pause_requests()
         connection.write_only(produce(10))
         connection.retire()
-        assert not connection.gone.done()
-        connection.release()
+        assert not connection.socket_closed.done()
+        connection.resume_requests()
         await peer.inbox.get()
         await connection.wait_closed()
 
@@ -74,7 +74,7 @@ async def test_what_is_held_back_when_it_is_closed_was_not_written(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, _):
-        connection.hold()
+        connection.pause_requests()
         connection.call(ASK, outcomes.of("held"))
         connection.close(AuthenticationFailed("refused"))
         (error,) = await outcomes.errors("held")

@@ -118,7 +118,7 @@ async def test_retired_connection_stays_open_while_an_answer_is_decoded(
         peer.send(await answers(peer, "L"))
         await decoder.is_in_a_thread.wait()
         connection.retire()
-        assert not connection.gone.done()
+        assert not connection.socket_closed.done()
         decoder.may_go_on.set()
         (answer,) = await outcomes.all_of("a")
         assert not isinstance(answer, ProducerError)

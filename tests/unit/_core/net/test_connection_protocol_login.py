@@ -97,7 +97,7 @@ def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
     connection = ready()
     call(connection)
     login(connection)
-    connection.hold()
+    connection.pause_requests()
     got: list[Any] = []
     connection.send(ASK, NOW, on_answer=got.append, version=0)
     connection.send(ASK, NOW)  # which is not to be answered
@@ -105,7 +105,7 @@ def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
     login(connection)
     assert keys(connection.data_to_send()) == [ASK_KEY, LOGIN_KEY, LOGIN_KEY]
     assert connection.in_flight == 5
-    connection.release(NOW + 3)
+    connection.resume_requests(NOW + 3)
     frames = connection.data_to_send()
     assert keys(frames) == [ASK_KEY] * 3
     assert [frame[7] for frame in frames] == [0, VERSION, VERSION]
@@ -117,22 +117,22 @@ def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
 
 def test_what_was_held_back_has_the_whole_request_timeout_from_then_on() -> None:
     connection = ready()
-    connection.hold()
+    connection.pause_requests()
     call(connection)
     assert connection.next_timeout == inf
     connection.handle_timeout(NOW + 1000)
-    connection.release(NOW + 15)
+    connection.resume_requests(NOW + 15)
     assert connection.next_timeout == NOW + 15 + TIMEOUT_S
 
 
 def test_nothing_is_held_back_any_more_after_the_release() -> None:
     connection = ready()
-    connection.hold()
-    connection.release(NOW)
+    connection.pause_requests()
+    connection.resume_requests(NOW)
     assert connection.data_to_send() == []
     call(connection)
     assert keys(connection.data_to_send()) == [ASK_KEY]
-    connection.release(NOW)
+    connection.resume_requests(NOW)
     assert connection.data_to_send() == []
 
 
@@ -141,11 +141,11 @@ def test_what_was_held_back_when_the_connection_is_lost_was_not_written(unwritte
     connection = ready()
     call(connection)
     connection.data_to_send()
-    connection.hold()
+    connection.pause_requests()
     call(connection)
     connection.send(ASK, NOW)
     assert outcomes(connection, unwritten, ConnectionFailed("lost")) == [True, False]
-    connection.release(NOW)
+    connection.resume_requests(NOW)
     assert (connection.data_to_send(), connection.in_flight) == ([], 0)
 
 
@@ -153,7 +153,7 @@ def test_what_the_broker_does_not_know_is_not_held_back() -> None:
     connection = made()
     nothing = ApiVersionsResponse(error_code=0, api_keys=[])
     list(connection.receive_data(answer(1, nothing, 4), NOW))
-    connection.hold()
+    connection.pause_requests()
     with pytest.raises(UnsupportedVersion, match="InitProducerId"):
         call(connection)
     with pytest.raises(UnsupportedVersion, match="SaslHandshake"):
@@ -163,37 +163,37 @@ def test_what_the_broker_does_not_know_is_not_held_back() -> None:
 
 def test_held_request_with_a_missing_field_fails_alone() -> None:
     connection = ready()
-    connection.hold()
+    connection.pause_requests()
     again = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=0, producer_id=5, producer_epoch=1
     )
     with pytest.raises(UnsupportedVersion, match="producer_id"):
         connection.send(again, NOW, on_answer=lambda _: None, version=2)
     call(connection)
-    connection.release(NOW)
+    connection.resume_requests(NOW)
     assert keys(connection.data_to_send()) == [ASK_KEY]
 
 
 def test_a_retired_connection_still_sends_what_it_held_back() -> None:
     connection = ready()
     login(connection)
-    connection.hold()
+    connection.pause_requests()
     call(connection)
     connection.retire()
     list(connection.receive_data(answer(2, WELCOME, 1), NOW))
     assert not connection.is_done
-    connection.release(NOW)
+    connection.resume_requests(NOW)
     assert list(answers(connection, [answer(3)])) == [3]
     assert connection.is_done
 
 
 def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers() -> None:
     connection = ready()
-    connection.hold()
+    connection.pause_requests()
     connection.send(ASK, NOW)
     connection.retire()
     assert (connection.in_flight, connection.is_done) == (0, False)
-    connection.release(NOW)
+    connection.resume_requests(NOW)
     assert keys(connection.data_to_send()) == [ASK_KEY]
     assert connection.is_done
 

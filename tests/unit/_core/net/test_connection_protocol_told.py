@@ -56,7 +56,7 @@ def test_a_call_that_was_not_written_is_told_why() -> None:
 
 
 def test_the_story_of_one_that_gets_no_answer_to_its_greeting() -> None:
-    assert made().story(NOW + 1.5) == (
+    assert made().progress(NOW + 1.5) == (
         "after 1.5 s with 1 call in flight, before the handshake was over: does this listener want TLS or SASL?"
     )
 
@@ -64,7 +64,7 @@ def test_the_story_of_one_that_gets_no_answer_to_its_greeting() -> None:
 def test_the_story_of_one_that_gets_an_answer_to_its_greeting_only() -> None:
     connection = ready()
     call(connection, 2)
-    assert connection.story(NOW + 1.2345) == (
+    assert connection.progress(NOW + 1.2345) == (
         "after 1.23 s with 2 calls in flight, before any response but that of the handshake; the listener may require SASL: set security_protocol"
     )
 
@@ -73,8 +73,8 @@ def test_the_story_of_one_that_is_lost_within_an_answer() -> None:
     connection = ready()
     call(connection, 2)
     assert list(answers(connection, [answer(2) + answer(3)[:5]])) == [2]
-    assert connection.story(NOW) == "after 0 s with 1 call in flight, 5 bytes into an answer"
+    assert connection.progress(NOW) == "after 0 s with 1 call in flight, 5 bytes into an answer"
 
 
 def test_the_story_of_one_that_nobody_uses() -> None:
-    assert ready().story(NOW + 3) == "after 3 s with 0 calls in flight"
+    assert ready().progress(NOW + 3) == "after 3 s with 0 calls in flight"

@@ -385,12 +385,12 @@ async def test_what_is_closed_stale_or_one_too_many_is_not_taken_over(
         assert usable(pool) is kept
         assert spare.closed
         released = pool.release()
-    assert spare.gone.done()  # closing has waited for it
+    assert spare.socket_closed.done()  # closing has waited for it
     async with pool_of(reports, config=settings(idle_timeout_s=1e-9)) as pool:
         pool.take_over(released)
         assert pool.get(NODE) is None
         assert pool.nodes == []
-    assert kept.gone.done()
+    assert kept.socket_closed.done()
 
 
 async def test_node_counts_until_its_connection_is_closed(reports: Reports, broker: ScriptedBroker) -> None:

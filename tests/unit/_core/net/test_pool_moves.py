@@ -147,7 +147,7 @@ async def test_cached_connection_is_taken_once_or_closed() -> None:
         assert cache.take() == []
         cache.put([left])
         await cache.close()
-        assert left[1].gone.done()
+        assert left[1].socket_closed.done()
         assert not taken[1].closed
         taken[1].close()
         await taken[1].wait_closed()

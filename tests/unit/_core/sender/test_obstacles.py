@@ -92,11 +92,11 @@ async def test_throttle_is_the_reason_for_an_unanswered_request() -> None:
 @in_virtual_time
 async def test_login_holds_requests_back() -> None:
     rig = Rig()
-    rig.connection.held = True
+    rig.connection.is_paused = True
     assert rig.reason(rig.ready()) is TimeoutReason.AUTHENTICATION
     rig = Rig()
     sent, _ = rig.sent()
-    rig.connection.held = True
+    rig.connection.is_paused = True
     assert rig.reason(sent) is TimeoutReason.AUTHENTICATION
 
 
