@@ -110,6 +110,16 @@ def test_reference_has_every_public_name_and_module() -> None:
     assert set(re.findall(r"^## contrib\.(\w+)$", page, re.MULTILINE)) == modules
 
 
+def test_api_page_has_every_method_of_the_producer_sends_first() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    (members,) = re.findall(
+        r"^::: aioproducer\.Producer\n(?:    .*\n)*?      members:\n((?: +- \w+\n)+)", page, re.MULTILINE
+    )
+    names = re.findall(r"- (\w+)", members)
+    assert names[:4] == ["send", "enqueue", "send_nowait", "send_many"]
+    assert sorted(names) == sorted(name for name in dir(aioproducer.Producer) if not name.startswith("_"))
+
+
 @pytest.fixture(scope="module")
 def site() -> Files:
     config = load_config(str(ROOT / "mkdocs.yml"), plugins=[])
@@ -237,6 +247,15 @@ def test_cells_have_the_names_of_their_columns() -> None:
     assert with_names.startswith("<p>text</p><table><thead><tr><th>option</th>")
 
 
+def test_raised_errors_link_to_their_rows() -> None:
+    item = '<li class="doc-section-item field-body">\n<code>{}</code>\n<p>a reason</p>'
+    autoref = '<a class="autorefs" href="#x">ProducerError</a>'
+    page = hooks.with_errors(item.format(f"(<span>ValueError</span>, {autoref})"), "../reliability.html")
+    assert page == item.format('(ValueError, <a href="../reliability.html#ProducerError">ProducerError</a>)')
+    other = "<li><code>ProducerError</code>"
+    assert hooks.with_errors(other, "../reliability.html") == other
+
+
 @pytest.mark.parametrize(
     "loads",
     [
@@ -329,6 +348,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     )
     return folder
+
+
+def test_api_page_links_each_raised_error(built: Path) -> None:
+    page = (built / "reference/api.html").read_text()
+    links = re.findall(r'<a href="\.\./reliability\.html#(\w+)">(\w+)</a>', page)
+    assert len(links) > 20
+    anchors = set(re.findall(r'<a id="(\w+)"', (built / "reliability.html").read_text()))
+    assert all(anchor == name and anchor in anchors for anchor, name in links)
 
 
 def test_search_index_and_worker_load_without_a_server(built: Path) -> None:

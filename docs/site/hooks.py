@@ -44,6 +44,9 @@ ANCHORS: Final = {
     "reliability.md": tuple(name for name in errors.__all__ if name != "broker_error"),
 }
 """The pages on which each name has an anchor."""
+ERROR: Final = re.compile(rf"\b(?:{'|'.join(ANCHORS['reliability.md'])})\b")
+RAISED: Final = re.compile(r'(<li class="doc-section-item field-body">\s*<code>)(.*?)(</code>)', re.DOTALL)
+"""An item of a list of exceptions, parameters or results on the API page."""
 TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
 LOADED: Final = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\""
@@ -177,10 +180,23 @@ def with_columns(table: re.Match[str]) -> str:
     return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
 
 
+def with_errors(output: str, reliability: str) -> str:
+    """Link each error in a list of exceptions to its row on the page *reliability*."""
+
+    def linked_names(item: re.Match[str]) -> str:
+        names = re.sub(r"<[^>]+>", "", item[2])
+        return item[1] + ERROR.sub(rf'<a href="{reliability}#\g<0>">\g<0></a>', names) + item[3]
+
+    return RAISED.sub(linked_names, output)
+
+
 def on_post_page(output: str, page: Page, **_: object) -> str:
-    """Add the script to pages with diagrams. Log a warning, which fails a strict build, for resources of other hosts."""
+    """Add links of errors and the script for diagrams; warn of resources of other hosts, which fails a strict build."""
+    folder = posixpath.dirname(page.file.dest_uri) or "."
+    if page.file.src_uri == "reference/api.md":
+        output = with_errors(output, posixpath.relpath("reliability.html", folder))
     if 'class="mermaid"' in output:
-        script = posixpath.relpath(SCRIPT, posixpath.dirname(page.file.dest_uri) or ".")
+        script = posixpath.relpath(SCRIPT, folder)
         output = output.replace("</head>", f'<script defer src="{script}"></script></head>', 1)
     for found in LOADED.findall(output):
         address = "".join(found)
