@@ -245,6 +245,9 @@ def test_cells_have_the_names_of_their_columns() -> None:
     assert with_names.count(second) == 2
     assert f"<td {second}>y</td>" in with_names
     assert with_names.startswith("<p>text</p><table><thead><tr><th>option</th>")
+    assert '<td data-column="option" data-none>-</td>' in hooks.on_page_content(
+        f"{head}<tr><td>-</td></tr></table>"
+    )
 
 
 def test_raised_errors_link_to_their_rows() -> None:
@@ -350,6 +353,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.timeout(200)  # for the build
 def test_api_page_links_each_raised_error(built: Path) -> None:
     page = (built / "reference/api.html").read_text()
     links = re.findall(r'<a href="\.\./reliability\.html#(\w+)">(\w+)</a>', page)
@@ -358,6 +362,7 @@ def test_api_page_links_each_raised_error(built: Path) -> None:
     assert all(anchor == name and anchor in anchors for anchor, name in links)
 
 
+@pytest.mark.timeout(200)  # for the build
 def test_search_index_and_worker_load_without_a_server(built: Path) -> None:
     script = (built / "search/search_index.js").read_text()
     index = json.loads((built / "search/search_index.json").read_text())

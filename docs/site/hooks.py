@@ -167,7 +167,7 @@ def on_page_content(content: str, **_: object) -> str:
 
 
 def with_columns(table: re.Match[str]) -> str:
-    """Return the table with a `data-column` in each cell of its body."""
+    """Return the table with a `data-column` in each cell of its body, and `data-none` in each cell without a value."""
     names = [
         re.sub(r"<[^>]+>", "", each).strip().replace('"', "&quot;")
         for each in re.findall(r"<th[^>]*>(.*?)</th>", table[0], re.DOTALL)
@@ -175,7 +175,8 @@ def with_columns(table: re.Match[str]) -> str:
 
     def row(found: re.Match[str]) -> str:
         columns = iter(names)
-        return re.sub(r"<td", lambda _: f'<td data-column="{next(columns, "")}"', found[0])
+        cells = re.sub(r"<td", lambda _: f'<td data-column="{next(columns, "")}"', found[0])
+        return re.sub(r"(?=>-</td>)", " data-none", cells)
 
     return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
 

@@ -136,8 +136,14 @@ def test_charts_precede_the_tables(written: Path) -> None:
 
 def test_cells_of_the_html_page_hold_no_markdown(written: Path) -> None:
     text = re.sub(r"<svg.*?</svg>", "", (written / "index.html").read_text(), flags=re.DOTALL)
-    assert "<td>256 tasks, each awaiting <code>send</code></td>" in text
+    assert ">256 tasks, each awaiting <code>send</code></td>" in text
     assert not re.search(r"`|\*\*", text)
+
+
+def test_cells_name_their_columns_for_narrow_screens(written: Path) -> None:
+    text = (written / "index.html").read_text()
+    assert '<td data-column="aiokafka">3.50× at 0.24× the CPU</td>' in text
+    assert '<td data-column="confluent-kafka" class="none">-</td>' in text
 
 
 @pytest.mark.parametrize("page", ["README.md", "index.html"])
