@@ -26,6 +26,7 @@ from benchmarks.table import CODECS, ROWS
 REPORT: Final = Path(__file__).with_name("report")
 README: Final = REPORT.parents[1] / "README.md"
 PERFORMANCE: Final = REPORT.parents[1] / "docs/performance.md"
+THROUGHPUT: Final = REPORT.parents[1] / "docs/how-to/tune-throughput.md"
 PAGES: Final = REPORT.parents[1] / ".cache/report"
 ROUNDS: Final = 3
 SECONDS: Final = 0.7
@@ -312,11 +313,11 @@ def check(samples: int, *, update: bool) -> None:
     "--out", type=click.Path(file_okay=False, path_type=Path), default=PAGES, help="Folder of the page."
 )
 @click.option(
-    "--commit", is_flag=True, help="Also update benchmarks/report, the README and docs/performance.md."
+    "--commit", is_flag=True, help="Also update benchmarks/report, and the figures in README.md and docs."
 )
 def report(results: Path, out: Path, *, commit: bool) -> None:
     """Make an HTML page with plots from stored RESULTS; nothing is measured."""
-    from benchmarks.reporting.headline import write_into, write_sentence
+    from benchmarks.reporting.headline import write_calls, write_into, write_sentence
     from benchmarks.reporting.pages import write, write_report
 
     try:
@@ -332,5 +333,6 @@ def report(results: Path, out: Path, *, commit: bool) -> None:
         try:
             write_sentence(README, loaded)
             write_into(PERFORMANCE, loaded)
+            write_calls(THROUGHPUT, loaded)
         except ValueError as error:
             raise click.ClickException(str(error)) from error

@@ -12,8 +12,8 @@ from benchmarks.clients import JVM, OURS, TITLES
 from benchmarks.figures import Played, Results
 from benchmarks.row import FIGURES, Target
 from benchmarks.settings import Tuning, Work
-from benchmarks.show import TABLES, judged_rows, number, ordered, value_text
-from benchmarks.summary import Spread, Verdict, compared, ratio, wanted
+from benchmarks.show import TABLES, amount, judged_rows, number, ordered, value_text
+from benchmarks.summary import Spread, Verdict, compared, ratio, spread_of, wanted
 from benchmarks.table import ROWS
 
 BEGINS: Final = "<!-- made by make bench-report: begin -->\n"
@@ -44,6 +44,17 @@ CLAIMS: Final = (
     ("fire", "confluent-produce", "the throughput of confluent-kafka's `produce` with `enqueue`"),
 )
 """Row, other client and text of each ratio in the README's sentence."""
+CALLS: Final = (
+    ("lone", OURS, "one task, one `await send` after the other"),
+    ("closed", OURS, "256 tasks, each awaiting `send`"),
+    ("fire", OURS, "`enqueue`, Futures awaited later"),
+    ("fire", "aioproducer-nowait", "`send_nowait`, Futures awaited later"),
+    ("bulk", OURS, "`send_many`, 10,000 values per call, four concurrent calls"),
+    ("bulk-one-by-one", OURS, "`send_many`, 10,000 values per call, one call after the other"),
+    ("bulk-keys", OURS, "`send_many` with keys of 16 bytes"),
+    ("bulk-headers", OURS, "`send_many` with keys of 16 bytes and two headers"),
+)
+"""Row, client and text of each call of the guide to throughput."""
 COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the Java client's perf tool"}
 """Heading of each column, by the prefix of the names of its clients."""
 LEAST: Final = 0.01
@@ -133,6 +144,23 @@ def sentence(results: Results) -> str:
         + "".join(f"- {each}\n" for each in ahead)
         + f"\nThe weakest ratio of throughput is {_short(weakest)}×, against {title}: {work}.\n"
     )
+
+
+def calls(results: Results) -> str:
+    """Return a table of the rate and the CPU of each call of aioproducer, at equal settings."""
+    rows = ["| call | records/s | CPU per record |\n", "| --- | --- | --- |\n"]
+    played = results.tables.get(Tuning.EQUAL, {})
+    for name, client, text in CALLS:
+        if name in played and (rate := spread_of(played[name], client, "records_s")):
+            rows.append(
+                f"| {text} | {number(rate.median)} | {amount(spread_of(played[name], client, 'cpu_us'))} µs |\n"
+            )
+    return "".join(rows)
+
+
+def write_calls(page: Path, results: Results) -> None:
+    """Replace the text between the marks in *page* by the table of calls. Raises: ValueError if a mark is missing."""
+    _write(page, calls(results))
 
 
 def write_sentence(page: Path, results: Results) -> None:

@@ -4,15 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Played
+from benchmarks.figures import Played, Results
 from benchmarks.reporting.headline import (
     BEGINS,
+    CALLS,
     ENDS,
     WORKS,
+    calls,
     headlines,
     markdown,
     reached,
     sentence,
+    write_calls,
     write_into,
     write_sentence,
 )
@@ -100,7 +103,7 @@ def test_a_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
     assert page.read_text() == text
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md", "docs/how-to/tune-throughput.md"])
 def test_pages_have_a_place_for_the_headline(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert text.index(BEGINS) < text.index(ENDS)
@@ -126,3 +129,28 @@ def test_sentence_names_the_weakest_ratio(tmp_path: Path) -> None:
 
 def test_what_is_told_is_measured() -> None:
     assert set(WORKS) <= set(ROWS)
+
+
+def test_calls_are_measured_rows() -> None:
+    assert {name for name, _, _ in CALLS} <= set(ROWS)
+
+
+def test_calls_have_the_rates_of_the_table_equal(tmp_path: Path) -> None:
+    these = results()
+    these.tables = {
+        Tuning.BEST: {"lone": played(aioproducer=999.0)},
+        Tuning.EQUAL: {"closed": played(aioproducer=400_000.0), "fire": played(aioproducer_nowait=500_000.0)},
+    }
+    assert calls(these).splitlines()[2:] == [
+        "| 256 tasks, each awaiting `send` | 400,000 | 2.50 µs |",
+        "| `send_nowait`, Futures awaited later | 500,000 | 2.00 µs |",
+    ]
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGINS}{ENDS}")
+    write_calls(page, these)
+    assert calls(these) in page.read_text()
+
+
+def test_guide_to_throughput_has_the_rates_of_the_report() -> None:
+    page = (ROOT / "docs/how-to/tune-throughput.md").read_text(encoding="utf-8")
+    assert calls(Results.load(ROOT / "benchmarks/report/results.json")) in page
