@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,26 @@ def test_command_line_page_names_every_command() -> None:
     )
     for option in (option for each in send.params for option in each.opts if option.startswith("--")):
         assert re.search(rf"{option}\b", COMMAND_LINE), option
+
+
+def test_pages_use_only_existing_commands_and_options() -> None:
+    used = 0
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text().replace("\\\n", " ")
+        blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+        inline = re.findall(r"`(aioproducer [^`]+)`", text)
+        for line in [*re.findall(r"^(?:\.venv/bin/)?(aioproducer .*)", blocks, re.MULTILINE), *inline]:
+            _, name, *words = line.split()
+            if name.startswith("-") or name == "COMMAND":
+                continue  # options of all commands
+            command: Any = commands.program.commands.get(name)
+            assert command, f"{page.name}: {line}"
+            command = getattr(command, "commands", {}).get(words[0] if words else "", command)
+            known = {option for each in command.params for option in each.opts + each.secondary_opts}
+            options = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert options <= known, f"{page.name}: {line}: {options - known}"
+            used += 1
+    assert used > 20
 
 
 def test_testing_page_names_requests_and_arguments() -> None:
