@@ -121,7 +121,7 @@ release-check: .cache/release/.ready  ## build wheel and sdist into .cache/dist,
 	@.cache/release/bin/python -m tests.packaging.release .cache/dist
 
 .PHONY: release-docs
-release-docs: $(VENV)/.dev  ## the site of this version into SITE (.cache/versions), beside those of earlier versions
+release-docs: $(VENV)/.dev $(MERMAID)  ## the site of this version into SITE (.cache/versions), beside those of earlier versions
 	$(SAY) "site of the release"
 	@DOCS_VERSIONS=mike $(MKDOCS) build --quiet --strict --site-dir $(abspath $(or $(SITE),.cache/versions))/$$($(BIN)/python -c 'from aioproducer import __version__; print(__version__)')
 	@$(BIN)/python -m tests.packaging.versions $(or $(SITE),.cache/versions)
