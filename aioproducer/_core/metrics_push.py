@@ -20,7 +20,7 @@ log: Final = Log(__name__)
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 """API key; the message itself is imported by the session."""
-GOODBYE_S: Final = 0.5
+LAST_PUSH_S: Final = 0.5
 """Maximum wait of a closing producer for the response to its last push, in seconds."""
 
 
@@ -75,12 +75,12 @@ class MetricsPush:
         )
 
     async def finish(self) -> None:
-        """Push the remaining metrics, for at most `GOODBYE_S`."""
+        """Push the remaining metrics, for at most `LAST_PUSH_S`."""
         await self.stop()
         if self._session is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
-                    await _contained(self._session.say_goodbye())
+                async with asyncio.timeout(LAST_PUSH_S):
+                    await _contained(self._session.push_last())
 
     async def stop(self) -> None:
         """Cancel the session."""

@@ -221,9 +221,9 @@ THROTTLING_QUOTA_EXCEEDED: Final = 89
 UNKNOWN_SUBSCRIPTION_ID: Final = 117
 TELEMETRY_TOO_LARGE: Final = 118
 
-ASK_AT_ONCE: Final = frozenset({UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_SUBSCRIPTION_ID})
+RESUBSCRIBE_NOW: Final = frozenset({UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_SUBSCRIPTION_ID})
 """Refusals of a push after which the subscription is fetched again immediately: the subscription has changed."""
-ASK_LATER: Final = frozenset({THROTTLING_QUOTA_EXCEEDED, TELEMETRY_TOO_LARGE})
+RESUBSCRIBE_LATER: Final = frozenset({THROTTLING_QUOTA_EXCEEDED, TELEMETRY_TOO_LARGE})
 """Refusals after which the subscription is fetched after an interval. All others end the session, as in the JVM client."""
 
 
@@ -308,12 +308,12 @@ class TelemetrySession:
             log.debug("telemetry.refused error_code=%d", refusal)
             if refusal == TELEMETRY_TOO_LARGE:
                 self._topics_fit = False
-            if refusal in ASK_LATER:
+            if refusal in RESUBSCRIBE_LATER:
                 await asyncio.sleep(wait_s)
-            elif refusal not in ASK_AT_ONCE:
+            elif refusal not in RESUBSCRIBE_NOW:
                 return
 
-    async def say_goodbye(self) -> None:
+    async def push_last(self) -> None:
         """Push a last time, if the cluster has a subscription."""
         if self._subscription is not None:
             await self._push(self._subscription, terminating=True)
@@ -329,7 +329,7 @@ class TelemetrySession:
                 except ProducerError as error:
                     log.debug("telemetry.failed error=%s", error)
                 else:
-                    if answer.error_code not in ASK_AT_ONCE | ASK_LATER | {0}:
+                    if answer.error_code not in RESUBSCRIBE_NOW | RESUBSCRIBE_LATER | {0}:
                         log.debug("telemetry.refused error_code=%d", answer.error_code)
                         return None
                     if not answer.error_code:

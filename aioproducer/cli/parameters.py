@@ -104,9 +104,9 @@ def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = Non
     servers, file, settings = cluster
     in_file = {} if file is None else read_file(file)
     if prefixes := config_prefixes():
-        from aioproducer.config.mapping import behind_prefix
+        from aioproducer.config.mapping import without_prefix
 
-        in_file = behind_prefix(in_file, prefixes)
+        in_file = without_prefix(in_file, prefixes)
     refuse_twice(settings)
     given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
     known = set(map(kafkas_name, given))

@@ -112,11 +112,11 @@ def read_mapping(
         elif dotted != "config.providers" or not config_providers:
             others.append(entry)
     _translate(reading, foreign, references)
-    _sort_out(reading, others, known)
+    _check_unknown_names(reading, others, known)
     return reading
 
 
-def behind_prefix(options: Mapping[str, str], prefix: str | Sequence[str]) -> dict[str, str]:
+def without_prefix(options: Mapping[str, str], prefix: str | Sequence[str]) -> dict[str, str]:
     """Return the *options* behind *prefix*, or one of several prefixes, without the prefix in their names."""
     return {each.name: options[each.written] for each in _entries(options, prefix, [])}
 
@@ -140,7 +140,7 @@ def with_references(options: Mapping[str, str], config_providers: Collection[str
     return resolved
 
 
-def _sort_out(reading: Reading, entries: Sequence[Entry], known: Collection[str]) -> None:
+def _check_unknown_names(reading: Reading, entries: Sequence[Entry], known: Collection[str]) -> None:
     """Find the mistakes among names that are not options here."""
     behind: dict[str, list[str]] = {}
     for entry in entries:
@@ -157,7 +157,7 @@ def _sort_out(reading: Reading, entries: Sequence[Entry], known: Collection[str]
             reading.mistakes.append(unknown(entry.written, known, of_others=True))
     for found, names in behind.items():
         reading.wrong.add("bootstrap_servers")
-        reading.mistakes.append(_behind(found, names))
+        reading.mistakes.append(_prefix_message(found, names))
 
 
 def _apply(
@@ -219,7 +219,7 @@ def _translate(reading: Reading, entries: Sequence[Entry], references: Reference
             reading.ignored[entry.written] = first
         elif translated[ours] != entry.value:
             reading.mistakes.append(given_twice(ours, first, entry.written))
-    _log_in(reading, login)
+    _set_login(reading, login)
 
 
 def _numbers(convert: Callable[[int], int]) -> Callable[[object], object]:
@@ -274,7 +274,7 @@ def _collect_login(reading: Reading, entry: Entry, references: References, login
         login[f"extension_{name}"] = value
 
 
-def _log_in(reading: Reading, login: Mapping[str, str]) -> None:
+def _set_login(reading: Reading, login: Mapping[str, str]) -> None:
     mechanism = str(reading.applied.get("sasl_mechanism") or "").upper()
     modules = {"GSSAPI": "Krb5LoginModule", "OAUTHBEARER": "OAuthBearerLoginModule"}
     if not login or mechanism not in modules or "sasl_jaas_config" in reading.written:
@@ -352,7 +352,7 @@ def _is_known(name: str, known: Collection[str]) -> bool:
     )
 
 
-def _behind(prefix: str, names: Sequence[str]) -> str:
+def _prefix_message(prefix: str, names: Sequence[str]) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     kind = "in the section" if prefix.startswith("[") else "behind the prefix"
     return (

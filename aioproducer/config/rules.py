@@ -54,7 +54,7 @@ def check_rules(
     encryption = [name for name in faulty if name.startswith(("security_", "ssl_"))]
     login = [name for name in faulty if name.startswith(("security_", "sasl_"))]
     rules: tuple[tuple[Callable[[], object], Collection[str]], ...] = (
-        (partial(_vet_sources, config, given, written, is_mapping=is_mapping), SOURCES),
+        (partial(_check_sources, config, given, written, is_mapping=is_mapping), SOURCES),
         (partial(_check_transactional, config), (*_IDEMPOTENCE, "transactional_id")),
         (partial(_check_acks, config), ("acks", "enable_idempotence")),
         (partial(_check_retries, config), ("retries", "enable_idempotence")),
@@ -222,20 +222,20 @@ def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
     _set(config, "delivery_timeout_ms", needed)
 
 
-def _vet_sources(
+def _check_sources(
     config: Options, given: Collection[str], written: Mapping[str, str], *, is_mapping: bool
 ) -> None:
     """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
     if SOURCES.isdisjoint(given):
         return
-    from aioproducer.config.security import from_environment, vetted  # noqa: PLC0415 - rarely needed
+    from aioproducer.config.security import checked_sources, from_environment  # noqa: PLC0415 - rarely needed
 
     files, urls = config.sasl_oauthbearer_allowed_files, config.sasl_oauthbearer_allowed_urls
     if is_mapping:
         files = files if files is not None else from_environment(ALLOWED_FILES) or ()
         urls = urls if urls is not None else from_environment(ALLOWED_URLS)
     named = {name: getattr(config, name) for name in SOURCES}
-    for name, path in vetted(named, files, urls, written):
+    for name, path in checked_sources(named, files, urls, written):
         _set(config, name, path)
 
 

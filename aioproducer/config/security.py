@@ -78,7 +78,7 @@ def security_settings(options: SecurityOptions, login_timeout_s: float | None = 
 def tls_settings(options: SecurityOptions) -> TlsSettings:
     """Return the settings of TLS. Raises: ConfigError."""
     if options.ssl_context is not None:
-        _alone_among_ssl(options)
+        _check_ssl_context_alone(options)
         return TlsSettings(context=options.ssl_context)
     _not_both(options, "ssl_truststore_location", "ssl_truststore_certificates")
     for name in "ssl_keystore_certificate_chain", "ssl_keystore_key":
@@ -327,7 +327,7 @@ def _number(text: str) -> float:
     return number
 
 
-def _alone_among_ssl(options: SecurityOptions) -> None:
+def _check_ssl_context_alone(options: SecurityOptions) -> None:
     others = [
         each.name
         for each in fields(SecurityOptions)
@@ -362,7 +362,7 @@ def from_environment(option: str) -> tuple[str, ...] | None:
     return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def vetted(
+def checked_sources(
     named: Mapping[str, Any],
     files: Sequence[str] | None,
     urls: Sequence[str] | None,

@@ -21,7 +21,11 @@ from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import DescribeTransactionsRequest, EndTxnRequest
 from aioproducer._core.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
 from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api
-from aioproducer._core.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT, late
+from aioproducer._core.transactions.transaction_requests import (
+    BEFORE_EPOCH_BUMPS,
+    TWO_PHASE_COMMIT,
+    timeout_error,
+)
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import (
     ConnectionFailed,
@@ -330,7 +334,7 @@ class Administration:
             error.abortable = error.fatal = False  # both flags describe the state of a producer
             raise
         except TimeoutError:
-            ended = late(what, limit_s, coordinators.last_error)
+            ended = timeout_error(what, limit_s, coordinators.last_error)
             if self._is_closed:
                 ended = TransactionTimeout(f"cannot {what}: the admin was closed")
             ended.abortable = False

@@ -29,12 +29,12 @@ from aioproducer._core.transactions.transaction_requests import (
     ResumedTransaction,
     TransactionRequests,
     TransactionSettings,
-    again,
-    commit_failed,
-    crashed,
-    late,
+    commit_error,
+    copy_of,
+    crash_error,
     raise_outcome,
-    unknown,
+    timeout_error,
+    unknown_outcome_error,
 )
 from aioproducer._core.transactions.transaction_types import (
     GroupMetadata,
@@ -145,7 +145,7 @@ class Transactions:
             if not task.done():
                 task.cancel()
         if not task.done():
-            raise late("initialize", limit_s, self.coordinators.last_error)
+            raise timeout_error("initialize", limit_s, self.coordinators.last_error)
         raise_outcome(task)
 
     def initialize_later(self) -> None:
@@ -188,7 +188,7 @@ class Transactions:
             raise
         if not task.done():
             # Without an await in between, because a cancelled caller must not commit without its offsets.
-            error = late("send offsets", limit_s, self.coordinators.last_error)
+            error = timeout_error("send offsets", limit_s, self.coordinators.last_error)
             self.records.failed(error)
             task.cancel()
             raise error
@@ -210,7 +210,7 @@ class Transactions:
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
             if self.has_failed:
-                raise again(self._commit_failed())
+                raise copy_of(self._commit_failed())
             was_prepared = self._state() is State.PREPARED
             self.manager.commit()
             self.is_undecided = False
@@ -222,14 +222,14 @@ class Transactions:
         if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
             # Without an await in between, because a cancelled caller must not leave a commit without a task.
             error = (
-                late("commit", limit_s, self.coordinators.last_error)
+                timeout_error("commit", limit_s, self.coordinators.last_error)
                 if state is State.COMMITTING
                 else self._commit_failed()
             )
             self.records.failed(error)
             ending.give_up(self._commit_failed())
             self._ending = None
-            raise again(error)
+            raise copy_of(error)
         self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
@@ -252,7 +252,7 @@ class Transactions:
             return
         if self.manager.state is not State.PREPARING:
             if self.has_failed:
-                raise again(self._commit_failed())
+                raise copy_of(self._commit_failed())
             self.manager.prepare()
             self.is_undecided = False
         task = self._spawn(self._prepare(), "prepare")
@@ -263,7 +263,7 @@ class Transactions:
         task.cancel()
         if self._state() is not State.PREPARING:  # another call ends the transaction
             raise self.manager.refusal("prepare")
-        error = late("prepare", limit_s, self.coordinators.last_error)
+        error = timeout_error("prepare", limit_s, self.coordinators.last_error)
         self.records.failed(error)
         raise error
 
@@ -339,7 +339,7 @@ class Transactions:
         """Wait for the producer id that *task* gets."""
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
-            raise late("begin a transaction", limit_s, self.coordinators.last_error)
+            raise timeout_error("begin a transaction", limit_s, self.coordinators.last_error)
         self._renewing = None
         if not task.cancelled() and task.exception() is None and (refused := task.result()) is not None:
             refused.fatal = True
@@ -459,7 +459,7 @@ class Transactions:
             return self.manager.refusal("commit")
         if isinstance(cause, CommitFailed):
             return cause
-        self.manager.cause = commit_failed(self.settings.transactional_id, cause)
+        self.manager.cause = commit_error(self.settings.transactional_id, cause)
         return self.manager.cause
 
     # --- failures and waiting ------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ class Transactions:
 
     def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         if not ending.task.done() and ending.given_up is None:
-            error = unknown if ending.is_out or ending.was_prepared else late
+            error = unknown_outcome_error if ending.is_out or ending.was_prepared else timeout_error
             raise error(what, limit_s, self.coordinators.last_error)
         if self._ending is ending:
             self._ending = None
@@ -491,4 +491,4 @@ class Transactions:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:  # a bug: calls would wait forever
             log.error("task.crashed task=%s", task.get_name(), exc_info=task.exception())
-            self.records.failed(crashed(task))
+            self.records.failed(crash_error(task))

@@ -53,7 +53,7 @@ TWO_PHASE_COMMIT: Final = 6
 """Version of InitProducerId with two-phase commit (KIP-939). The version is unstable, so it is used on request only."""
 LAST_EPOCH: Final = 32_766
 """Highest epoch; the next epoch is 0 of another producer id."""
-NO_EVIDENCE: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
+INCONCLUSIVE_CODES: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
 """Answers of DescribeTransactions that leave the decision to InitProducerId: an expired id, or a missing DESCRIBE permission."""
 
 
@@ -112,12 +112,14 @@ class Ending:
         After a change of the cluster no response will arrive.
         """
         ends = refused.fatal or isinstance(refused, RebootstrapRequired)
-        return lost("commit", refused) if ends and self.commits and self.is_uncertain else refused
+        return (
+            lost_response_error("commit", refused) if ends and self.commits and self.is_uncertain else refused
+        )
 
     def raise_outcome(self) -> None:
         """Raise the error of a finished or given-up end."""
         if self.given_up is not None:
-            raise again(self.given_up)
+            raise copy_of(self.given_up)
         if self.task.cancelled() and self.commits and self.is_out:
             raise TransactionOutcomeUnknown(
                 "commit: the producer was closed before the coordinator has answered; it may have been done or not"
@@ -148,15 +150,15 @@ class TransactionRequests:
         If a transaction is open, the coordinator compares the producer id alone, and aborts that transaction even if it
         is a successor's. So DescribeTransactions is sent directly before, to check that the epoch is still ours.
         """
-        asked = False
+        is_written = False
 
         def written() -> None:
-            nonlocal asked
-            asked = True
+            nonlocal is_written
+            is_written = True
 
-        def not_ours(answer: DescribeTransactionsResponse) -> Refusals:
-            codes = self._not_ours(answer, own, asked=asked)
-            return [(code, about) for code, about in codes if code not in NO_EVIDENCE]
+        def conclusive(answer: DescribeTransactionsResponse) -> Refusals:
+            codes = self._identity_refusals(answer, own, initialized=is_written)
+            return [(code, about) for code, about in codes if code not in INCONCLUSIVE_CODES]
 
         own = self._manager.current or ProducerIdentity(-1, -1)
         two_phase_commit = self._settings.two_phase_commit
@@ -179,7 +181,7 @@ class TransactionRequests:
                 on_written=written,
                 check=None
                 if own.producer_id < 0
-                else CoordinatorRequest(Api.DESCRIBE, self._describe, not_ours),
+                else CoordinatorRequest(Api.DESCRIBE, self._describe, conclusive),
             )
         except UnsupportedVersion as error:
             if not two_phase_commit:
@@ -284,7 +286,11 @@ class TransactionRequests:
         except ProducerFenced:
             # Version 2 also answers this while the markers of our last transaction are being written and nothing of the current
             # one has reached the coordinator. EndTxn compares the epoch, so repeating it never ends a successor's.
-            if ending.commits or self._manager.version < ADDED_BY_PRODUCE or not await self._is_ours():
+            if (
+                ending.commits
+                or self._manager.version < ADDED_BY_PRODUCE
+                or not await self._has_current_identity()
+            ):
                 raise
         return await self._end(ending)
 
@@ -315,7 +321,7 @@ class TransactionRequests:
             return None
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    async def _is_ours(self) -> bool:
+    async def _has_current_identity(self) -> bool:
         """Return True if the coordinator has our producer id and epoch, once our last markers are written."""
         own = self._identity
         try:
@@ -323,7 +329,7 @@ class TransactionRequests:
                 Api.DESCRIBE,
                 self._key,
                 self._describe,
-                lambda answer: self._not_ours(answer, own, asked=False),
+                lambda answer: self._identity_refusals(answer, own, initialized=False),
                 version=self._manager.version,
             )
         except ProducerError:
@@ -334,11 +340,11 @@ class TransactionRequests:
     def _describe(self) -> DescribeTransactionsRequest:
         return DescribeTransactionsRequest(transactional_ids=[self._id])
 
-    def _not_ours(
-        self, answer: DescribeTransactionsResponse, own: ProducerIdentity, *, asked: bool
+    def _identity_refusals(
+        self, answer: DescribeTransactionsResponse, own: ProducerIdentity, *, initialized: bool
     ) -> list[tuple[int, str]]:
         return [
-            found_not_ours(each, own, version=self.transaction_version, asked=asked)
+            refusal_of_identity(each, own, version=self.transaction_version, initialized=initialized)
             for each in answer.transaction_states
         ]
 
@@ -353,11 +359,13 @@ class TransactionRequests:
         return self._manager.current
 
 
-def found_not_ours(found: Described, own: ProducerIdentity, *, version: int, asked: bool) -> tuple[int, str]:
+def refusal_of_identity(
+    found: Described, own: ProducerIdentity, *, version: int, initialized: bool
+) -> tuple[int, str]:
     """Return the error code for the producer with *own* that follows from DescribeTransactions, and its subject.
 
     0: the epoch is ours, or the next one after a request with a lost answer (an end in version 2, else
-    InitProducerId, *asked*). CONCURRENT_TRANSACTIONS: the epoch matches, and markers are being written.
+    InitProducerId, *initialized*). CONCURRENT_TRANSACTIONS: the epoch matches, and markers are being written.
     """
     if found.error_code:
         return found.error_code, ""
@@ -367,7 +375,7 @@ def found_not_ours(found: Described, own: ProducerIdentity, *, version: int, ask
     )
     match state:
         case "Empty":
-            is_ours = identity == own or (is_next and asked) or identity.epoch < 0
+            is_ours = identity == own or (is_next and initialized) or identity.epoch < 0
         case "CompleteCommit" | "CompleteAbort" | "PrepareCommit" | "PrepareAbort":
             is_ours = identity == own or (is_next and version >= ADDED_BY_PRODUCE)
         case _:
@@ -382,20 +390,20 @@ def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
     if task.cancelled():
         raise ProducerClosed("the producer was closed, or its event loop is shutting down")
     if task.exception() is not None:
-        raise crashed(task) from task.exception()
+        raise crash_error(task) from task.exception()
     failed = task.result()
     if failed is not None:
-        raise again(failed)
+        raise copy_of(failed)
 
 
-def crashed(task: asyncio.Task[Any]) -> ProducerError:
+def crash_error(task: asyncio.Task[Any]) -> ProducerError:
     """Return the error for a task that crashed."""
     error = ProducerError(f"{task.get_name()}: ended because of a bug in aioproducer: {task.exception()!r}")
     error.fatal = True
     return error
 
 
-def again(error: ProducerError) -> ProducerError:
+def copy_of(error: ProducerError) -> ProducerError:
     """Return a copy of *error* for another caller; a shared error would collect all tracebacks."""
     copy = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
     if isinstance(copy, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
@@ -405,7 +413,7 @@ def again(error: ProducerError) -> ProducerError:
     return copy
 
 
-def commit_failed(transactional_id: str, cause: ProducerError) -> CommitFailed:
+def commit_error(transactional_id: str, cause: ProducerError) -> CommitFailed:
     """Return the error of a commit after a record or offsets failed with *cause*."""
     failed = CommitFailed(
         f"nothing of the transaction of {transactional_id!r} is committed, since part of it has failed:"
@@ -415,7 +423,7 @@ def commit_failed(transactional_id: str, cause: ProducerError) -> CommitFailed:
     return failed
 
 
-def late(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
+def timeout_error(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
     """Return the error of a call that exceeded *limit_s* without effect at the coordinator."""
     error = TransactionTimeout(
         f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){_so_far(last_error)}"
@@ -424,7 +432,9 @@ def late(what: str, limit_s: float, last_error: ProducerError | None) -> Transac
     return error
 
 
-def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionOutcomeUnknown:
+def unknown_outcome_error(
+    what: str, limit_s: float, last_error: ProducerError | None
+) -> TransactionOutcomeUnknown:
     """Return the error of a call that exceeded *limit_s* with an unknown outcome."""
     error = TransactionOutcomeUnknown(
         f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
@@ -434,7 +444,7 @@ def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> Tran
     return error
 
 
-def lost(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
+def lost_response_error(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
     """Return the error of an end whose response was lost, and whose retry is refused with *error*."""
     unknown = TransactionOutcomeUnknown(
         f"{what}: the coordinator was asked, its answer was lost, and to ask again is refused ({error}): it may have"

@@ -31,7 +31,11 @@ from aioproducer._core.protocol.transactions import (
 )
 from aioproducer._core.transactions.coordinator import Key, KeyType
 from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
-from aioproducer._core.transactions.transaction_requests import Ending, TransactionRequests, found_not_ours
+from aioproducer._core.transactions.transaction_requests import (
+    Ending,
+    TransactionRequests,
+    refusal_of_identity,
+)
 from aioproducer._core.transactions.transaction_types import OffsetAndMetadata, topics_of
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.testing import in_virtual_time
@@ -304,7 +308,7 @@ def described(identity: ProducerIdentity, state: str, code: int = 0) -> Describe
 def test_description_shows_a_successor(
     identity: ProducerIdentity, state: str, version: int, asked: bool
 ) -> None:
-    code, about = found_not_ours(described(identity, state), MINE, version=version, asked=asked)
+    code, about = refusal_of_identity(described(identity, state), MINE, version=version, initialized=asked)
     by_lost_end = (
         identity == NEXT and version == 2 and state.startswith(("Complete", "PrepareCo", "PrepareAb"))
     )
@@ -317,16 +321,19 @@ def test_description_shows_a_successor(
 
 def test_description_after_the_last_epoch_has_another_id() -> None:
     following = described(ProducerIdentity(9, 0), "CompleteCommit")
-    assert found_not_ours(following, LAST, version=2, asked=False)[0] == 0
-    assert found_not_ours(following, MINE, version=2, asked=False)[0] == 90
+    assert refusal_of_identity(following, LAST, version=2, initialized=False)[0] == 0
+    assert refusal_of_identity(following, MINE, version=2, initialized=False)[0] == 90
     assert (
-        found_not_ours(described(ProducerIdentity(7, 32_767), "PrepareAbort"), LAST, version=2, asked=False)[
-            0
-        ]
+        refusal_of_identity(
+            described(ProducerIdentity(7, 32_767), "PrepareAbort"), LAST, version=2, initialized=False
+        )[0]
         == 51
     )
-    assert found_not_ours(described(ProducerIdentity(9, -1), "Empty"), MINE, version=1, asked=True)[0] == 0
-    assert found_not_ours(described(MINE, "", 105), MINE, version=1, asked=True) == (105, "")
+    assert (
+        refusal_of_identity(described(ProducerIdentity(9, -1), "Empty"), MINE, version=1, initialized=True)[0]
+        == 0
+    )
+    assert refusal_of_identity(described(MINE, "", 105), MINE, version=1, initialized=True) == (105, "")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

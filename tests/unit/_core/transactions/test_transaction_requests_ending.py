@@ -9,12 +9,12 @@ import pytest
 
 from aioproducer._core.transactions.transaction_requests import (
     Ending,
-    again,
-    commit_failed,
-    late,
-    lost,
+    commit_error,
+    copy_of,
+    lost_response_error,
     raise_outcome,
-    unknown,
+    timeout_error,
+    unknown_outcome_error,
 )
 from aioproducer.errors import (
     CommitFailed,
@@ -92,7 +92,7 @@ async def test_a_task_that_was_cancelled_is_that_of_a_closed_producer() -> None:
 def test_told_again_an_error_says_the_same(abortable: bool, fatal: bool) -> None:
     error = ProducerFenced("gone", possibly_persisted=True)
     error.abortable, error.fatal, error.__cause__ = abortable, fatal, ValueError("why")
-    told = again(error)
+    told = copy_of(error)
     assert told is not error
     assert type(told) is ProducerFenced
     assert told.args == ("gone",)
@@ -101,12 +101,12 @@ def test_told_again_an_error_says_the_same(abortable: bool, fatal: bool) -> None
 
 
 def test_who_is_late_has_changed_nothing() -> None:
-    error = late("commit", 5.0, None)
+    error = timeout_error("commit", 5.0, None)
     assert type(error) is TransactionTimeout
     assert str(error) == "cannot commit within 5 s (timeout_s, or max_block_ms without)"
     assert error.__cause__ is None
     last = ConnectionFailed("lost")
-    error = late("commit", 0.25, last)
+    error = timeout_error("commit", 0.25, last)
     assert str(error).endswith(
         "within 0.25 s (timeout_s, or max_block_ms without); last error: ConnectionFailed: lost"
     )
@@ -114,20 +114,22 @@ def test_who_is_late_has_changed_nothing() -> None:
 
 
 def test_without_an_answer_the_outcome_is_unknown() -> None:
-    error = unknown("abort", 5.0, None)
+    error = unknown_outcome_error("abort", 5.0, None)
     assert type(error) is TransactionOutcomeUnknown
     assert str(error) == (
         "abort: no answer from the coordinator within 5 s (timeout_s, or max_block_ms without); it is being asked on,"
         " call the same method again to wait for the outcome"
     )
     last = ConnectionFailed("lost")
-    assert str(unknown("abort", 5.0, last)).endswith("outcome; last error: ConnectionFailed: lost")
-    assert unknown("abort", 5.0, last).__cause__ is last
+    assert str(unknown_outcome_error("abort", 5.0, last)).endswith(
+        "outcome; last error: ConnectionFailed: lost"
+    )
+    assert unknown_outcome_error("abort", 5.0, last).__cause__ is last
 
 
 def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
     cause = ConnectionFailed("gone")
-    error = commit_failed("tx", cause)
+    error = commit_error("tx", cause)
     assert "nothing of the transaction of 'tx' is committed" in str(error)
     assert "ConnectionFailed: gone; abort it" in str(error)
     assert error.__cause__ is cause
@@ -135,7 +137,7 @@ def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
 
 def test_a_lost_answer_that_cannot_be_asked_for_again() -> None:
     cause = ProducerFenced("another one")
-    error = lost("commit", cause)
+    error = lost_response_error("commit", cause)
     assert str(error).startswith("commit: the coordinator was asked, its answer was lost")
     assert "(another one)" in str(error)
     assert (error.fatal, error.abortable, error.__cause__) == (True, False, cause)
