@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
@@ -59,16 +58,44 @@ class HasOnSend(Protocol):
 
 
 class HasOnAcknowledgement(Protocol):
-    """An interceptor with at least an `on_acknowledgement`, of three to five parameters."""
+    """An interceptor with at least `on_acknowledgement`."""
 
-    @property
     def on_acknowledgement(
         self,
-    ) -> (
-        Callable[[RecordMetadata | None, ProducerError | None, TopicPartition], None]
-        | Callable[[RecordMetadata | None, ProducerError | None, TopicPartition, Headers], None]
-        | Callable[[RecordMetadata | None, ProducerError | None, TopicPartition, Headers, float | None], None]
-    ):
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        /,
+    ) -> None:
+        """See `Interceptor`."""
+
+
+class HasOnAcknowledgementWithHeaders(Protocol):
+    """An interceptor with at least an `on_acknowledgement` that takes the record's headers."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        /,
+    ) -> None:
+        """See `Interceptor`."""
+
+
+class HasOnAcknowledgementWithLatency(Protocol):
+    """An interceptor with at least an `on_acknowledgement` that takes the record's headers and latency."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        latency_s: float | None,
+        /,
+    ) -> None:
         """See `Interceptor`."""
 
 
@@ -79,5 +106,11 @@ class HasClose(Protocol):
         """See `Interceptor`."""
 
 
-AnyInterceptor: TypeAlias = HasOnSend | HasOnAcknowledgement | HasClose
+AnyInterceptor: TypeAlias = (
+    HasOnSend
+    | HasOnAcknowledgement
+    | HasOnAcknowledgementWithHeaders
+    | HasOnAcknowledgementWithLatency
+    | HasClose
+)
 """Types of an interceptor: an object with at least one of the methods."""
