@@ -13,6 +13,7 @@ import tomllib
 from email.message import Message
 from email.parser import BytesParser
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -25,6 +26,7 @@ from tests.packaging.environments import ROOT, make_environment, succeed
 
 pytestmark = pytest.mark.timeout(300)  # the first one builds
 
+hatch_build = pytest.importorskip("hatch_build", reason="hatchling is not installed")
 PACKAGES = ("aioproducer", "pyspark_aioproducer")
 DIST_INFO = f"aioproducer-{__version__}.dist-info"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -156,7 +158,9 @@ def test_the_wheel_says_what_it_is(distributions: Distributions) -> None:
     assert (said["Name"], said["Version"], said["Requires-Python"]) == ("aioproducer", __version__, ">=3.11")
     assert set(said.get_all("Provides-Extra", ())) == set(PROJECT["optional-dependencies"])
     assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+    metadata_of_project: dict[str, Any] = {"urls": PROJECT.get("urls", {})}
+    hatch_build.ReadmeHook(str(ROOT), {}).update(metadata_of_project)
+    assert said.get_payload(decode=True) == metadata_of_project["readme"]["text"].encode()
 
 
 def test_the_wheel_leads_to_public_hosts_only(distributions: Distributions) -> None:
