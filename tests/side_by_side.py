@@ -1,9 +1,9 @@
-"""Runs targets of the Makefile next to each other, and shows the output of each when it has ended.
+"""Runs targets of the Makefile in parallel, and prints the output of each target when the target ends.
 
-There is one more at a time than there are cores, for those with a real broker wait for much of their time. Their limits
-are of real time, too, so they go first: the others are `nice`, and take what of the cores they leave.
+One target more than cores runs at a time, because targets with a real broker wait for a third of their time. Tests of
+these targets have real time limits, so the other targets run with a lower priority (`nice`).
 
-`make -j` would do if its output could be told apart everywhere; the make of macOS cannot.
+`make -j` cannot replace this module: the make of macOS mixes the output of parallel targets.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 IN_REAL_TIME = frozenset({"kafka", "spark"})
 NICENESS = 5
-"""Some three times less of a core than its neighbour: enough to go on, whatever the neighbours do."""
+"""A third of the CPU share of a target with a broker: such a target still progresses beside busy neighbours."""
 
 
 def run(target: str, variables: list[str]) -> tuple[int, str]:
-    """Return the exit code of `make target`, and what it has said."""
+    """Return the exit code and the output of `make target`."""
     first = [] if target in IN_REAL_TIME else ["nice", "-n", str(NICENESS)]
     done = subprocess.run(
         [*first, "make", "--no-print-directory", target, *variables],
@@ -33,7 +33,7 @@ def run(target: str, variables: list[str]) -> tuple[int, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return 1 if a target fails. Those that have not begun then do not begin; what the others say is shown, too."""
+    """Return 1 if a target fails. Pending targets are then cancelled, and running ones print their output."""
     variables = [each for each in arguments if "=" in each]
     targets = [each for each in arguments if "=" not in each]
     failed = False

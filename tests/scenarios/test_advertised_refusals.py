@@ -16,6 +16,7 @@ from aioproducer import Producer, SaslAuthenticationFailed, SendManyError
 from aioproducer._core.net.dial import routes
 from aioproducer.errors import AuthenticationFailed, CommitFailed
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.login_rig import FAILS_WITHIN_S
 from tests.scenarios.rig import TOPIC, cluster, now, scenario, values
 
@@ -133,8 +134,8 @@ async def test_send_fails_when_advertised_address_refuses_the_login(
         assert "broker-a.memory" in str(error)
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("brokers", [1, 3])
+@for_each("version", [0, 1, 2])
+@for_each("brokers", [1, 3])
 @scenario
 async def test_transactional_start_fails_when_all_brokers_refuse(brokers: int, version: int) -> None:
     nodes = range(1, brokers + 1)

@@ -127,7 +127,7 @@ class TestPauses:
             assert now() - connected_at < 0.3
 
     @BOTH
-    @pytest.mark.parametrize("away_s", [0.5, 3.0, 30.0])
+    @for_each("away_s", [0.5, 3.0, 30.0])
     @scenario
     async def test_also_the_only_broker(self, options: ProducerOptions, away_s: float) -> None:
         async with producing(linger_ms=0, **options) as (producer, cluster):

@@ -14,6 +14,7 @@ import pytest
 
 from aioproducer import ConfigError, ConnectionFailed, Producer, TransactionAdmin
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 
 TOPIC = "orders"
 DOCS = (Path(__file__).parents[2] / "docs/services.md").read_text(encoding="utf-8")
@@ -139,7 +140,7 @@ async def test_addresses_are_translated_without_a_lookup() -> None:
         assert asked[0] == "name.invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "result", [OSError("no way"), ValueError("x"), None, 5, ("reader", "writer"), asyncio.CancelledError()]
 )
 async def test_failures_of_the_function_are_failed_connections(result: object) -> None:

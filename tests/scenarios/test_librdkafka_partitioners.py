@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 
 from aioproducer import Producer
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 
 TOPIC = "keyed"
 KEYS = [
@@ -21,9 +21,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
-)
+@for_each("name", ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"])
 async def test_key_has_the_partition_of_librdkafka(name: str) -> None:
     keys = KEYS[1:] if name == "consistent_random" else KEYS  # to which an empty key is none
     where: dict[bytes, int | None] = {}

@@ -103,7 +103,7 @@ async def talking(opened: Cluster, hello: bytes) -> AsyncIterator[None]:
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-@pytest.mark.parametrize("hello", TALK)
+@for_each("hello", TALK)
 @scenario
 async def test_nonsense_instead_of_tls_is_an_error_at_once(hello: str) -> None:
     async with secured(security_protocol="SASL_SSL") as opened, talking(opened, TALK[hello]):

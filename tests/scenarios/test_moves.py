@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer import Producer, State
 from aioproducer.testing import Cluster
+from tests.cases import for_each
 from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario, settle, values
 
 COUNTS = pytest.mark.parametrize("records", [1, 10, 2_000])
@@ -18,7 +19,7 @@ async def send_to_all(producer: Producer, records: int, partitions: int) -> None
 
 
 @COUNTS
-@pytest.mark.parametrize("idempotent", [True, False])
+@for_each("idempotent", [True, False])
 @scenario
 async def test_records_follow_a_broker_that_moves(records: int, idempotent: bool) -> None:
     async with producing(2, 2, enable_idempotence=idempotent) as (producer, opened):

@@ -53,10 +53,8 @@ async def test_returned_broker_is_found_soon_after_any_outage(
         assert now() - back_at <= recovery_s
 
 
-@pytest.mark.parametrize(
-    ("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)], ids=["short", "default"]
-)
-@pytest.mark.parametrize("away_s", [5.0, 5.7, 12.3])
+@for_each(("options", "recovery_s"), [(IMPATIENT, 0.2), (PATIENT, 1.3)])
+@for_each("away_s", [5.0, 5.7, 12.3])
 @scenario
 async def test_brokers_that_return_in_turn_are_each_found_soon(
     away_s: float, options: Mapping[str, Any], recovery_s: float

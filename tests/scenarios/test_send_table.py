@@ -18,6 +18,7 @@ from aioproducer import (
 from aioproducer._core.partitioning import Murmur2Partitioner
 from aioproducer.arrow import OffsetRange, TableResult, send_table
 from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS
+from tests.cases import for_each
 from tests.scenarios.rig import TOPIC, producing, scenario, values
 from tests.scenarios.tables import batch_of, numbered
 
@@ -216,7 +217,7 @@ def kind_of(data: object) -> str:
 
 
 class TestInputs:
-    @pytest.mark.parametrize("form", INPUTS)
+    @for_each("form", INPUTS)
     @scenario
     async def test_send_table_accepts_every_form_of_data(self, form: str) -> None:
         async with producing() as (producer, cluster):

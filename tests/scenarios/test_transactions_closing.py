@@ -20,6 +20,7 @@ from aioproducer import (
     TransactionTimeout,
 )
 from aioproducer.errors import BrokerError, InvalidRecord, NotEnoughReplicas, ProducerError
+from tests.cases import for_each
 from tests.scenarios.rig import cluster, now, scenario
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def closed_by(producer: Producer, how: str) -> None:
     await asyncio.wait([closing])
 
 
-@pytest.mark.parametrize("how", ["0", "1", "cancelled"])
+@for_each("how", ["0", "1", "cancelled"])
 @in_each_version
 @scenario
 async def test_close_prevents_a_commit_of_remaining_records(version: int, how: str) -> None:

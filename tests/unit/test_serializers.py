@@ -71,7 +71,7 @@ def test_numbers_and_uuids_are_written_as_java_does(
 NUMBERS = [short_serializer, integer_serializer, long_serializer, float_serializer, double_serializer]
 
 
-@pytest.mark.parametrize("serializer", [*NUMBERS, uuid_serializer])
+@for_each("serializer", [*NUMBERS, uuid_serializer])
 def test_each_keeps_null_and_takes_no_other_types(serializer: Serializer) -> None:
     assert serializer(None) is None
     for value in ("7", b"7", True):

@@ -85,8 +85,8 @@ def add_batch(queue: PartitionQueue, state: str, number: int, witness: Witness) 
         setattr(queue, state, (*getattr(queue, state), batch))
 
 
-@pytest.mark.parametrize("batches", [1, 2])
-@pytest.mark.parametrize("state", ["batches", "in_flight", "retrying"])
+@for_each("batches", [1, 2])
+@for_each("state", ["batches", "in_flight", "retrying"])
 async def test_topic_is_freed_with_a_waiter_that_refers_to_it(state: str, batches: int) -> None:
     queues, witness = topic(1), Witness()
     queue, freed = queues[0], ref(witness)

@@ -166,7 +166,7 @@ class TestDenials:
         persistence = after("written", "lost", *denials[0], between, *denials[1])
         assert persistence.in_doubt is (between in BEGINS_THE_COUNT_AGAIN)
 
-    @pytest.mark.parametrize("between", sorted(BEGINS_THE_COUNT_AGAIN))
+    @for_each("between", sorted(BEGINS_THE_COUNT_AGAIN))
     def test_after_that_it_takes_as_many_as_at_first(self, between: str) -> None:
         denied = ["denied"] * (REFUSALS_AS_PROOF - 1)
         persistence = after("written", "lost", *denied, between, *denied)

@@ -116,7 +116,7 @@ def test_nothing_at_all_is_a_protocol_error(read: Read) -> None:
             read(data, pos)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("read", "wire"),
     [
         (read_string, b"\0\3ab"),
@@ -173,8 +173,8 @@ def test_what_is_not_a_string_is_refused(append: Append, value: object) -> None:
         append(bytearray(), value)
 
 
-@pytest.mark.parametrize("append", [append_nullable_bytes, append_compact_nullable_bytes])
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@for_each("append", [append_nullable_bytes, append_compact_nullable_bytes])
+@for_each("kind", [bytes, bytearray, memoryview])
 def test_anything_bytes_like_is_written(append: Append, kind: Callable[[bytes], Any]) -> None:
     expected, buf = bytearray(), bytearray()
     append(expected, b"records")
@@ -240,7 +240,7 @@ def test_varints_can_stand_behind_a_prefix() -> None:
     assert varints_after(b"")[64] == b"\x80\1"
 
 
-@pytest.mark.parametrize(("length", "size"), [(-1, 1), (0, 1), (1, 2), (63, 64), (64, 66), (8192, 8195)])
+@for_each(("length", "size"), [(-1, 1), (0, 1), (1, 2), (63, 64), (64, 66), (8192, 8195)])
 def test_a_field_is_its_length_and_its_bytes(length: int, size: int) -> None:
     assert field_size(length) == size
 
@@ -290,7 +290,7 @@ def test_known_values_are_written_sized_and_read(
     assert read(bytes.fromhex("aa" + wire + "bb"), 1) == (value, 1 + len(wire) // 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("append", "value"),
     [
         (append_unsigned_varint, -1),

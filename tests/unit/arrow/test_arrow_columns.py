@@ -136,7 +136,7 @@ def test_integers_are_milliseconds() -> None:
     assert as_timestamps_ms("t", pa.array([5, None])) == [5, None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("unit", "wrong", "milliseconds"),
     [
         ("ms", -1, -1),

@@ -231,7 +231,7 @@ async def test_first_failure_is_raised_without_group(cluster: Cluster, producer:
         await send_in_bulk(producer, "clicks", CLICKS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("share", "latency_s"), [(0.001, 1.0), (0.25, 1.0), (0.5, 2.0), (0.51, 3.0), (0.99, 4.0), (1.0, 4.0)]
 )
 def test_percentile_is_a_measured_latency(share: float, latency_s: float) -> None:

@@ -28,6 +28,7 @@ from aioproducer.cli.perf_command import (
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, InvalidRecord, MetadataTimeout
 from aioproducer.testing import Cluster, in_virtual_time
+from tests.cases import for_each
 
 
 def of(*latencies_s: float) -> Latencies:
@@ -196,7 +197,7 @@ def sized(*, records: int, value_bytes: int) -> Plan:
     return Plan(config=config, topic="t", run="r", records=records, value_bytes=value_bytes, rate=None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("records", "value_bytes", "count"),
     [(10**6, 100, 1_000), (3, 100, 3), (10**6, VALUES_BYTES // 4, 4), (5, 2 * VALUES_BYTES, 1), (5, 0, 5)],
 )

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from aioproducer.cli.commands import program
 from aioproducer.cli.securing import FLAGS, SERVERS, as_given, secret_names
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority
 
 PASSWORD = "hunter2, and more"
@@ -270,7 +271,7 @@ def test_file_of_another_program_is_taken(
     assert "orders" in done.output
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     ["sasl.plain.password", "ssl_key_pem", "sasl.oauthbearer.client.secret", "basic.auth.user.info",
      "schema.registry.ssl.key.password"],

@@ -195,7 +195,7 @@ def test_invalid_server_is_refused_with_the_reason(text: str, message: str) -> N
         parse_server(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "servers"),
     [
         ("a:9092", ("a:9092",)),
@@ -215,7 +215,7 @@ def test_somebody_has_to_be_asked_first(value: object) -> None:
         Servers().check(value)
 
 
-@pytest.mark.parametrize("value", [None, 9092, b"a:9092", ["a:9092", None], {"a:9092"}])
+@for_each("value", [None, 9092, b"a:9092", ["a:9092", None], {"a:9092"}])
 def test_servers_of_another_type_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"^expected host:port"):
         Servers().check(value)

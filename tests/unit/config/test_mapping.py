@@ -50,7 +50,7 @@ class TestNamesOfOtherClients:
         configured({"group_id": "g", "session_timeout_ms": 6_000, "log_level": 7})
         assert caplog.messages == ["config.other_clients names=group_id,session_timeout_ms,log_level"]
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "nearest"),
         [
             ("lingr.ms", "linger.ms"),

@@ -97,7 +97,7 @@ def test_unknown_name_suggests_the_nearest_name(name: str, nearest: str) -> None
     assert str(raised.value) == f"unknown option {name!r}; did you mean {nearest!r}?"
 
 
-@pytest.mark.parametrize("name", ["qqq", "api_versions", "log_format", "brokers", "statistics", "timeout"])
+@for_each("name", ["qqq", "api_versions", "log_format", "brokers", "statistics", "timeout"])
 def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^unknown option '{name}'$"):
         applied_options({name: 1}, KINDS)
@@ -110,7 +110,7 @@ def test_replacement_of_a_refused_option_is_named(name: str) -> None:
     assert str(raised.value) == f"unknown option {name.replace('.', '_')!r}; {REFUSED_OF_OTHERS[name]}"
 
 
-@pytest.mark.parametrize("name", ["proxy_url", "socks5_proxy", "connect_cb", "resolve_cb", "socket_cb"])
+@for_each("name", ["proxy_url", "socks5_proxy", "connect_cb", "resolve_cb", "socket_cb"])
 def test_dial_replaces_proxies_and_sockets_of_other_clients(name: str) -> None:
     with pytest.raises(ConfigError, match="give dial, an async function"):
         applied_options({name: 1}, KINDS)

@@ -349,7 +349,7 @@ class TestSecrets:
         )
         assert pickle.loads(pickle.dumps(config)) == config
 
-    @pytest.mark.parametrize(
+    @for_each(
         "option",
         [
             {"sasl_password": b"hunter2"},

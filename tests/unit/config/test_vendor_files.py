@@ -11,6 +11,7 @@ from aioproducer._core.security.secret import Secret
 from aioproducer.config import ProducerConfig, security
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority
 from tests.unit.config.vendor_files import DIRECTORY, FILES, PASSWORD, VendorFile, path, write_stores
 
@@ -181,7 +182,7 @@ def test_properties_with_colons_and_indents_are_no_yaml() -> None:
     assert (config.acks, config.linger_ms) == ("all", 7)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "nearest"),
     [
         ("BootstrapServers", "bootstrap.servers"),

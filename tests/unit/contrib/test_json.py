@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from aioproducer import Producer, SerializationError
 from aioproducer.contrib.json import json_serializer, pydantic_serializer
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 
 SAMPLES: list[tuple[Any, bytes | None]] = [
     (None, None),
@@ -27,7 +28,7 @@ class Order(BaseModel):
     note: str | None = None
 
 
-@pytest.mark.parametrize(("value", "expected"), SAMPLES)
+@for_each(("value", "expected"), SAMPLES)
 def test_json_is_compact_and_utf8(value: Any, expected: bytes | None) -> None:
     assert json_serializer(value) == expected
 

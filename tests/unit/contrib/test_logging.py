@@ -20,6 +20,7 @@ from aioproducer import ConfigError
 from aioproducer._core.steps import Log
 from aioproducer.contrib.logging import JsonFormatter, KafkaHandler
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.unit.contrib.logging_rig import logged, messages
 
 pytestmark = pytest.mark.kafka_cluster(topics={"logs": 1})
@@ -249,10 +250,9 @@ def test_structlog_events_become_fields(kafka_cluster: ThreadedCluster, logger: 
     assert logged(kafka_cluster) == [{"event": "order.placed", "customer": "ada"}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [{"transactional_id": "t"}, {"acks": 7}, {"misspelt": 1}, {"capacity": 0}, {"close_timeout_s": -1}],
-    ids=str,
 )
 def test_wrong_options_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, TypeError)):

@@ -21,6 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from aioproducer import ProducerRecord, SendManyError, SerializationError, TopicAuthorizationFailed
 from aioproducer._core.extras import needs
 from aioproducer.contrib.otel_tracing import TracingInterceptor
+from tests.cases import for_each
 from tests.scenarios.rig import TOPIC, producing, scenario
 
 
@@ -251,7 +252,7 @@ async def test_unmatched_span_ends_with_the_producer() -> None:
     assert len(traced.sends) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "told"),
     [("k", "k"), (7, "7"), (UUID(int=1), "00000000-0000-0000-0000-000000000001"), (b"k", None), (None, None)],
 )

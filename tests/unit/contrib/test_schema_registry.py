@@ -39,6 +39,7 @@ from aioproducer.contrib.schema_registry import (
     value_serializer,
 )
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.unit.contrib.registry_fake import RegistryFake, registry
 
 FIELDS = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]
@@ -157,8 +158,8 @@ async def test_a_registry_that_is_away_may_be_back_later(kafka_cluster: Threaded
     assert some.value.retriable
 
 
-@pytest.mark.parametrize("wrap", [key_serializer, value_serializer])
-@pytest.mark.parametrize("serializer", [5, None, AvroSerializer])
+@for_each("wrap", [key_serializer, value_serializer])
+@for_each("serializer", [5, None, AvroSerializer])
 def test_invalid_serializer_is_refused(wrap: Any, serializer: Any) -> None:
     with pytest.raises(TypeError, match=r"^expected a serializer of confluent-kafka"):
         wrap(serializer)

@@ -21,9 +21,10 @@ from aioproducer import (
 )
 from aioproducer.contrib.web import answer_to
 from aioproducer.errors.send_many import DeliveredRun
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [BufferFull, BufferTimeout, MetadataUnavailable, DeliveryTimeout, NotEnoughReplicas, ProducerClosed],
 )
@@ -55,7 +56,7 @@ def test_other_errors_are_refused(error: Any) -> None:
         answer_to(error)
 
 
-@pytest.mark.parametrize("seconds", [-1, 0.5, "1", True, None])
+@for_each("seconds", [-1, 0.5, "1", True, None])
 def test_a_client_is_told_to_wait_a_whole_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(ValueError, match="whole number of seconds"):
         answer_to(BufferFull("no"), retry_after_s=seconds)

@@ -21,6 +21,7 @@ from aioproducer.spark.committing import MAY_WRITE, check
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
+from tests.cases import for_each
 from tests.kafka.apache.broker import free_ports
 from tests.unit.test_topic_client import without_brokers
 
@@ -81,7 +82,7 @@ def test_a_refusal_names_the_topic(
         check(host, settings(kafka_cluster.bootstrap_servers), ("orders",))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "operations", "missing"),
     [
         (0, -(2**31), False),

@@ -196,7 +196,7 @@ def at(number: int, run: str = "run-1") -> Decided:
     return Decided(number, Guarantee.LOG, run)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("elsewhere", "prefix"),
     [
         ({}, None),

@@ -47,7 +47,7 @@ def test_invalid_delivery_options_are_refused(options: dict[str, str], message: 
         exactly_once(options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("job", "told", "expected"),
     [
         (None, ("8d9f", "7", "run-1"), BatchId("query 8d9f", 7, "run-1")),

@@ -204,7 +204,7 @@ def test_a_login_may_be_asked_of_a_function_by_its_name() -> None:
     assert pickle.loads(pickled).producer.config().sasl_credentials is login_of_the_job
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"kafka.sasl.username": "alice"}, "needs sasl_username and sasl_password"),

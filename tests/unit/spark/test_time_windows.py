@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from aioproducer.spark.time_windows import AFTER, BEFORE, DIFFERENCE, Limit, TimeWindow, outside, time_window
 from tests.cases import for_each
@@ -56,7 +55,7 @@ def found(
     return outside("at", column, list(topics), codes, topics.__getitem__, NOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind", [pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("s"), pa.int64()]
 )  # fmt: skip
 def test_times_at_the_limits_are_kept_and_those_behind_are_not(kind: pa.DataType) -> None:

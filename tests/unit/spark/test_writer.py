@@ -31,6 +31,7 @@ from aioproducer.spark.writer import (
     dumps,
     sparks_errors,
 )
+from tests.cases import for_each
 
 WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
 
@@ -79,7 +80,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(HIDE_TRACEBACK, raising=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "kind", "line"),
     [
         (ConfigError("unknown option 'a'"), PySparkValueError, "unknown option 'a'"),

@@ -57,7 +57,7 @@ def test_batch_keeps_its_bytes_but_for_offset_and_leader_epoch() -> None:
     assert log.read(1, 10_000) == with_header(sent, base_offset=1, leader_epoch=5)
 
 
-@pytest.mark.parametrize("codec", Codec)
+@for_each("codec", Codec)
 def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
     log = PartitionLog()
     append(log, batch(b"one", b"two", codec=codec))
@@ -135,7 +135,7 @@ def test_batch_without_producer_id_is_no_duplicate() -> None:
     assert append(log, batch()).base_offset == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("records", "left"),
     [(1, [b"a", b"b", b"c"]), (3, [b"a", b"b", b"c"]), (4, [b"a", b"b"]), (5, []), (99, [])],
 )
@@ -231,7 +231,7 @@ def three_batches() -> PartitionLog:
     return log
 
 
-@pytest.mark.parametrize(("offset", "first"), [(0, 0), (1, 0), (2, 2), (3, 3), (5, 3)])
+@for_each(("offset", "first"), [(0, 0), (1, 0), (2, 2), (3, 3), (5, 3)])
 def test_read_begins_with_the_batch_that_holds_the_offset(offset: int, first: int) -> None:
     log = three_batches()
     data = log.read(offset, 1_000_000)
@@ -256,9 +256,7 @@ def test_large_first_batch_is_returned_on_request() -> None:
     assert log.read(0, 0, at_least_one=False) == b""
 
 
-@pytest.mark.parametrize(
-    ("timestamp_ms", "found"), [(0, (0, 10)), (10, (0, 10)), (11, (1, 40)), (41, (5, 50)), (51, None)]
-)
+@for_each(("timestamp_ms", "found"), [(0, (0, 10)), (10, (0, 10)), (11, (1, 40)), (41, (5, 50)), (51, None)])
 def test_first_record_as_late_as_a_time_is_found(timestamp_ms: int, found: tuple[int, int] | None) -> None:
     assert three_batches().find_time(timestamp_ms) == found
 

@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer.testing import ThreadedCluster
 from aioproducer.testing.certificates import Authority
+from tests.cases import for_each
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,8 @@ def produce(cluster: ThreadedCluster, settings: dict[str, Any]) -> None:
     assert record.value == b"value"
 
 
-@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@for_each("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+@for_each("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_librdkafka_logs_in_with_a_password(protocol: str, mechanism: str) -> None:
     with secured(protocol, users=USERS, sasl_mechanisms=[mechanism]) as cluster:
         produce(cluster, librdkafka(cluster, mechanism))

@@ -14,6 +14,7 @@ from aioproducer.testing.producer_state import (
     Stamp,
     marker,
 )
+from tests.cases import for_each
 
 ID = 1000
 
@@ -42,7 +43,7 @@ def test_next_sequence_is_taken() -> None:
     states(Stamp(ID, 0, 0, 3), Stamp(ID, 0, 3, 1), Stamp(ID, 0, 4, 10))
 
 
-@pytest.mark.parametrize("sequence", [0, 1, 2, 4, 100])
+@for_each("sequence", [0, 1, 2, 4, 100])
 def test_any_other_sequence_is_out_of_order(sequence: int) -> None:
     known = states(Stamp(ID, 0, 0, 3))
     assert error_of(known, Stamp(ID, 0, sequence, 1)) == OutOfOrderSequenceNumber.code

@@ -50,7 +50,7 @@ def test_plain_reports_wrong_password(message: str, told: str) -> None:
     assert login.user is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message", [b"", b"alice\0secret", b"\0alice\0secret\0", b"\0\0secret", b"\0alice\0", b"\0alice\0\xff"]
 )
 def test_plain_refuses_malformed_message(message: bytes) -> None:
@@ -148,7 +148,7 @@ def test_scram_follows_example_of_rfc_7677() -> None:
     assert login.user == "user"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "final",
     [
         f"c=biws,r={NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVA=",
@@ -191,10 +191,8 @@ def test_scram_refuses_foreign_authorization_id() -> None:
         rfc_7677().respond(b"n,a=bob,n=user,r=abc")
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-@pytest.mark.parametrize(
-    ("name", "password"), [("alice", "secret"), ("a,b=c=2C", "pässwörd"), ("=3D", "\u00aa")]
-)
+@for_each("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@for_each(("name", "password"), [("alice", "secret"), ("a,b=c=2C", "pässwörd"), ("=3D", "\u00aa")])
 async def test_scram_authenticates_our_client(mechanism: str, name: str, password: str) -> None:
     login = ScramLogin(mechanism, Accounts({name: password}))
     client = Scram(mechanism, Credentials(Login(name, Secret(password))))
@@ -278,7 +276,7 @@ async def test_aws_msk_iam_refuses_changed_request(change: dict[str, Any]) -> No
         login(await signed() | change)
 
 
-@pytest.mark.parametrize("message", [None, 5, "text", [], {}])
+@for_each("message", [None, 5, "text", [], {}])
 def test_aws_msk_iam_refuses_malformed_message(message: object) -> None:
     with pytest.raises(Refused, match="Access denied"):
         login(message)

@@ -8,6 +8,7 @@ from aioproducer._core.address import Address
 from aioproducer.errors import BrokerError, FencedInstanceId, IllegalGeneration, UnknownMemberId
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import ClusterState, CommittedOffset, Consumer, Groups, Node
+from tests.cases import for_each
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_group_without_members_takes_offsets_of_no_generation(
     assert code(pending(5), consumer) == (error and error.code)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("consumer", "error"),
     [
         (Consumer(), None),

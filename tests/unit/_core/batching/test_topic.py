@@ -16,6 +16,7 @@ from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.batching.append_lock_rig import Call
 from tests.unit.floor_rig import FIRST, batching_settings
 
@@ -96,7 +97,7 @@ class TestMissing:
         queues.update([])
         assert queues.missing is None
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("ids", "same", "other"),
         [
             ((ONE, ONE), True, False),

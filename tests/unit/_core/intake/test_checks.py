@@ -49,7 +49,7 @@ class TestAsBytes:
     def test_a_subclass_of_bytes_becomes_plain(self) -> None:
         assert type(as_bytes("value", BytesSubclass(b"x"))) is bytes
 
-    @pytest.mark.parametrize("data", ["text", 5, 1.5, [1], object(), True])
+    @for_each("data", ["text", 5, 1.5, [1], object(), True])
     def test_anything_else_is_refused_with_a_hint(self, data: object) -> None:
         with pytest.raises(TypeError, match=r"^key must be bytes.* not \w+; set key_serializer") as refusal:
             as_bytes("key", data)
@@ -141,8 +141,8 @@ class TestTopic:
 INTEGERS: list[Callable[[str, object], int]] = [check_partition, check_timestamp]
 
 
-@pytest.mark.parametrize("check", INTEGERS)
-@pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
+@for_each("check", INTEGERS)
+@for_each("number", [0, 1, 2**31 - 1])
 def test_integers_pass(check: Callable[[str, object], int], number: int) -> None:
     assert check("argument", number) == number
 

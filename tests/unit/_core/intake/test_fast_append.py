@@ -87,7 +87,7 @@ class FastRig(Rig):
 
 
 class TestCommonRecords:
-    @pytest.mark.parametrize(
+    @for_each(
         ("value", "key", "headers"),
         [
             (b"value", b"key", (("trace", b"1"), ("type", None))),

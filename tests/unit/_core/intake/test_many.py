@@ -15,6 +15,7 @@ from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.serializers import HeaderList, string_serializer
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
+from tests.cases import for_each
 from tests.fakes import topic_info
 from tests.unit._core.intake.intake_rig import Spy
 from tests.unit._core.intake.many_rig import Rig
@@ -221,10 +222,9 @@ class TestRecordsThatFail:
         assert isinstance(result.failures[1].__cause__, LookupError)
         assert [result.offset(0), result.offset(2)] == [0, 1]
 
-    @pytest.mark.parametrize(
+    @for_each(
         "chosen",
         [[0, 2], [0, -1], [0], [0, 0, 0], [0, 0.5], LookupError("no")],
-        ids=["high", "low", "few", "many", "no integer", "error"],
     )
     @in_virtual_time
     async def test_all_fail_if_a_partitioner_of_columns_does(self, chosen: list[Any] | Exception) -> None:

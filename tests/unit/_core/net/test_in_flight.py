@@ -128,7 +128,7 @@ def test_an_answer_to_a_request_that_expects_none_is_skipped(last_id: int) -> No
     assert not in_flight.may_be_answered
 
 
-@pytest.mark.parametrize("wrong", [9, 10, 11, 14, 15, 99])
+@for_each("wrong", [9, 10, 11, 14, 15, 99])
 def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(wrong: int) -> None:
     in_flight = after(9, None, None, call(12), None)
     assert in_flight.match(answer(11)) is None
@@ -179,7 +179,7 @@ def test_how_an_unfinished_payload_begins_is_told_once_four_bytes_of_it_are_ther
     assert seen == [b""] * 7 + [b"efgh"] * 2 + [b""]
 
 
-@pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
+@for_each("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
 def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int) -> None:
     with pytest.raises(ProtocolError, match=rf" {length} bytes long \(4 to 6 are possible\)"):
         list(FrameReader(6).feed(LENGTH.pack(length)))

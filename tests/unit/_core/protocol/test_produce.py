@@ -37,7 +37,7 @@ TWO_PHASE = InitProducerIdRequest(
 INIT_PRODUCER_ID_RESPONSE = InitProducerIdResponse(throttle_time_ms=1, producer_id=5, producer_epoch=2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("request_", "version", "wire"),
     [
         (NEW, 0, "ffff 0000ea60"),

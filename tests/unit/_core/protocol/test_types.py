@@ -105,7 +105,7 @@ def test_defaults_are_kafkas(wire_type: WireType[Any], default: Any) -> None:
     assert wire_type.default() == default
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wire_type", "name"),
     [
         (UUID, "uuid"),

@@ -170,7 +170,7 @@ def test_data_of_another_kind_is_refused(each: Codec) -> None:
         decompress(each, b"what may that be? it is no codec's", limit=len(DATA))
 
 
-@pytest.mark.parametrize(("each", "level"), [*((each, None) for each in Codec), (Codec.GZIP, 1)])
+@for_each(("each", "level"), [*((each, None) for each in Codec), (Codec.GZIP, 1)])
 def test_one_compressor_serves_many_threads_at_once(each: Codec, level: int | None) -> None:
     compress = compressor(each, level)
     together = Barrier(4, timeout=10)

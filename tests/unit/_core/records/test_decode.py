@@ -214,7 +214,7 @@ def compacted(*, kept: tuple[int, ...], of: int) -> bytearray:
     return with_crc(bytearray(header + section))
 
 
-@pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 3), (1, 2, 3), (0, 1, 2, 3)])
+@for_each("kept", [(), (0,), (1,), (0, 3), (1, 2, 3), (0, 1, 2, 3)])
 def test_what_compaction_has_left_is_where_it_was(kept: tuple[int, ...]) -> None:
     (batch,) = decode_batches(compacted(kept=kept, of=4), limit=LIMIT, compacted=True)
     assert [record.offset for record in batch.records] == [40 + index for index in kept]

@@ -22,6 +22,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
+from tests.cases import for_each
 from tests.unit._core.security.conversation import BROKER, ScramServer, credentials
 
 
@@ -203,7 +204,7 @@ BACKOFF = Backoff(0.1, 1.0)
 LOGIN = Login("u", Secret("hunter2"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "more"),
     [
         ("PLAIN", {"credentials": LOGIN}),

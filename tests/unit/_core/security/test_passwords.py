@@ -248,7 +248,7 @@ class Vault:
         return "u", Secret("hunter2")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [LOGIN, lambda: ("u", "hunter2"), pair, lambda: pair(), functools.partial(pair), Vault()],  # noqa: PLW0108 - a plain function that returns a coroutine
 )

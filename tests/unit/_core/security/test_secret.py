@@ -48,7 +48,7 @@ def test_secrets_are_equal_by_what_they_are() -> None:
     assert (bool(SECRET), bool(Secret(""))) == (True, False)
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@for_each("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling_says_what_to_pass_instead(protocol: int) -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled: pass .* the path of a file") as raised:
         pickle.dumps([SECRET], protocol)

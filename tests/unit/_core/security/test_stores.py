@@ -25,6 +25,7 @@ from aioproducer._core.security.stores import (
 from aioproducer._core.security.token_endpoint import assertion, from_file
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority, truststore
 
 AUTHORITY = Authority()
@@ -62,7 +63,7 @@ def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
     assert pem.certificates == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("", "neither a certificate nor a private key"),
@@ -72,7 +73,6 @@ def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
         (ISSUED.chain.replace("M", "!"), "is no base64"),
         ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "is empty"),
     ],
-    ids=range(6),
 )
 def test_what_is_no_pem_is_refused_without_being_shown(text: str, why: str) -> None:
     with pytest.raises(StoreError, match=why) as raised:

@@ -262,8 +262,8 @@ class TestIdentity:
         build_context(identity(ALICE.key_pem))
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.parametrize("legacy", [False, True])
-    @pytest.mark.parametrize(
+    @for_each("legacy", [False, True])
+    @for_each(
         ("password", "why"),
         [
             (None, "is encrypted: give ssl_key_password"),

@@ -374,7 +374,7 @@ async def test_expires_in_that_is_no_number_is_left_out(endpoint: Endpoint, valu
     assert (await client(endpoint.url).fetch()).expires_at is None
 
 
-@pytest.mark.parametrize("exp", [float("nan"), float("inf"), float("-inf"), 10**400, True, "5"])
+@for_each("exp", [float("nan"), float("inf"), float("-inf"), 10**400, True, "5"])
 def test_exp_that_is_no_number_is_left_out(exp: Any) -> None:
     assert expiry(jwt(exp=exp)) is None
 

@@ -122,8 +122,8 @@ class TestTooLarge:
     def test_a_single_record_fails(self) -> None:
         assert verdict(MessageTooLarge, facts(records=1)) is Fail
 
-    @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
-    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    @for_each(("oldest", "expected"), [(True, Fail), (False, Retry)])
+    @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_half_of_stored_batch_fails_when_its_sequence_is_refused(
         self, kind: type[BrokerError], oldest: bool, expected: type[Verdict]
     ) -> None:
@@ -153,8 +153,8 @@ class TestRefusedForItsSequence:
         assert isinstance(outcome.error, kind)
         assert OUTCOME_UNKNOWN in str(outcome.error)
 
-    @pytest.mark.parametrize("half", [False, True])
-    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    @for_each("half", [False, True])
+    @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_one_that_is_proved_to_be_in_the_log_is_delivered_at_an_unknown_offset(
         self, kind: type[BrokerError], half: bool
     ) -> None:
@@ -170,8 +170,8 @@ class TestRefusedForItsSequence:
     ) -> None:
         assert verdict(kind, facts(oldest=False)) is expected
 
-    @pytest.mark.parametrize("oldest", [False, True])
-    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    @for_each("oldest", [False, True])
+    @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_it_fails_once_the_retries_are_used_up(self, kind: type[BrokerError], oldest: bool) -> None:
         assert verdict(kind, facts(oldest=oldest, last_attempt=True)) is Fail
 

@@ -22,6 +22,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.coordinators_rig import (
     CHECK,
     END,
@@ -84,7 +85,7 @@ class TestRequest:
         assert raised.value.fatal
         assert rig.happened == []
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("api", "version", "code", "abortable"),
         [
             (Api.COMMIT, 2, 48, True),

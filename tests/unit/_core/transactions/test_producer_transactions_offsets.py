@@ -20,6 +20,7 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
 from tests.unit.floor_rig import settle
 
@@ -133,7 +134,7 @@ class TestOffsets:
             assert made.manager.needs_bump
             assert made.transactions.has_failed
 
-    @pytest.mark.parametrize("later", range(6))
+    @for_each("later", range(6))
     @in_virtual_time
     async def test_cancelled_in_that_very_moment_they_are_not_forgotten(self, later: int) -> None:
         """Without them nothing may be committed."""

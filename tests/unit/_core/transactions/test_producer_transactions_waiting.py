@@ -16,6 +16,7 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
 from tests.unit.floor_rig import settle
 
@@ -125,7 +126,7 @@ class TestCommitInTime:
             with pytest.raises(CommitFailed, match="cannot commit within 5 s"):
                 await patient
 
-    @pytest.mark.parametrize("later", range(6))
+    @for_each("later", range(6))
     @in_virtual_time
     async def test_cancelled_in_that_very_moment_it_leaves_a_way_out(self, later: int) -> None:
         async with rig() as made:

@@ -364,8 +364,8 @@ class TestFailures:
         it.failed(ProducerError("late"))
         assert (it.state, it.cause) == (State.PREPARED, None)
 
-    @pytest.mark.parametrize("commit", [True, False])
-    @pytest.mark.parametrize("version", [0, 1, 2])
+    @for_each("commit", [True, False])
+    @for_each("version", [0, 1, 2])
     def test_end_is_due_once_something_was_asked_or_for_an_epoch(self, version: int, commit: bool) -> None:
         it = manager(State.IN_TRANSACTION)
         it.version = version

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from aioproducer._core.transactions.transaction_manager import Api, Reaction, is_fatal, react
 from aioproducer.errors import BrokerError, MetadataTimeout, ProducerFenced, broker_error
 from tests.cases import for_each
@@ -75,7 +73,7 @@ def test_the_retriable_ones_are_those_of_the_coordinators() -> None:
     assert {7, 14, 51} <= set(RETRIABLE)
 
 
-@pytest.mark.parametrize("code", [31, 35, 43, 49, 53, 90])
+@for_each("code", [31, 35, 43, 49, 53, 90])
 def test_a_record_that_fails_of_these_is_the_end_of_the_producer(code: int) -> None:
     assert is_fatal(broker_error(code))
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, text_only, whole, with_constants
 from tests.cases import for_each
 
@@ -53,7 +51,7 @@ def test_line_is_the_value_when_only_key_is_named() -> None:
     assert (columns.keys, columns.values, columns.headers) == ([b"a"], [b'{"id": "a"}'], None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "value"),
     [
         (None, None),

@@ -184,7 +184,7 @@ def test_elements_of_an_array_are_records(begin: bytes, between: bytes, end: byt
         assert b"".join(spans) == data[: len(begin + between.join(VALUES))]
 
 
-@pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n\n", b"\r\n", b"\r"])
+@for_each("between", [b"", b" ", b"\n", b"\n\n", b"\r\n", b"\r"])
 def test_adjacent_json_values_are_records(between: bytes) -> None:
     for size in SIZES:
         values = [b'{\n "a": 1\n}', b'{"b": [1,\n2]}', b"[1]", b"{}"]
@@ -208,7 +208,7 @@ def test_arrays_behind_each_other_are_one_list() -> None:
             assert taken_apart(JsonInput(LIMIT), pieces(data, size))[0] == [b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize("data", [b"[]", b" [ ] \n", b"[\n]\n", b"", b"\n\n"])
+@for_each("data", [b"[]", b" [ ] \n", b"[\n]\n", b"", b"\n\n"])
 def test_empty_array_has_no_record(data: bytes) -> None:
     for size in SIZES:
         assert [item for item in taken_apart(JsonInput(LIMIT), pieces(data, size))[0] if item.strip()] == []

@@ -18,6 +18,7 @@ from aioproducer.cli.send import unpacking
 from aioproducer.cli.send.framing import Lines
 from aioproducer.cli.send.input_source import blocks
 from aioproducer.cli.send.unpacking import STEP_BYTES, Meter, unpacked
+from tests.cases import for_each
 
 TEXT = b"".join(b"line %d\n" % number for number in range(20_000))
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -37,13 +38,13 @@ async def through(data: bytes, step: int = 1_000_000) -> bytes:
     return b"".join([each async for each in unpacked(pieces())])
 
 
-@pytest.mark.parametrize("name", PACK)
+@for_each("name", PACK)
 async def test_compressed_input_is_unpacked_in_any_pieces(name: str) -> None:
     for step in [1, 7, 4_096, 1_000_000]:
         assert await through(PACK[name](TEXT), step) == TEXT
 
 
-@pytest.mark.parametrize("name", PACK)
+@for_each("name", PACK)
 async def test_concatenated_files_are_unpacked(name: str) -> None:
     both = PACK[name](b"one\n") + PACK[name](b"") + PACK[name](b"two\n")
     assert await through(both) == b"one\ntwo\n"
@@ -54,7 +55,7 @@ async def test_zero_padding_after_gzip_is_ignored() -> None:
     assert await through(gzip.compress(b"one\n") + bytes(512)) == b"one\n"
 
 
-@pytest.mark.parametrize("plain", [b"", b"\x1f", b"\x28\xb5", b"\x1f\x8b\x07", b"{}", TEXT])
+@for_each("plain", [b"", b"\x1f", b"\x28\xb5", b"\x1f\x8b\x07", b"{}", TEXT])
 async def test_plain_input_is_unchanged(plain: bytes) -> None:
     assert await through(plain) == plain
     assert await through(plain, 1) == plain
@@ -73,14 +74,14 @@ async def test_first_typed_byte_is_passed_on() -> None:
     assert typed == [b"a\n", b"b\n"]
 
 
-@pytest.mark.parametrize("name", PACK)
+@for_each("name", PACK)
 async def test_cut_compressed_file_is_an_error(name: str) -> None:
     packed = PACK[name](TEXT)
     with pytest.raises(ValueError, match=f"the {name} file ends too early: is it whole"):
         await through(packed[: len(packed) // 2])
 
 
-@pytest.mark.parametrize("name", PACK)
+@for_each("name", PACK)
 async def test_damaged_compressed_file_is_an_error(name: str) -> None:
     packed = bytearray(PACK[name](TEXT))
     packed[20:200] = bytes(180)

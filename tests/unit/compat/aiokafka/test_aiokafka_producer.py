@@ -75,7 +75,7 @@ class TestSignatures:
         assert shape(ours) == shape(theirs)
         assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
 
-    @pytest.mark.parametrize("name", sorted(public(TheirBatchBuilder)))
+    @for_each("name", sorted(public(TheirBatchBuilder)))
     def test_a_method_of_a_batch_takes_the_same(self, name: str) -> None:
         assert shape(getattr(BatchBuilder, name)) == shape(getattr(TheirBatchBuilder, name))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
+from tests.cases import for_each
 
 FEW_BYTES = 16
 """So much larger than the real one is a record's size here, at most, if it is a small one."""
@@ -84,7 +85,7 @@ def test_no_headers_may_be_none() -> None:
     assert batch.headers == [()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "match"),
     [
         ({"key": "k"}, "key must be bytes"),
