@@ -18,7 +18,7 @@ from aioproducer._core.clock import (
 from aioproducer.testing import in_virtual_time
 
 
-def test_it_counts_milliseconds_since_the_epoch() -> None:
+def test_clock_returns_milliseconds_since_the_epoch() -> None:
     before = time.time_ns()
     now_ms = wall_ms()
     after = time.time_ns()
@@ -71,7 +71,7 @@ async def test_fresh_reading_replaces_the_kept_one(readings: list[int]) -> None:
     assert clock.known_ms == 0
 
 
-def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
+def test_yield_is_due_after_a_time_without_the_sender() -> None:
     yields = YieldPolicy()
     for passed, due in ((0, False), (TURN_AFTER_S / 2, False), (TURN_AFTER_S * 1.01, True)):
         yields.check(7.0 + passed, free=100, rate=1.0, size=100)
@@ -80,7 +80,7 @@ def test_a_turn_is_due_when_the_sender_has_had_none_for_a_while() -> None:
     assert yields.should_yield is False, "the sender has had it"
 
 
-def test_it_is_due_after_that_while_to_the_last_bit() -> None:
+def test_yield_is_due_exactly_at_the_limit() -> None:
     yields = YieldPolicy()
     yields.check(0.0, free=100, rate=1.0, size=100)
     yields.check(TURN_AFTER_S, free=100, rate=1.0, size=100)
@@ -88,7 +88,7 @@ def test_it_is_due_after_that_while_to_the_last_bit() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
-def test_it_is_due_when_so_much_was_appended_since(rate: float) -> None:
+def test_yield_is_due_after_the_byte_limit(rate: float) -> None:
     much, free = int(TURN_AFTER_BYTES / rate), 50 * TURN_AFTER_BYTES
     yields = YieldPolicy()
     for _ in range(2):

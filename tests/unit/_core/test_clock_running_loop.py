@@ -40,11 +40,11 @@ def answer(running_loop: Callable[[], asyncio.AbstractEventLoop | None]) -> asyn
 
 @pytest.mark.parametrize("way", WAYS)
 class TestRunningLoop:
-    async def test_it_is_the_one_that_runs_here(self, way: Way) -> None:
+    async def test_running_loop_is_that_of_the_thread(self, way: Way) -> None:
         loop = asyncio.get_running_loop()
         assert way(loop)() is loop
 
-    async def test_in_another_thread_it_is_not(self, way: Way) -> None:
+    async def test_running_loop_differs_in_another_thread(self, way: Way) -> None:
         loop = asyncio.get_running_loop()
         running_loop = way(loop)
 

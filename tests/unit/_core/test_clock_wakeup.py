@@ -18,7 +18,7 @@ def now() -> float:
 
 
 @in_virtual_time
-async def test_it_waits_until_somebody_rings() -> None:
+async def test_wait_ends_with_a_ring() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(3, wakeup.ring)
@@ -27,14 +27,14 @@ async def test_it_waits_until_somebody_rings() -> None:
 
 
 @in_virtual_time
-async def test_it_waits_until_the_time_given() -> None:
+async def test_wait_ends_at_its_time() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     await wakeup.wait(5)
     assert now() == 5
 
 
 @in_virtual_time
-async def test_at_that_time_it_does_what_it_is_told_to() -> None:
+async def test_timer_calls_its_function() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     called: list[float] = []
@@ -102,7 +102,7 @@ async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> N
 
 
 @in_virtual_time
-async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+async def test_ring_before_the_wait_ends_it_at_once() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     wakeup.ring()
     await wakeup.wait(5)
@@ -110,7 +110,7 @@ async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
 
 
 @in_virtual_time
-async def test_so_does_one_between_two_waits() -> None:
+async def test_ring_between_two_waits_ends_the_next() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
@@ -136,7 +136,7 @@ async def test_ringing_twice_is_ringing_once() -> None:
 
 
 @in_virtual_time
-async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_one() -> None:
+async def test_earlier_timer_ends_a_later_wait() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
@@ -148,7 +148,7 @@ async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_o
 
 
 @in_virtual_time
-async def test_the_timer_is_not_set_again_for_the_time_that_it_is_set_for(
+async def test_timer_is_set_once_for_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ async def test_the_timer_is_not_set_again_for_the_time_that_it_is_set_for(
 
 
 @in_virtual_time
-async def test_a_wait_with_an_earlier_time_ends_then() -> None:
+async def test_wait_with_an_earlier_time_ends_earlier() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
@@ -171,7 +171,7 @@ async def test_a_wait_with_an_earlier_time_ends_then() -> None:
 
 
 @in_virtual_time
-async def test_the_timer_for_a_later_time_stays_and_is_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_later_timer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was cancelled asyncio would keep until then, minutes of it where a linger ends each few milliseconds."""
     loop = asyncio.get_running_loop()
     wakeup, set_for, call_at = Wakeup(loop), list[float](), loop.call_at
@@ -192,7 +192,7 @@ async def test_the_timer_for_a_later_time_stays_and_is_set_once(monkeypatch: pyt
 
 
 @in_virtual_time
-async def test_a_timer_that_is_forgotten_ends_nothing() -> None:
+async def test_forgotten_timer_ends_no_wait() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
@@ -223,7 +223,7 @@ async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
     assert now() == 1.5
 
 
-def test_without_ring_or_time_it_never_ends() -> None:
+def test_wait_without_ring_or_time_never_ends() -> None:
     @in_virtual_time
     async def wait() -> None:
         await Wakeup(asyncio.get_running_loop()).wait(inf)
@@ -233,7 +233,7 @@ def test_without_ring_or_time_it_never_ends() -> None:
 
 
 @in_virtual_time
-async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
+async def test_ring_during_a_hold_takes_effect_at_the_release() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(inf))
@@ -248,7 +248,7 @@ async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
 
 
 @in_virtual_time
-async def test_a_release_rings_nobody() -> None:
+async def test_release_without_ring_ends_no_wait() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     wakeup.pause()
     wakeup.resume()

@@ -39,20 +39,20 @@ def unsettled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
         (LAST_SEQUENCE, 10, 9),
     ],
 )
-def test_after_the_largest_int32_comes_0(sequence: int, count: int, after: int) -> None:
+def test_sequence_wraps_to_0_after_the_largest_int32(sequence: int, count: int, after: int) -> None:
     assert add_to_sequence(sequence, count) == after
 
 
-def test_a_later_stamp_of_the_same_range_keeps_the_identity() -> None:
+def test_repeated_stamp_keeps_the_identity() -> None:
     assert BatchSequence(IDENTITY, LAST_SEQUENCE).after(3) == BatchSequence(IDENTITY, 2)
 
 
-def test_a_partition_begins_without_a_gap_and_unknown_to_its_leader() -> None:
+def test_new_partition_has_no_gap_and_no_acknowledged_identity() -> None:
     sequences = PartitionSequences()
     assert (sequences.needs_epoch_bump, sequences.gap_at, sequences.acknowledged_here) == (False, None, False)
 
 
-def test_without_an_identity_nothing_may_be_stamped() -> None:
+def test_stamp_requires_an_identity() -> None:
     sequences = PartitionSequences()
     assert not settled(sequences, IdentityKeeper())
     with pytest.raises(AssertionError, match="needs may_assign"):
@@ -74,7 +74,7 @@ def test_asking_again_changes_nothing(keeper: IdentityKeeper) -> None:
     assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
 
 
-def test_a_new_producer_id_waits_until_all_is_settled_and_begins_at_0(keeper: IdentityKeeper) -> None:
+def test_new_producer_id_starts_at_0_after_all_batches_settle(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.assign(3)
@@ -84,7 +84,7 @@ def test_a_new_producer_id_waits_until_all_is_settled_and_begins_at_0(keeper: Id
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(8, 0), 0)
 
 
-def test_the_epoch_of_another_partition_is_none_of_its_business(keeper: IdentityKeeper) -> None:
+def test_epoch_of_a_partition_ignores_other_partitions(keeper: IdentityKeeper) -> None:
     broken, sequences = PartitionSequences(), PartitionSequences()
     for each in (broken, sequences):
         assert settled(each, keeper)
@@ -95,7 +95,7 @@ def test_the_epoch_of_another_partition_is_none_of_its_business(keeper: Identity
     assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
 
 
-def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(keeper: IdentityKeeper) -> None:
+def test_gap_blocks_stamps_until_all_batches_settle(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.assign(3)
@@ -105,7 +105,7 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
-def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
+def test_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.request_epoch_bump((1,), absent=False)
@@ -115,14 +115,14 @@ def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
-def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
+def test_gap_before_the_first_identity_costs_no_epoch(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     sequences.request_epoch_bump((1,), absent=False)
     assert settled(sequences, keeper)
     assert sequences.assign(1) == BatchSequence(IDENTITY, 0)
 
 
-def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
+def test_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     keeper = IdentityKeeper()
     keeper.assign(7, MAX_EPOCH)
     sequences = PartitionSequences()
@@ -135,7 +135,7 @@ def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(8, 0), 0)
 
 
-def test_what_is_taken_back_is_given_out_again(keeper: IdentityKeeper) -> None:
+def test_returned_sequence_is_stamped_again(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.assign(3)
@@ -144,7 +144,7 @@ def test_what_is_taken_back_is_given_out_again(keeper: IdentityKeeper) -> None:
     assert [sequences.assign(count).base_sequence for count in (2, 2)] == [3, 5]
 
 
-def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of_it(
+def test_identity_is_recognised_after_an_acknowledgement(
     keeper: IdentityKeeper,
 ) -> None:
     sequences = PartitionSequences()
@@ -154,7 +154,7 @@ def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of
     assert sequences.acknowledged_here
 
 
-def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: IdentityKeeper) -> None:
+def test_old_stamp_does_not_prove_the_new_identity(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     old = sequences.assign(1)
@@ -178,16 +178,16 @@ class TestProof:
             sequences.acknowledge(sequences.assign(count), (place,), count, base_offset, alone=False)
         return sequences
 
-    def test_one_behind_it_proves_it(self, keeper: IdentityKeeper) -> None:
+    def test_later_batch_proves_an_earlier_one(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (1, 10, 100), (3, 5, 113))
         assert sequences.confirms((2,), 3)
         assert not sequences.confirms((4,), 1)
 
-    def test_so_does_one_whose_place_in_the_log_is_not_known(self, keeper: IdentityKeeper) -> None:
+    def test_later_batch_at_an_unknown_offset_is_proof(self, keeper: IdentityKeeper) -> None:
         assert self.acknowledged(keeper, (1, 10, 100), (3, 5, -1)).confirms((2,), 3)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(0, False), (112, False), (113, True), (500, True)])
-    def test_there_has_to_be_room_for_it(
+    def test_proof_requires_room_for_the_batch(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
         """Else the log has lost its end or is another one, and the leader took what came first."""
@@ -199,21 +199,21 @@ class TestProof:
     ) -> None:
         assert self.acknowledged(keeper, (3, 5, base_offset)).confirms((2,), 3) is proved
 
-    def test_one_before_it_at_offset_0_takes_room(self, keeper: IdentityKeeper) -> None:
+    def test_earlier_batch_at_offset_0_takes_room(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (1, 10, 0), (3, 5, 12)).confirms((2,), 3)
         assert self.acknowledged(keeper, (1, 10, 0), (3, 5, 13)).confirms((2,), 3)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(1, False), (3, True)])
-    def test_one_before_it_whose_place_in_the_log_is_not_known_takes_none(
+    def test_earlier_batch_at_an_unknown_offset_takes_no_room(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
         assert self.acknowledged(keeper, (1, 10, -1), (3, 5, base_offset)).confirms((2,), 3) is proved
 
-    def test_a_batch_does_not_prove_itself_nor_take_room_from_itself(self, keeper: IdentityKeeper) -> None:
+    def test_batch_does_not_prove_itself(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (2, 3, -1)).confirms((2,), 3)
         assert self.acknowledged(keeper, (2, 3, 100), (3, 5, 101)).confirms((2,), 3)
 
-    def test_only_the_last_16_are_remembered(self, keeper: IdentityKeeper) -> None:
+    def test_proof_covers_the_last_16_batches(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1), *[(1, 1, -1)] * 15)
         assert sequences.confirms((2,), 3)
         sequences.acknowledge(sequences.assign(1), (1,), 1, -1, alone=False)
@@ -260,7 +260,7 @@ class TestProof:
         assert sequences.confirms((2, 1), 1)
         assert not sequences.confirms((3, 0), 1)
 
-    def test_another_log_proves_nothing(self, keeper: IdentityKeeper) -> None:
+    def test_proof_requires_the_same_log(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.forget_log()
         assert not sequences.confirms((2,), 3)
@@ -281,7 +281,7 @@ class TestProof:
         assert not sequences.confirms((2,), 3)
 
 
-def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_retires(
+def test_retired_partition_keeps_its_identity(
     keeper: IdentityKeeper,
 ) -> None:
     """Whoever writes to it next may not begin at 0 under the same identity."""
@@ -337,17 +337,17 @@ class TestOneEpochForAll:
         assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
 
     @pytest.mark.parametrize("keeper_of", [OneForAll, FromZero])
-    def test_several_go_at_once_where_the_leader_takes_0_first(self, keeper_of: type[OneForAll]) -> None:
+    def test_several_batches_may_start_where_the_leader_accepts_0(self, keeper_of: type[OneForAll]) -> None:
         keeper, sequences = keeper_of(), PartitionSequences()
         keeper.assign(*IDENTITY)
         assert settled(sequences, keeper)
         assert sequences.acknowledged_here is keeper.leaders_begin_at_zero
 
-    def test_without_one_nothing_may_be_stamped(self, one: OneForAll) -> None:
+    def test_stamp_requires_the_shared_epoch(self, one: OneForAll) -> None:
         one.current = None
         assert not settled(PartitionSequences(), one)
 
-    def test_a_partition_never_takes_the_next_one_alone(self, one: OneForAll) -> None:
+    def test_partition_never_bumps_a_shared_epoch(self, one: OneForAll) -> None:
         sequences = PartitionSequences()
         assert settled(sequences, one)
         _ = sequences.assign(3)
@@ -356,7 +356,7 @@ class TestOneEpochForAll:
         assert sequences.needs_epoch_bump
         assert one.current == IDENTITY
 
-    def test_with_the_next_one_it_begins_anew_once_all_is_settled(self, one: OneForAll) -> None:
+    def test_next_shared_epoch_starts_after_all_batches_settle(self, one: OneForAll) -> None:
         sequences = PartitionSequences()
         assert settled(sequences, one)
         _ = sequences.assign(3)
@@ -367,7 +367,9 @@ class TestOneEpochForAll:
         assert (sequences.needs_epoch_bump, sequences.gap_at) == (False, None)
         assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
 
-    def test_they_are_kept_while_the_epoch_is_in_use(self, one: OneForAll, keeper: IdentityKeeper) -> None:
+    def test_sequences_are_kept_while_the_epoch_is_in_use(
+        self, one: OneForAll, keeper: IdentityKeeper
+    ) -> None:
         sequences = PartitionSequences()
         assert not sequences.is_kept(one)
         assert settled(sequences, one)

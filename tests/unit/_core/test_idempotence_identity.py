@@ -10,38 +10,38 @@ def keeper_of(producer_id: int, epoch: int) -> IdentityKeeper:
     return keeper
 
 
-def test_there_is_no_identity_until_one_is_assigned() -> None:
+def test_identity_is_unset_until_assigned() -> None:
     assert IdentityKeeper().current is None
     assert keeper_of(7, 3).current == ProducerIdentity(producer_id=7, epoch=3)
 
 
-def test_a_partition_that_leaves_its_identity_takes_the_next_epoch_alone() -> None:
+def test_partition_bumps_its_epoch_alone() -> None:
     keeper = keeper_of(7, 3)
     assert keeper.after(ProducerIdentity(7, 3)) == ProducerIdentity(7, 4)
     assert keeper.after(ProducerIdentity(7, 4)) == ProducerIdentity(7, 5)
     assert keeper.current == ProducerIdentity(7, 3)
 
 
-def test_after_the_last_epoch_a_new_producer_id_has_to_be_asked_for() -> None:
+def test_last_epoch_requires_a_new_producer_id() -> None:
     keeper = keeper_of(7, 0)
     assert keeper.after(ProducerIdentity(7, MAX_EPOCH - 1)) == ProducerIdentity(7, MAX_EPOCH)
     assert keeper.after(ProducerIdentity(7, MAX_EPOCH)) is None
     assert keeper.current is None
 
 
-def test_who_leaves_an_identity_while_a_new_producer_id_is_asked_for_has_none_yet() -> None:
+def test_bump_during_init_producer_id_has_no_identity() -> None:
     keeper = keeper_of(7, 0)
     _ = keeper.after(ProducerIdentity(7, MAX_EPOCH))
     assert keeper.after(ProducerIdentity(7, 5)) is None
 
 
-def test_who_leaves_a_former_producer_id_takes_the_one_in_force() -> None:
+def test_bump_of_a_former_producer_id_takes_the_current_one() -> None:
     keeper = keeper_of(8, 2)
     assert keeper.after(ProducerIdentity(7, MAX_EPOCH)) == ProducerIdentity(8, 2)
     assert keeper.current == ProducerIdentity(8, 2)
 
 
-def test_who_begins_after_an_identity_does_so_in_a_later_epoch() -> None:
+def test_start_after_an_identity_uses_a_later_epoch() -> None:
     keeper = keeper_of(7, 3)
     keeper.begin_after(ProducerIdentity(7, 5))
     assert keeper.current == ProducerIdentity(7, 6)
@@ -49,23 +49,23 @@ def test_who_begins_after_an_identity_does_so_in_a_later_epoch() -> None:
     assert keeper.current == ProducerIdentity(7, 6)
 
 
-def test_who_begins_after_the_last_epoch_needs_a_new_producer_id() -> None:
+def test_start_after_the_last_epoch_needs_a_new_producer_id() -> None:
     keeper = keeper_of(7, 3)
     keeper.begin_after(ProducerIdentity(7, MAX_EPOCH))
     assert keeper.current is None
 
 
-def test_a_former_producer_id_says_nothing_of_the_epochs_of_the_one_in_force() -> None:
+def test_former_producer_id_does_not_affect_current_epochs() -> None:
     keeper = keeper_of(8, 0)
     keeper.begin_after(ProducerIdentity(7, 9))
     assert keeper.current == ProducerIdentity(8, 0)
 
 
-def test_the_last_epoch_is_the_largest_int16() -> None:
+def test_last_epoch_is_the_largest_int16() -> None:
     assert MAX_EPOCH == 32_767
 
 
-def test_without_transactions_a_partition_is_admitted_once_there_is_an_identity() -> None:
+def test_partition_is_admitted_once_an_identity_exists() -> None:
     where = TopicPartition("orders", 0)
     assert not IdentityKeeper().admits(where)
     keeper = keeper_of(7, 3)
@@ -74,7 +74,7 @@ def test_without_transactions_a_partition_is_admitted_once_there_is_an_identity(
     assert keeper.bumps_partitions
 
 
-def test_without_transactions_no_sequences_need_to_be_kept() -> None:
+def test_sequences_need_not_be_kept_without_transactions() -> None:
     keeper = keeper_of(7, 3)
     assert not keeper.keeps(keeper.current)
     assert not keeper.keeps(None)

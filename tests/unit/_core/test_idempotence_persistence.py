@@ -92,7 +92,7 @@ def in_state(before: Known) -> Persistence:
     return persistence
 
 
-def test_at_first_nothing_is_possible() -> None:
+def test_new_batch_is_surely_not_persisted() -> None:
     persistence = Persistence()
     assert known(persistence) == NOTHING
     assert not persistence.possible
@@ -102,13 +102,13 @@ def test_at_first_nothing_is_possible() -> None:
 
 
 @pytest.mark.parametrize("state", ALL)
-def test_what_is_out_or_in_doubt_is_possible(state: Known) -> None:
+def test_batch_in_flight_or_in_doubt_is_possibly_persisted(state: Known) -> None:
     assert in_state(state).possible == (state != NOTHING)
 
 
 @for_each("state", ALL)
 @for_each("event", EVENTS)
-def test_each_event_leads_where_the_table_says(event: str, state: Known) -> None:
+def test_events_lead_to_the_states_of_the_table(event: str, state: Known) -> None:
     persistence = in_state(state)
     EVENTS[event](persistence)
     assert known(persistence) == TABLE[event][ALL.index(state)]
@@ -116,7 +116,7 @@ def test_each_event_leads_where_the_table_says(event: str, state: Known) -> None
 
 @for_each("first", EVENTS)
 @for_each("second", EVENTS)
-def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(first: str, second: str) -> None:
+def test_consecutive_events_compose(first: str, second: str) -> None:
     """Nothing but what is out and what is in doubt is remembered, but for denials."""
     for index, state in enumerate(ALL):
         persistence = in_state(state)
@@ -126,7 +126,7 @@ def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(fir
 
 
 @for_each("code", CODES)
-def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> None:
+def test_only_errors_before_the_append_leave_no_doubt(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "answered")
     persistence.refused(kind, was_next=True)
@@ -134,7 +134,7 @@ def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> Non
 
 
 @for_each("code", CODES)
-def test_only_some_refusals_deny_that_it_is_there(code: int) -> None:
+def test_only_sequence_errors_deny_the_batch(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "lost")
     for _ in range(REFUSALS_AS_PROOF):
@@ -146,28 +146,28 @@ class TestDenials:
     """A leader that keeps denying that it has the batch."""
 
     @pytest.mark.parametrize("count", range(REFUSALS_AS_PROOF + 2))
-    def test_so_many_in_a_row_are_believed_and_fewer_are_not(self, count: int) -> None:
+    def test_consecutive_denials_are_believed_at_the_limit(self, count: int) -> None:
         persistence = after("written", "lost", *["written", "answered", "denied"] * count)
         assert persistence.possible is (count < REFUSALS_AS_PROOF)
 
-    def test_they_may_differ(self) -> None:
+    def test_denials_may_differ(self) -> None:
         persistence = after("written", "lost")
         for kind in SEQUENCE_REFUSALS:
             persistence.refused(kind, was_next=True)
         assert not persistence.possible
 
-    def test_of_one_that_is_not_the_oldest_they_say_nothing(self) -> None:
+    def test_denials_count_only_for_the_oldest_batch(self) -> None:
         assert after("written", "lost", *["denied behind another"] * 2 * REFUSALS_AS_PROOF).possible
 
     @for_each("number", range(1, REFUSALS_AS_PROOF))
     @for_each("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
-    def test_what_is_heard_in_between_begins_the_count_again(self, between: str, number: int) -> None:
+    def test_other_event_resets_the_denials(self, between: str, number: int) -> None:
         denials = ["denied"] * number, ["denied"] * (REFUSALS_AS_PROOF - number)
         persistence = after("written", "lost", *denials[0], between, *denials[1])
         assert persistence.in_doubt is (between in BEGINS_THE_COUNT_AGAIN)
 
     @for_each("between", sorted(BEGINS_THE_COUNT_AGAIN))
-    def test_after_that_it_takes_as_many_as_at_first(self, between: str) -> None:
+    def test_reset_denials_count_from_zero(self, between: str) -> None:
         denied = ["denied"] * (REFUSALS_AS_PROOF - 1)
         persistence = after("written", "lost", *denied, between, *denied)
         assert persistence.in_doubt
@@ -186,21 +186,19 @@ class TestDenials:
 class TestParts:
     @for_each("keeps_sequence", [False, True])
     @for_each("state", ALL)
-    def test_one_is_in_doubt_as_the_batch_is_and_nothing_of_it_is_out(
-        self, state: Known, keeps_sequence: bool
-    ) -> None:
+    def test_part_inherits_the_doubt_of_its_batch(self, state: Known, keeps_sequence: bool) -> None:
         part = in_state(state).of_part(keeps_sequence=keeps_sequence)
         assert known(part) == Known(is_out=False, in_doubt=state.in_doubt)
         assert part.half_of_possibly_persisted is (state.in_doubt and keeps_sequence)
 
-    def test_it_takes_as_many_denials_as_any_batch(self) -> None:
+    def test_part_needs_as_many_denials_as_a_batch(self) -> None:
         batch = after("written", "lost", *["denied"] * (REFUSALS_AS_PROOF - 1))
         part = batch.of_part(keeps_sequence=True)
         for _ in range(REFUSALS_AS_PROOF - 1):
             EVENTS["denied"](part)
         assert part.in_doubt
 
-    def test_what_happens_to_it_happens_neither_to_the_batch_nor_to_another_part(self) -> None:
+    def test_events_of_a_part_affect_only_the_part(self) -> None:
         batch = after("written", "lost")
         one, other = (batch.of_part(keeps_sequence=True) for _ in range(2))
         one.ruled_out()
@@ -217,7 +215,7 @@ class TestParts:
         assert half.in_doubt
         assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
 
-    def test_part_of_what_was_ruled_out_by_denials_says_that_it_may_be_there(self) -> None:
+    def test_part_of_a_denied_batch_is_possibly_persisted(self) -> None:
         whole = after("written", "lost", *["denied"] * REFUSALS_AS_PROOF)
         part = whole.of_part(keeps_sequence=False)
         assert (part.possible, part.possibly_persisted) == (False, True)

@@ -66,7 +66,7 @@ class TestTally:
 
 
 class TestLately:
-    def test_what_is_young_is_taken_for_a_window_old(self) -> None:
+    def test_rate_of_a_new_counter_uses_one_window(self) -> None:
         recent = counters_at(0.001).recent(0.002)
         assert (recent.span_s, recent.numbers["answers"]) == (WINDOW_S, 1)
 
@@ -79,7 +79,7 @@ class TestLately:
             (61, 30, 0, 0),
         ],
     )
-    def test_is_two_windows_for_what_was_counted_once(
+    def test_rate_uses_two_windows_for_a_single_count(
         self, now: float, span_s: float, answers: int, maximum: float
     ) -> None:
         assert counters_at(1).recent(now)[0] == span_s
@@ -96,7 +96,7 @@ class TestLately:
             (90, 30, 0, 0),
         ],
     )
-    def test_is_the_present_window_and_the_one_before(
+    def test_rate_covers_the_current_and_previous_window(
         self, now: float, span_s: float, answers: int, maximum: float
     ) -> None:
         recent = counters_at(1, 31).recent(now)
@@ -106,17 +106,17 @@ class TestLately:
             maximum,
         )
 
-    def test_a_third_window_forgets_the_first(self) -> None:
+    def test_third_window_discards_the_first(self) -> None:
         recent = counters_at(1, 31, 62, 63).recent(64)
         assert (recent.span_s, recent.numbers["answers"], recent.numbers["latency_s_max"]) == (34, 3, 90)
 
-    def test_what_is_a_minute_old_is_forgotten_however_seldom_something_is_counted(self) -> None:
+    def test_rate_discards_counts_older_than_a_minute(self) -> None:
         counters = counters_at(0, 59)
         assert counters.recent(59.5).numbers["answers"] == 2
         assert [counters.recent(now).numbers["answers"] for now in (60, 89, 90)] == [1, 1, 0]
         assert counters.recent(88.5).numbers["latency_s_max"] == 90
 
-    def test_what_comes_after_a_long_silence_stands_alone(self) -> None:
+    def test_rate_after_a_long_pause_counts_only_new_events(self) -> None:
         recent = counters_at(1, 31, 1_000).recent(1_001)
         assert (recent.span_s, recent.numbers["answers"], recent.numbers["latency_s_max"]) == (30, 1, 80)
 
@@ -125,14 +125,14 @@ class TestLately:
 
 
 class TestMetrics:
-    def test_a_topic_and_a_node_keep_their_tallies(self) -> None:
+    def test_topics_and_nodes_keep_their_tallies(self) -> None:
         metrics = Metrics(Clock())
         metrics.topic("a").delivered_records += 2
         metrics.topic("a").delivered_records += 3
         assert metrics.topics["a"].delivered_records == 5
         assert metrics.node(1) is metrics.node(1) is not metrics.node(2)
 
-    def test_an_event_turns_the_window(self) -> None:
+    def test_event_advances_the_window(self) -> None:
         clock = Clock()
         metrics = Metrics(clock)
         metrics.event("a").retried_records += 1
@@ -141,7 +141,7 @@ class TestMetrics:
         assert metrics.topics["a"].recent(70).numbers["retried_records"] == 10
         assert metrics.topics["a"].retried_records == 11
 
-    def test_records_that_were_refused_are_counted_and_those_for_want_of_memory_apart(self) -> None:
+    def test_metrics_count_refused_records_and_memory_shortage(self) -> None:
         clock = Clock()
         metrics = Metrics(clock)
         metrics.refused(2, BufferFull("no"))

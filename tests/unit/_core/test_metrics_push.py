@@ -47,7 +47,7 @@ def asked(pool: FakePool) -> list[int]:
     return [len(getattr(each, "requests", ())) for each in pool.connections.values()]
 
 
-async def test_it_begins_once_with_the_first_broker_that_offers_it() -> None:
+async def test_telemetry_starts_once_with_the_first_supporting_broker() -> None:
     pool = Versioned(1, 2)
     pool.offers(1, {})
     pool.offers(2, TELEMETRY)
@@ -75,7 +75,7 @@ async def test_switched_off_it_does_not_begin() -> None:
     await pushing.finish()
 
 
-async def test_a_connection_that_is_gone_again_begins_nothing() -> None:
+async def test_lost_connection_starts_no_telemetry() -> None:
     pool = FakePool()
     pushing = push(pool)
     pushing.connected(1)
@@ -83,7 +83,7 @@ async def test_a_connection_that_is_gone_again_begins_nothing() -> None:
     await pushing.stop()
 
 
-def test_who_has_no_telemetry_does_not_import_it() -> None:
+def test_telemetry_is_imported_on_demand() -> None:
     program = (
         "import asyncio, sys\n"
         "from aioproducer import Producer\n"
@@ -98,5 +98,5 @@ def test_who_has_no_telemetry_does_not_import_it() -> None:
     assert done.stdout == "False\n"
 
 
-def test_the_number_of_the_api_is_that_of_the_message() -> None:
+def test_telemetry_api_key_is_that_of_the_message() -> None:
     assert GetTelemetrySubscriptionsRequest.API_KEY == GET_TELEMETRY_SUBSCRIPTIONS

@@ -95,9 +95,7 @@ def first_after_half_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("written", "told"), [(False, [1, 2, 1]), (True, [1, 1, 1])])
-def test_what_never_left_is_told_with_the_next_push_what_may_have_come_is_not(
-    *, written: bool, told: list[float]
-) -> None:
+def test_unsent_delta_is_pushed_again(*, written: bool, told: list[float]) -> None:
     @in_virtual_time
     async def play() -> None:
         cluster = Cluster(1)
@@ -109,7 +107,7 @@ def test_what_never_left_is_told_with_the_next_push_what_may_have_come_is_not(
 
 
 @in_virtual_time
-async def test_a_broker_that_muted_us_is_left_alone() -> None:
+async def test_broker_without_subscription_is_left_alone() -> None:
     cluster = Cluster(1)
     connection: Any = cluster.connections[1]
     connection.muted = True
@@ -121,7 +119,7 @@ async def test_a_broker_that_muted_us_is_left_alone() -> None:
 
 
 @in_virtual_time
-async def test_only_who_takes_pushes_is_asked_and_of_those_who_has_least_to_do() -> None:
+async def test_push_goes_to_the_least_loaded_supporting_broker() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.offers(1)
     cluster.connections[2].calls = [None, None]  # type: ignore[list-item]
@@ -138,7 +136,7 @@ async def test_only_who_takes_pushes_is_asked_and_of_those_who_has_least_to_do()
         ((Codec.NONE, Codec.GZIP), Codec.NONE),
     ],
 )
-def test_a_codec_that_nobody_here_knows_is_passed_over(codecs: Sequence[int], used: Codec) -> None:
+def test_unknown_codec_is_skipped(codecs: Sequence[int], used: Codec) -> None:
     @in_virtual_time
     async def play() -> None:
         cluster = Cluster(1, codecs=codecs)
@@ -150,7 +148,7 @@ def test_a_codec_that_nobody_here_knows_is_passed_over(codecs: Sequence[int], us
 
 
 @in_virtual_time
-async def test_so_is_one_whose_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_codec_without_its_package_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_snappy(codec: Codec, level: None) -> Compress:
         if codec is Codec.SNAPPY:
             raise ConfigError("snappy needs a package")

@@ -14,7 +14,7 @@ def decoded(*points: Point, resource: dict[str, str] | None = None) -> MetricsDa
     return data
 
 
-def test_a_gauge() -> None:
+def test_gauge_is_encoded() -> None:
     data = decoded(Point("a.b", Kind.GAUGE, 1.5, {"topic": "orders", "ä": "ö"}))
     [metric] = data.resource_metrics[0].scope_metrics[0].metrics
     [point] = metric.gauge.data_points
@@ -45,7 +45,7 @@ def test_points_of_one_metric_are_together_wherever_they_stand() -> None:
     assert [point.as_double for point in metrics[0].gauge.data_points] == [0, 2, 4]
 
 
-def test_the_resource_and_the_scope_say_whose_they_are() -> None:
+def test_resource_and_scope_identify_the_client() -> None:
     data = decoded(Point("a", Kind.GAUGE, 0, {}), resource={"transactional_id": "t-1"})
     [resource] = data.resource_metrics
     assert [(each.key, each.value.string_value) for each in resource.resource.attributes] == [
@@ -55,5 +55,5 @@ def test_the_resource_and_the_scope_say_whose_they_are() -> None:
     assert (scope.scope.name, scope.scope.version) == ("aioproducer", __version__)
 
 
-def test_nothing_is_no_metric() -> None:
+def test_no_points_are_no_metric() -> None:
     assert not decoded().resource_metrics[0].scope_metrics[0].metrics

@@ -37,7 +37,7 @@ def test_names_and_attributes_are_those_of_the_jvm_client() -> None:
 
 
 @pytest.mark.parametrize("part", ["producer", "topics", "nodes"])
-def test_all_that_kafka_has_a_name_for_is_told_and_nothing_else(part: Any) -> None:
+def test_points_are_the_metrics_named_by_kafka(part: Any) -> None:
     values = dict.fromkeys(METRICS[part], 1) | dict.fromkeys(("address", "connected"), True)
     everything: dict[str, dict[Any, Any]] = {"producer": {}, "topics": {}, "nodes": {}}
     everything[part] = values if part == "producer" else {"1": values}
@@ -51,12 +51,12 @@ def test_all_that_kafka_has_a_name_for_is_told_and_nothing_else(part: Any) -> No
     assert {each.name for each in points} == expected
 
 
-def test_what_nothing_is_known_of_is_left_out() -> None:
+def test_points_without_values_are_omitted() -> None:
     points, _ = DeltaTracker(BORN_NS).points(report(latency=None), ALL, is_delta=True, now_ns=NOW_NS)
     assert not [each for each in points if each.name.endswith("queue.time.avg")]
 
 
-def test_only_what_begins_with_one_of_the_prefixes_is_told() -> None:
+def test_points_are_filtered_by_prefix() -> None:
     prefix = "org.apache.kafka.producer."
     selection = Selection((f"{prefix}node.", f"{prefix}record.send"))
     points, _ = told(DeltaTracker(BORN_NS), 3, selection)
@@ -73,7 +73,7 @@ def sent(points: list[Point]) -> list[tuple[float, int]]:
     return [(each.value, each.start_ns) for each in points if each.name.endswith("record.send.total")]
 
 
-def test_of_counters_what_has_come_since_is_told_each_for_itself() -> None:
+def test_counters_are_pushed_as_deltas() -> None:
     points, tracker = told(DeltaTracker(BORN_NS), 3, Selection(("",), topics=False))
     assert sent(points) == [(3.0, BORN_NS)]
     points, tracker = told(tracker, 5, now_ns=LATER_NS)

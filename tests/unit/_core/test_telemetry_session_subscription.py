@@ -8,7 +8,7 @@ from aioproducer._core.telemetry_session import Subscription
 INSTANCE = bytes(range(16))
 
 
-def test_it_says_what_the_answer_says() -> None:
+def test_subscription_has_the_fields_of_the_response() -> None:
     answer = GetTelemetrySubscriptionsResponse(
         client_instance_id=INSTANCE,
         subscription_id=7,
@@ -24,13 +24,11 @@ def test_it_says_what_the_answer_says() -> None:
 @pytest.mark.parametrize(
     ("asked", "prefixes"), [([], ()), (["*"], ("",)), ([""], ("",)), (["*", "a"], ("*", "a"))]
 )
-def test_a_star_alone_and_nothing_at_all_mean_all_and_none(
-    asked: list[str], prefixes: tuple[str, ...]
-) -> None:
+def test_subscription_star_selects_all_and_empty_none(asked: list[str], prefixes: tuple[str, ...]) -> None:
     assert Subscription.of(GetTelemetrySubscriptionsResponse(requested_metrics=asked)).prefixes == prefixes
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1])
-def test_an_interval_that_is_none_is_five_minutes(interval_ms: int) -> None:
+def test_invalid_push_interval_is_five_minutes(interval_ms: int) -> None:
     answer = GetTelemetrySubscriptionsResponse(push_interval_ms=interval_ms)
     assert Subscription.of(answer).interval_s == 300.0

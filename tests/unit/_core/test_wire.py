@@ -95,7 +95,7 @@ def test_known_values_are_written_and_read(append: Append, read: Read, value: An
     ("append", "read", "wire"),
     [(append_length, read_length, b"\0\0\0\xff"), (append_compact_length, read_compact_length, b"\x80\2")],
 )
-def test_a_length_is_read_if_as_many_bytes_follow(append: Append, read: Read, wire: bytes) -> None:
+def test_length_is_read_when_enough_bytes_follow(append: Append, read: Read, wire: bytes) -> None:
     buf = bytearray()
     append(buf, 255)
     assert buf == wire
@@ -110,7 +110,7 @@ def test_integers_are_big_endian_and_signed() -> None:
 
 
 @for_each("read", READS)
-def test_nothing_at_all_is_a_protocol_error(read: Read) -> None:
+def test_empty_input_is_a_protocol_error(read: Read) -> None:
     for data, pos in ((b"", 0), (b"ab", 2), (b"ab", 99)):
         with pytest.raises(ProtocolError, match="expected at byte"):
             read(data, pos)
@@ -127,7 +127,7 @@ def test_nothing_at_all_is_a_protocol_error(read: Read) -> None:
         (read_compact_nullable_bytes, b"\4ab"),
     ],
 )
-def test_a_length_past_the_end_is_a_protocol_error(read: Read, wire: bytes) -> None:
+def test_length_past_the_end_is_a_protocol_error(read: Read, wire: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"expected at byte \d, 2 left"):
         read(wire, 0)
 
@@ -141,25 +141,25 @@ def test_a_length_past_the_end_is_a_protocol_error(read: Read, wire: bytes) -> N
         (read_nullable_bytes, b"\x80\0\0\0"),
     ],
 )
-def test_a_length_below_minus_one_is_a_protocol_error(read: Read, wire: bytes) -> None:
+def test_length_below_minus_one_is_a_protocol_error(read: Read, wire: bytes) -> None:
     with pytest.raises(ProtocolError, match="a length of -"):
         read(wire, 0)
 
 
 @pytest.mark.parametrize(("read", "wire"), [(read_string, b"\xff\xff"), (read_compact_string, b"\0")])
-def test_a_null_where_there_is_none_is_a_protocol_error(read: Read, wire: bytes) -> None:
+def test_unexpected_null_is_a_protocol_error(read: Read, wire: bytes) -> None:
     with pytest.raises(ProtocolError, match="null"):
         read(wire, 0)
 
 
 @pytest.mark.parametrize(("read", "wire"), [(read_string, b"\0\2\xc3("), (read_compact_string, b"\3\xc3(")])
-def test_a_string_that_is_not_utf_8_is_a_protocol_error(read: Read, wire: bytes) -> None:
+def test_string_other_than_utf_8_is_a_protocol_error(read: Read, wire: bytes) -> None:
     with pytest.raises(ProtocolError, match="not UTF-8"):
         read(wire, 0)
 
 
 @pytest.mark.parametrize("append", [append_string, append_compact_string])
-def test_a_string_has_32767_bytes_at_most(append: Append) -> None:
+def test_string_has_at_most_32767_bytes(append: Append) -> None:
     buf = bytearray()
     append(buf, "é" * 16_383)
     with pytest.raises(ValueError, match="32768 bytes"):
@@ -168,7 +168,7 @@ def test_a_string_has_32767_bytes_at_most(append: Append) -> None:
 
 @pytest.mark.parametrize("append", [append_string, append_compact_string])
 @pytest.mark.parametrize("value", [None, 7])
-def test_what_is_not_a_string_is_refused(append: Append, value: object) -> None:
+def test_string_writer_refuses_other_types(append: Append, value: object) -> None:
     with pytest.raises(TypeError, match=f"{value} where the protocol has a string"):
         append(bytearray(), value)
 
@@ -182,7 +182,7 @@ def test_anything_bytes_like_is_written(append: Append, kind: Callable[[bytes], 
     assert buf == expected
 
 
-def test_the_error_for_missing_bytes_counts_what_is_left() -> None:
+def test_error_for_missing_bytes_has_the_remaining_count() -> None:
     assert str(past_the_end(8, b"123", 1)) == "8 bytes expected at byte 1, 2 left"
     assert str(past_the_end(8, b"123", 5)) == "8 bytes expected at byte 5, 0 left"
 
@@ -193,14 +193,14 @@ def test_null_is_a_protocol_error_where_bytes_are_meant(read: Read, wire: bytes)
         read(wire, 0)
 
 
-def test_a_count_of_tags_that_cannot_be_is_a_protocol_error() -> None:
+def test_impossible_tag_count_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError):
         read_tags(bytes.fromhex("ffffffff0f 00 00"), 0, {}, None)
     with pytest.raises(ProtocolError, match="9 bytes expected"):
         read_tags(bytes.fromhex("01 00 09 00"), 0, {}, None)
 
 
-def test_a_memo_makes_each_entry_once() -> None:
+def test_memo_creates_each_entry_once() -> None:
     made = list[int]()
 
     def make(number: int) -> bytes:
@@ -212,7 +212,7 @@ def test_a_memo_makes_each_entry_once() -> None:
     assert made == [5, 6]
 
 
-def test_a_memo_does_not_grow_without_bound() -> None:
+def test_memo_size_is_bounded() -> None:
     memo = Memo(str)
     for number in range(MEMO_ENTRIES + 1):
         assert memo[number] == str(number)
@@ -241,7 +241,7 @@ def test_varints_can_stand_behind_a_prefix() -> None:
 
 
 @for_each(("length", "size"), [(-1, 1), (0, 1), (1, 2), (63, 64), (64, 66), (8192, 8195)])
-def test_a_field_is_its_length_and_its_bytes(length: int, size: int) -> None:
+def test_field_is_its_length_and_its_bytes(length: int, size: int) -> None:
     assert field_size(length) == size
 
 
@@ -301,7 +301,7 @@ def test_known_values_are_written_sized_and_read(
         (append_varlong, -(2**63) - 1),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_and_nothing_written(append: AppendNumber, value: int) -> None:
+def test_value_out_of_range_is_refused_without_output(append: AppendNumber, value: int) -> None:
     buf = bytearray(b"before")
     with pytest.raises(ValueError, match="does not fit"):
         append(buf, value)
@@ -310,7 +310,7 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_written(append: Append
 
 @for_each("read", [read_unsigned_varint, read_varint, read_varlong])
 @for_each("wire", ["", "80", "ffff"])
-def test_a_cut_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
+def test_truncated_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
     with pytest.raises(ProtocolError, match="ends within"):
         read(bytes.fromhex(wire), 0)
 
@@ -325,18 +325,18 @@ def test_a_cut_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
         (read_varlong, "8080808080808080808000"),  # an eleventh byte
     ],
 )
-def test_an_overlong_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
+def test_overlong_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
     with pytest.raises(ProtocolError, match="bits"):
         read(bytes.fromhex(wire), 0)
 
 
-def test_it_is_castagnolis_polynomial() -> None:
+def test_crc32c_uses_the_castagnoli_polynomial() -> None:
     """The check value of CRC-32C, and one of RFC 3720, B.4: 32 zero bytes."""
     assert crc32c(b"123456789") == 0xE306_9283
     assert crc32c(bytes(32)) == 0x8A91_36AA
 
 
-def test_it_carries_on_from_a_checksum_and_takes_any_buffer() -> None:
+def test_crc32c_continues_a_checksum_of_any_buffer() -> None:
     assert crc32c(memoryview(b"56789"), crc32c(bytearray(b"1234"))) == crc32c(b"123456789")
 
 

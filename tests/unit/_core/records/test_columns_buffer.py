@@ -414,7 +414,7 @@ def test_buffer_is_not_visited_by_the_collector_and_frees_its_memory() -> None:
         tracemalloc.stop()
 
 
-def test_many_small_buffers_hold_little() -> None:
+def test_small_buffers_hold_little_memory() -> None:
     buffers = [buffer_of(b"v" * 100) for _ in range(5_000)]
     assert sum(buffer.held for buffer in buffers) < 1 << 20
 

@@ -15,14 +15,14 @@ def three() -> HeaderColumns:
     return HeaderColumns([HeaderColumn("trace", None, (b"1", None, b"3")), HeaderColumn("type", b"json")], 3)
 
 
-def test_they_are_a_sequence_of_the_headers_of_each_record() -> None:
+def test_header_columns_are_a_sequence_of_headers() -> None:
     headers = three()
     assert len(headers) == 3
     assert list(headers) == EACH
     assert [headers[0], headers[1], headers[-1]] == EACH
 
 
-def test_no_headers_are_columns_too() -> None:
+def test_header_columns_may_be_empty() -> None:
     headers = HeaderColumns([], 2)
     assert list(headers) == [(), ()]
     assert headers[1] == ()
@@ -30,18 +30,18 @@ def test_no_headers_are_columns_too() -> None:
 
 @pytest.mark.parametrize("index", [3, -4])
 @pytest.mark.parametrize("headers", [three(), HeaderColumns([HeaderColumn("type", b"json")], 3)])
-def test_there_is_nothing_behind_the_end(headers: HeaderColumns, index: int) -> None:
+def test_header_columns_raise_index_error_at_the_end(headers: HeaderColumns, index: int) -> None:
     with pytest.raises(IndexError):
         headers[index]
 
 
-def test_a_slice_has_columns_of_its_own() -> None:
+def test_slice_of_header_columns_has_own_columns() -> None:
     part = three()[1:9]
     assert list(part) == EACH[1:]
     assert part.columns == [HeaderColumn("trace", None, (None, b"3")), HeaderColumn("type", b"json")]
 
 
-def test_a_part_is_picked_from_the_columns_that_there_are() -> None:
+def test_picked_rows_keep_the_columns() -> None:
     part = three().part(lambda values: [values[2], values[0]], 2)
     assert list(part) == [EACH[2], EACH[0]]
 
@@ -51,13 +51,13 @@ def test_common_headers_come_first() -> None:
 
 
 class TestExtend:
-    def test_more_records_with_the_same_names_follow(self) -> None:
+    def test_extend_appends_rows_with_the_same_names(self) -> None:
         headers = three().owned()
         assert headers.extend(three())
         assert list(headers) == EACH * 2
         assert headers.columns[1] == HeaderColumn("type", b"json")
 
-    def test_what_all_had_becomes_a_column_when_others_have_something_else(self) -> None:
+    def test_extend_expands_a_constant_when_values_differ(self) -> None:
         headers = three().owned()
         more = HeaderColumns([HeaderColumn("trace", b"4"), HeaderColumn("type", None, [None, b"xml"])], 2)
         other: list[RecordHeaders] = [
@@ -67,7 +67,7 @@ class TestExtend:
         assert headers.extend(more)
         assert list(headers) == EACH + other
 
-    def test_a_null_of_all_is_not_the_lack_of_one(self) -> None:
+    def test_constant_null_differs_from_a_missing_header(self) -> None:
         headers = HeaderColumns([HeaderColumn("a", None)], 1)
         assert headers.extend(HeaderColumns([HeaderColumn("a", b"")], 1))
         assert list(headers) == [(("a", None),), (("a", b""),)]
@@ -78,7 +78,7 @@ class TestExtend:
         assert not headers.extend(HeaderColumns([HeaderColumn(name, b"") for name in names], 1))
         assert list(headers) == EACH
 
-    def test_what_it_was_made_from_stays_as_it_is(self) -> None:
+    def test_extend_leaves_its_source_unchanged(self) -> None:
         values: list[bytes | None] = [b"1", b"2"]
         theirs = HeaderColumns([HeaderColumn("a", None, values)], 2)
         ours = theirs.owned()

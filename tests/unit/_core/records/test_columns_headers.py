@@ -25,16 +25,16 @@ def test_headers_are_a_count_then_names_and_nullable_values() -> None:
 
 
 @pytest.mark.parametrize("value", [b"1f", b"", None])
-def test_a_value_is_encoded_as_in_its_record(value: bytes | None) -> None:
+def test_header_value_is_encoded_as_in_its_record(value: bytes | None) -> None:
     assert encode_headers((("", value),)) == b"\x02\x00" + encode_value(value)
 
 
-def test_a_name_with_lone_surrogates_cannot_be_encoded() -> None:
+def test_header_name_with_lone_surrogates_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         encode_headers((("\ud800", b""),))
 
 
-def test_the_same_headers_object_again_is_not_encoded_again() -> None:
+def test_repeated_headers_object_is_encoded_once() -> None:
     first, second = (("a", b"1"),), (("b", b"2"),)
     blocks = encode_each([first, first, second, first])
     assert blocks == [encode_headers(first)] * 2 + [encode_headers(second), encode_headers(first)]

@@ -30,13 +30,13 @@ def encoded_size(value: bytes | None, key: bytes | None, headers: RecordHeaders,
     return len(encode_records(columns)) - first + last_offset_delta
 
 
-def test_the_batch_overhead_is_the_header() -> None:
+def test_batch_overhead_is_the_header_size() -> None:
     columns = RecordColumns()
     columns.append(b"value", b"key", (), 0)
     assert len(encode_batch(columns)) == BATCH_OVERHEAD + len(encode_records(columns))
 
 
-def test_the_bound_of_a_small_record_is_reached() -> None:
+def test_size_bound_of_a_small_record_is_exact() -> None:
     """14 is not just enough for small records: there are some that need it."""
     key, value = b"k" * 3900, b"v" * (SMALL_PAYLOAD - 1 - 3900)
     furthest = (1 << 20) - 1
@@ -44,21 +44,21 @@ def test_the_bound_of_a_small_record_is_reached() -> None:
     assert encoded_size(value, key, (), -furthest - 1) == len(key) + len(value) + RECORD_OVERHEAD
 
 
-def test_the_bound_of_a_small_record_holds_with_headers() -> None:
+def test_size_bound_of_a_small_record_holds_with_headers() -> None:
     headers = tuple((f"name-{number}" * 12, b"h" * 70) for number in range(30))
     assert (
         encoded_size(None, None, headers, 1 << 19) <= record_size_bound(None, None, headers) < SMALL_PAYLOAD
     )
 
 
-def test_many_empty_headers_have_a_longer_count() -> None:
+def test_size_bound_includes_the_header_count() -> None:
     headers = (("", None),) * 1900
     assert (
         encoded_size(None, None, headers, 1 << 19) <= record_size_bound(None, None, headers) < SMALL_PAYLOAD
     )
 
 
-def test_the_bound_of_a_large_record_holds_at_any_time() -> None:
+def test_size_bound_of_a_large_record_holds_at_any_timestamp() -> None:
     value = b"v" * SMALL_PAYLOAD
     bound = record_size_bound(value, None, ())
     assert bound == SMALL_PAYLOAD + LARGE_RECORD_OVERHEAD
@@ -78,7 +78,7 @@ def test_headers_count_with_their_names_as_utf8() -> None:
     )
 
 
-def test_a_header_name_with_lone_surrogates_is_a_value_error() -> None:
+def test_size_of_a_header_name_with_surrogates_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         record_size_bound(None, None, (("\ud800", None),))
 
@@ -99,7 +99,7 @@ TRACE: RecordHeaders = (("trace", b"1f"), ("empty", None))
     ],
 )
 @for_each("values", [[b"v", b"", b"value"], [None, b"v", None]])
-def test_the_column_form_gives_the_bound_of_each_record(
+def test_column_sizes_equal_the_bound_of_each_record(
     values: list[bytes | None],
     keys: list[bytes | None] | None,
     headers: list[RecordHeaders] | None,
@@ -124,5 +124,5 @@ def test_headers_that_came_as_columns_count_as_those_of_each_record(big: bytes) 
     ]
 
 
-def test_no_records_have_no_sizes() -> None:
+def test_column_sizes_of_no_records_are_empty() -> None:
     assert sizes([], [], []) == []

@@ -24,11 +24,11 @@ PACKED = [each for each in Codec if each is not Codec.NONE]
 
 
 @pytest.mark.parametrize("each", Codec)
-def test_a_codec_is_known_by_the_name_that_kafka_gives_it(each: Codec) -> None:
+def test_codecs_have_the_names_of_kafka(each: Codec) -> None:
     assert codec(str(each)) is each
 
 
-def test_the_numbers_are_those_in_the_attributes_of_a_batch() -> None:
+def test_codec_numbers_are_those_of_the_batch_attributes() -> None:
     assert {str(each): each.value for each in Codec} == {
         "none": 0,
         "gzip": 1,
@@ -39,7 +39,7 @@ def test_the_numbers_are_those_in_the_attributes_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "GZIP", "brotli", "uncompressed"])
-def test_an_unknown_name_lists_those_that_are_known(name: str) -> None:
+def test_unknown_codec_error_lists_the_known_ones(name: str) -> None:
     with pytest.raises(
         ConfigError, match=f"'{name}' is unknown; known types are: none, gzip, snappy, lz4, zstd"
     ):
@@ -47,7 +47,7 @@ def test_an_unknown_name_lists_those_that_are_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("each", Codec)
-def test_what_was_compressed_comes_back(each: Codec) -> None:
+def test_decompression_inverts_compression(each: Codec) -> None:
     compressed = compressor(each, None)(DATA)
     assert type(compressed) is bytes
     assert decompress(each, compressed, limit=len(DATA)) == DATA
@@ -55,7 +55,7 @@ def test_what_was_compressed_comes_back(each: Codec) -> None:
 
 
 @pytest.mark.parametrize("each", LEVELS)
-def test_the_levels_of_kafka_are_taken_and_no_others(each: Codec) -> None:
+def test_codecs_accept_only_levels_of_kafka(each: Codec) -> None:
     levels = LEVELS[each]
     for level in (levels[0], levels[len(levels) // 2], levels[-1]):
         assert decompress(each, compressor(each, level)(DATA[:1000]), limit=1000) == DATA[:1000]
@@ -102,11 +102,11 @@ def test_codecs_without_levels_refuse_one(each: Codec) -> None:
 @pytest.mark.parametrize(
     ("each", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 17), (Codec.ZSTD, -10, 12)]
 )
-def test_a_higher_level_compresses_better(each: Codec, low: int, high: int) -> None:
+def test_higher_level_compresses_better(each: Codec, low: int, high: int) -> None:
     assert len(compressor(each, high)(DATA)) < len(compressor(each, low)(DATA))
 
 
-def test_the_default_level_of_lz4_is_its_fast_mode() -> None:
+def test_default_level_of_lz4_is_its_fast_mode() -> None:
     fast = compressor(Codec.LZ4, None)(DATA)
     assert compressor(Codec.LZ4, 9)(DATA) == fast
     assert len(compressor(Codec.LZ4, 1)(DATA)) < len(fast)
@@ -120,7 +120,7 @@ def test_lz4_frames_are_as_brokers_want_them() -> None:
 
 
 @pytest.mark.parametrize("each", PACKED)
-def test_another_implementation_reads_it(each: Codec) -> None:
+def test_other_implementations_decompress_the_data(each: Codec) -> None:
     readers: dict[Codec, Callable[[bytes], Any]] = {
         Codec.GZIP: lambda data: zlib.decompress(data, wbits=31),
         Codec.SNAPPY: lambda data: cramjam.snappy.decompress_raw(data[20:]),
@@ -143,7 +143,7 @@ def test_frames_that_do_not_state_their_size_are_read() -> None:
 
 
 @pytest.mark.parametrize("each", Codec)
-def test_more_than_the_limit_is_refused(each: Codec) -> None:
+def test_decompression_refuses_more_than_the_limit(each: Codec) -> None:
     compressed = compressor(each, None)(bytes(3 << 20))
     with pytest.raises(ProtocolError, match="limit"):
         decompress(each, compressed, limit=(3 << 20) - 1)
@@ -171,7 +171,7 @@ def test_data_of_another_kind_is_refused(each: Codec) -> None:
 
 
 @for_each(("each", "level"), [*((each, None) for each in Codec), (Codec.GZIP, 1)])
-def test_one_compressor_serves_many_threads_at_once(each: Codec, level: int | None) -> None:
+def test_compressor_may_be_used_by_several_threads(each: Codec, level: int | None) -> None:
     compress = compressor(each, level)
     together = Barrier(4, timeout=10)
 
@@ -225,7 +225,7 @@ def test_zstd_makes_one_context_per_thread(monkeypatch: pytest.MonkeyPatch) -> N
         (Codec.ZSTD, "zstandard", "pip install zstandard"),
     ],
 )
-def test_a_missing_package_is_named(
+def test_missing_package_is_named(
     each: Codec, module: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -21,28 +21,28 @@ def test_blocks_of_32_kib_are_framed_as_xerial_does() -> None:
     )
 
 
-def test_both_framed_and_raw_data_are_read() -> None:
+def test_snappy_reads_framed_and_raw_data() -> None:
     data = b"kafka" * 20_000
     assert decompress(Codec.SNAPPY, compressor(Codec.SNAPPY, None)(data), limit=len(data)) == data
     assert decompress(Codec.SNAPPY, raw(data), limit=len(data)) == data
     assert decompress(Codec.SNAPPY, FRAME, limit=0) == b""
 
 
-def test_what_a_block_says_of_its_size_is_checked_before_it_is_read() -> None:
+def test_snappy_checks_the_block_size_before_reading() -> None:
     four_gib = b"\xff\xff\xff\xff\x0f"
     for bomb in (four_gib, FRAME + len(four_gib).to_bytes(4) + four_gib):
         with pytest.raises(ProtocolError, match="a block of 4294967295 bytes"):
             decompress(Codec.SNAPPY, bomb, limit=1 << 30)
 
 
-def test_the_limit_is_for_all_blocks_together() -> None:
+def test_snappy_limit_applies_to_all_blocks() -> None:
     data = bytes(40 * 1024)
     with pytest.raises(ProtocolError, match="a block of 8192 bytes where 8191 are the limit"):
         decompress(Codec.SNAPPY, compressor(Codec.SNAPPY, None)(data), limit=len(data) - 1)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 8])
-def test_a_cut_block_is_refused(cut: int) -> None:
+def test_snappy_refuses_a_truncated_block(cut: int) -> None:
     framed = compressor(Codec.SNAPPY, None)(b"kafka" * 10)
     with pytest.raises(ProtocolError, match="ends within a block"):
         decompress(Codec.SNAPPY, framed[:-cut], limit=100)
@@ -51,6 +51,6 @@ def test_a_cut_block_is_refused(cut: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x05", b"\xff" * 11, b"\x03\x08abcd"])
-def test_what_is_not_snappy_is_refused(data: bytes) -> None:
+def test_snappy_refuses_other_data(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="not snappy"):
         decompress(Codec.SNAPPY, data, limit=100)

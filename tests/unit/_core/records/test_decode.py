@@ -41,7 +41,7 @@ def batch_around(section: bytes, *, count: int = 1, attributes: int = 0) -> byte
     return with_crc(bytearray(header + section))
 
 
-def test_every_field_of_a_batch_is_read() -> None:
+def test_decode_reads_every_field_of_a_batch() -> None:
     batch = batch_of_two()
     batch[0:8] = (40).to_bytes(8)  # the broker sets offset and leader epoch; the CRC does not cover them
     batch[12:16] = (9).to_bytes(4)
@@ -69,12 +69,12 @@ def test_every_field_of_a_batch_is_read() -> None:
 
 
 @pytest.mark.parametrize("of", [bytes, bytearray, memoryview])
-def test_any_buffer_will_do(of: Callable[[bytearray], bytes]) -> None:
+def test_decode_accepts_any_buffer(of: Callable[[bytearray], bytes]) -> None:
     (batch,) = decode(of(batch_of_two()))
     assert [type(batch.records[0].value), type(batch.records[1].key)] == [bytes, bytes]
 
 
-def test_nothing_is_no_batches() -> None:
+def test_decode_returns_no_batches_for_no_bytes() -> None:
     assert decode(b"") == []
 
 
@@ -88,7 +88,7 @@ def test_compressed_records_are_read(codec: Codec) -> None:
     assert [record.value for record in batch.records] == columns.values
 
 
-def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
+def test_decode_uses_log_append_time_for_all_records() -> None:
     batch = batch_of_two()
     batch[record_batch.CHECKED_FROM + 1] |= record_batch.LOG_APPEND_TIME
     batch[35:43] = (5_000).to_bytes(8)
@@ -108,7 +108,7 @@ def test_batches_follow_one_another() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 60, -1])
-def test_a_cut_last_batch_is_left_out_only_if_asked(kept: int) -> None:
+def test_decode_omits_a_truncated_last_batch_on_request(kept: int) -> None:
     whole = batch_of_two()
     data = whole + whole[:kept]
     with pytest.raises(ProtocolError, match="ends within a record batch"):
@@ -125,7 +125,7 @@ def test_earlier_batches_are_yielded_before_a_broken_one_is_refused() -> None:
         next(batches)
 
 
-def test_the_limit_is_for_the_records_of_one_batch() -> None:
+def test_decode_limit_applies_to_one_batch() -> None:
     columns = RecordColumns()
     columns.append(b"v" * 993, None, (), 0)  # 7 bytes more, and 2 of length
     for codec in (Codec.NONE, Codec.GZIP):
@@ -135,7 +135,7 @@ def test_the_limit_is_for_the_records_of_one_batch() -> None:
             list(decode_batches(batch, limit=1001))
 
 
-def test_a_flipped_bit_anywhere_after_the_crc_is_seen() -> None:
+def test_decode_detects_a_flipped_bit() -> None:
     for position in range(record_batch.CHECKED_FROM, len(batch_of_two())):
         batch = batch_of_two()
         batch[position] ^= 0x10
@@ -159,7 +159,7 @@ def test_a_flipped_bit_anywhere_after_the_crc_is_seen() -> None:
         (23, "7ffffffe7fffffff", "of 2 records cannot"),
     ],
 )
-def test_an_impossible_header_is_refused(at: int, data: str, message: str) -> None:
+def test_decode_refuses_an_impossible_header(at: int, data: str, message: str) -> None:
     batch = batch_of_two()
     change = bytes.fromhex(data)
     batch[at : at + len(change)] = change
@@ -167,7 +167,7 @@ def test_an_impossible_header_is_refused(at: int, data: str, message: str) -> No
         decode(with_crc(batch))
 
 
-def test_a_count_is_checked_before_memory_is_spent_on_it() -> None:
+def test_decode_checks_counts_before_allocating() -> None:
     with pytest.raises(ProtocolError, match="2147483647 records do not fit into 8 bytes"):
         decode(batch_around(b"\x0e\0\0\0\x01\x02v\0", count=0x7FFF_FFFF))
 
@@ -194,7 +194,7 @@ def test_a_count_is_checked_before_memory_is_spent_on_it() -> None:
         ("0e 00 00 00 01 02 76 80", "ends within record 0 of 1"),
     ],
 )
-def test_an_impossible_record_is_refused(section: str, message: str) -> None:
+def test_decode_refuses_an_impossible_record(section: str, message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
         decode(batch_around(bytes.fromhex(section)))
 
@@ -215,14 +215,14 @@ def compacted(*, kept: tuple[int, ...], of: int) -> bytearray:
 
 
 @for_each("kept", [(), (0,), (1,), (0, 3), (1, 2, 3), (0, 1, 2, 3)])
-def test_what_compaction_has_left_is_where_it_was(kept: tuple[int, ...]) -> None:
+def test_decode_keeps_offsets_after_compaction(kept: tuple[int, ...]) -> None:
     (batch,) = decode_batches(compacted(kept=kept, of=4), limit=LIMIT, compacted=True)
     assert [record.offset for record in batch.records] == [40 + index for index in kept]
     assert batch.last_offset == 43
 
 
 @pytest.mark.parametrize("kept", [(), (1,), (0, 3)])
-def test_a_batch_with_gaps_is_refused_where_none_are_expected(kept: tuple[int, ...]) -> None:
+def test_decode_refuses_unexpected_offset_gaps(kept: tuple[int, ...]) -> None:
     with pytest.raises(ProtocolError, match="cannot have a last offset delta of 3"):
         decode(compacted(kept=kept, of=4))
 

@@ -51,7 +51,7 @@ def crc_is_right(batch: bytearray) -> bool:
     return bool(fields(batch)[4] == crc32c(batch[record_batch.CHECKED_FROM :]))
 
 
-def test_a_batch_written_by_hand() -> None:
+def test_encode_equals_a_batch_written_by_hand() -> None:
     assert encode_records(golden_columns()) == GOLDEN_RECORDS
     batch = encode_batch(
         golden_columns(),
@@ -63,7 +63,7 @@ def test_a_batch_written_by_hand() -> None:
     assert batch == GOLDEN_BATCH
 
 
-def test_another_client_makes_the_same_bytes() -> None:
+def test_encode_equals_the_bytes_of_aiokafka() -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -81,24 +81,24 @@ def test_another_client_makes_the_same_bytes() -> None:
     assert encode_batch(columns) == builder.build()
 
 
-def test_a_batch_without_a_producer_id_says_minus_one() -> None:
+def test_batch_without_producer_id_has_minus_one() -> None:
     assert fields(encode_batch(golden_columns()))[9:12] == (-1, -1, -1)
 
 
-def test_the_base_timestamp_is_the_first_and_the_max_the_latest() -> None:
+def test_batch_has_first_and_latest_timestamp() -> None:
     columns = RecordColumns()
     columns.extend([b"a", b"b", b"c"], None, None, [50, 90, 10])
     batch = encode_batch(columns)
     assert fields(batch)[7:9] == (50, 90)
 
 
-def test_a_batch_has_at_least_one_record() -> None:
+def test_encode_refuses_an_empty_batch() -> None:
     assert encode_records(RecordColumns()) == b""
     with pytest.raises(ValueError, match=r"^a batch has at least one record$"):
         encode_batch(RecordColumns())
 
 
-def test_only_the_records_are_compressed() -> None:
+def test_compression_applies_only_to_records() -> None:
     seen = list[bytes | bytearray | memoryview]()
 
     def compress(data: bytes | bytearray | memoryview) -> bytes:
@@ -129,7 +129,7 @@ def test_restamping_is_as_if_it_had_been_encoded_that_way(codec: Codec) -> None:
     )
 
 
-def test_the_header_has_its_fields_where_kafka_looks_for_them() -> None:
+def test_header_fields_have_the_offsets_of_kafka() -> None:
     header = record_batch.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     assert len(header) == BATCH_OVERHEAD
     places = {0: 1, 8: 2, 12: 3, 16: 4, 17: 5, 21: 6, 23: 7, 27: 8, 35: 9, 43: 10, 51: 11, 53: 12, 57: 13}
@@ -139,7 +139,7 @@ def test_the_header_has_its_fields_where_kafka_looks_for_them() -> None:
     )
 
 
-def test_the_parts_that_are_written_alone_lie_within_the_header() -> None:
+def test_restamped_fields_lie_within_the_header() -> None:
     header = record_batch.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     assert record_batch.LENGTH.unpack_from(header, record_batch.LENGTH_AT) == (2,)
     assert record_batch.CRC.unpack_from(header, record_batch.CRC_AT) == (5,)

@@ -27,17 +27,17 @@ def test_columns_that_no_record_needs_are_absent() -> None:
     assert len(columns) == 2
 
 
-def test_a_column_that_comes_late_is_filled_up_for_earlier_records() -> None:
+def test_late_column_is_filled_for_earlier_records() -> None:
     assert contents(three()) == ([b"a", b"b", None], [None, b"k", None], [(), (), TRACE], [1, 2, 3])
 
 
-def test_an_empty_key_is_a_key() -> None:
+def test_empty_key_differs_from_no_key() -> None:
     columns = RecordColumns()
     columns.append(b"a", b"", (), 1)
     assert columns.keys == [b""]
 
 
-def test_appending_to_values_and_timestamps_directly_is_appending_a_record() -> None:
+def test_direct_append_to_columns_equals_append() -> None:
     columns = RecordColumns()
     columns.values.append(b"a")
     columns.timestamps.append(1)
@@ -107,40 +107,40 @@ class TestHeadersAsColumns:
         columns.extend([b"a", b"b"], None, self.traces(b"1", b"2"), 7)
         return columns
 
-    def test_they_stay_columns_while_the_names_are_the_same(self) -> None:
+    def test_headers_stay_columns_while_names_are_equal(self) -> None:
         columns = self.two()
         columns.extend([b"c"], None, self.traces(b"3"), 8)
         assert isinstance(columns.headers, HeaderColumns)
         assert list(columns.headers) == [(("trace", b"1"),), (("trace", b"2"),), (("trace", b"3"),)]
 
-    def test_other_names_make_them_a_list(self) -> None:
+    def test_other_header_names_convert_columns_to_a_list(self) -> None:
         columns = self.two()
         columns.extend([b"c"], None, self.traces(b"3", name="source"), 8)
         assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), (("source", b"3"),)]
 
-    def test_a_record_that_comes_alone_makes_them_a_list(self) -> None:
+    def test_single_record_converts_header_columns_to_a_list(self) -> None:
         columns = self.two()
         columns.append(b"c", None, TRACE, 8)
         assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), TRACE]
 
-    def test_behind_records_without_headers_they_are_a_list(self) -> None:
+    def test_headers_after_records_without_any_are_a_list(self) -> None:
         columns = RecordColumns()
         columns.append(b"a", None, (), 7)
         columns.extend([b"b"], None, self.traces(b"1"), 8)
         assert columns.headers == [(), (("trace", b"1"),)]
 
-    def test_records_without_headers_behind_them_make_them_a_list(self) -> None:
+    def test_records_without_headers_convert_columns_to_a_list(self) -> None:
         columns = self.two()
         columns.extend([b"c"], None, None, 8)
         assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), ()]
 
-    def test_some_of_them_are_columns_again(self) -> None:
+    def test_sliced_headers_are_columns(self) -> None:
         part = self.two().take([1])
         assert isinstance(part.headers, HeaderColumns)
         assert len(part.headers) == 1
         assert list(part.headers) == [(("trace", b"2"),)]
 
-    def test_what_is_added_does_not_show_where_they_came_from(self) -> None:
+    def test_extend_copies_header_columns(self) -> None:
         values: list[bytes | None] = [b"1"]
         columns = RecordColumns()
         columns.extend([b"a"], None, HeaderColumns([HeaderColumn("trace", None, values)], 1), 7)

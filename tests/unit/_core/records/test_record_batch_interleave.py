@@ -95,7 +95,7 @@ COUNTS = [1, 2, 7, 8, 70]
 @for_each("headers", HEADERS.values())
 @for_each("keys", KEYS.values())
 @for_each("values", VALUES.values())
-def test_the_section_is_what_a_plain_encoder_makes(
+def test_interleaved_section_equals_a_plain_encoder(
     values: list[bytes | None],
     keys: list[bytes | None] | None,
     headers: list[RecordHeaders] | None,
@@ -109,7 +109,7 @@ def test_the_section_is_what_a_plain_encoder_makes(
 @for_each("trace", [None, [b"1", b"2"], [b"1", None, b"long" * 50]])
 @for_each("value", [None, b"", b"json", b"h" * 300])
 @for_each("order", [1, -1])
-def test_headers_that_came_as_columns_are_encoded_as_those_of_each_record(
+def test_header_columns_encode_like_headers_of_records(
     trace: list[bytes | None] | None, value: bytes | None, order: int
 ) -> None:
     for count in COUNTS:
@@ -127,7 +127,7 @@ def test_offset_deltas_of_any_width_are_right(count: int, values: list[bytes | N
     assert section(columns) == plain(columns)
 
 
-def test_the_columns_stay_as_they_are() -> None:
+def test_interleaving_leaves_columns_unchanged() -> None:
     columns = columns_of(70, [b"abc", None], [b"k", b"key"], [A, B], [1, 2])
     before = columns.take(range(70))
     section(columns)
@@ -135,7 +135,7 @@ def test_the_columns_stay_as_they_are() -> None:
     assert (columns.headers, columns.timestamps) == (before.headers, before.timestamps)
 
 
-def test_values_of_one_size_without_keys_and_headers_are_two_strands() -> None:
+def test_values_of_one_size_are_interleaved_in_two_strands() -> None:
     """The form that everything is built for: a row made before, and the values themselves."""
     values: list[bytes | None] = [b"%03d" % number for number in range(100)]
     parts = parts_of(columns_of(100, values))
