@@ -259,7 +259,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         start = (1000).to_bytes(4, "big") + (self.made + 1).to_bytes(4, "big")
         is_asked = self.core.in_flight > self.held_calls
         with pytest.raises(
-            ProtocolError, match="correlation id" if is_asked else "no request was waiting"
+            ProtocolError, match="correlation id" if is_asked else "no request is in flight"
         ) as raised:
             self.receive(start)
         self.lose(raised.value, None)

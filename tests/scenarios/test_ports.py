@@ -93,7 +93,7 @@ async def port(serve: Serve) -> AsyncIterator[str]:
         (web, "web server"),
         (shell, "SSH"),
         (cache, "it begins with b'-ERR'"),
-        (tls, "does this listener want TLS"),
+        (tls, "does this listener require TLS"),
         (tls_with_an_alert, "expects TLS"),
         (nobody, "closed by the broker"),
         (small_talk, "bytes long"),

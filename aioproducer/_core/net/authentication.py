@@ -222,7 +222,7 @@ class Authenticator:
     async def _begun(self) -> tuple[Exchange, SecretBytes]:
         exchange = self._new_exchange()
         name = exchange.mechanism.name
-        self.stage = f"the login by {name} (nothing to log in with yet)"
+        self.stage = f"the login by {name} (no credentials yet)"
         try:
             message = await exchange.start()
         except AuthenticationFailed as error:

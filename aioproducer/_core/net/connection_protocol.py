@@ -355,7 +355,7 @@ class ConnectionProtocol:
         if self._frames.begun:
             progress += f", {len(self._frames.begun)} bytes into an answer"
         if self.state is ConnectionState.HANDSHAKE:
-            progress += ", before the handshake was over: does this listener want TLS or SASL?"
+            progress += ", before the handshake was over: does this listener require TLS or SASL?"
         elif self._in_flight and not self._has_response:
             progress += ", before any response but that of the handshake; the listener may require SASL: set security_protocol"
         return progress
@@ -409,7 +409,7 @@ class ConnectionProtocol:
     def _check_incomplete(self) -> None:
         """Check the start of an incomplete response, so a malformed response is refused before it is complete."""
         if not self._in_flight.may_be_answered:
-            raise ProtocolError(f"{len(self._frames.begun)} bytes came that no request was waiting for")
+            raise ProtocolError(f"unexpected {len(self._frames.begun)} bytes: no request is in flight")
         begun = self._frames.begun_payload
         if begun:
             _ = self._in_flight.expect(begun)

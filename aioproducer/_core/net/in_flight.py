@@ -30,8 +30,8 @@ UNCHECKED_BYTES: Final = 64 * 1024
 """Size below which a frame may answer any request."""
 
 _FOREIGN: Final = (
-    (b"\x15\x03", "a TLS alert: this port expects TLS, and was spoken to in plaintext"),
-    (b"\x16\x03", "a TLS handshake: TLS is spoken to a plaintext port"),
+    (b"\x15\x03", "a TLS alert: this port expects TLS, and received plaintext"),
+    (b"\x16\x03", "a TLS handshake: the peer starts TLS"),
     (b"HTTP", "an HTTP response: this is a web server's port"),
     (b"SSH-", "an SSH greeting: this is an SSH server's port"),
 )
@@ -227,10 +227,10 @@ class InFlight:
             return None
         if call is None:
             raise ProtocolError(
-                f"an answer came that no request was waiting for, with correlation id {correlation_id}"
+                f"unexpected response with correlation id {correlation_id}: no request is in flight"
             )
         raise ProtocolError(
-            f"an answer came with correlation id {correlation_id}, while {call.correlation_id} ({call}) was next"
+            f"unexpected response with correlation id {correlation_id}; {call.correlation_id} ({call}) is next"
         )
 
     def _since_answered(self, correlation_id: int) -> int:

@@ -97,7 +97,9 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
         if waiting.expired() and has_dialled:
             why = _unfinished("the TLS handshake", loop.time() - began_at)
         else:
-            why = f"cannot connect: {'nothing answered in time' if waiting.expired() else described(error)}"
+            why = (
+                f"cannot connect: {'no address responded in time' if waiting.expired() else described(error)}"
+            )
         raise ConnectionFailed(f"{connection}: {why}", written=False) from error
     try:
         async with asyncio.timeout_at(deadline):

@@ -71,7 +71,9 @@ class Exchange:
         """
         self._rounds += 1
         if self._rounds > MOST_ROUNDS:
-            raise self._failed(f"the broker has asked {self._rounds} times and still wants more")
+            raise self._failed(
+                f"the broker sent {self._rounds} challenges; at most {MOST_ROUNDS} are expected"
+            )
         if len(challenge) > LONGEST_MESSAGE:
             raise self._failed(f"the broker has sent a challenge of {len(challenge):,} bytes")
         if not hasattr(self.mechanism, "complete"):
@@ -106,7 +108,7 @@ class Exchange:
             text = f"{self.broker} refused the login by {name}{said}; {hint}"
             return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
         if kind is UnsupportedSaslMechanism:
-            has = f"it has {self._cleaned(', '.join(offered))}" if offered else "it does not say which it has"
+            has = f"it has {self._cleaned(', '.join(offered))}" if offered else "it lists none"
             text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
         elif kind is IllegalSaslState:
             text = f"{self.broker} refused the login{said}: the listener may have no SASL; set security_protocol without SASL"
@@ -177,7 +179,7 @@ class ExchangeFactory:
                 f"no login at {broker}: sasl_mechanism raised {type(error).__name__}, which is the cause",
                 broker=str(broker),
             ) from error
-        if not isinstance(mechanism, Mechanism) or not _is_text(mechanism.name):
+        if not isinstance(mechanism, Mechanism) or not isinstance(mechanism.name, str):
             raise AuthenticationFailed(
                 f"no login at {broker}: sasl_mechanism has to return an object with name, start and respond,"
                 f" and returned {type(mechanism).__name__}",
@@ -230,10 +232,6 @@ class ExchangeFactory:
             return lambda: Scram(name, credentials, token_auth=settings.token_auth)
         assert name == "PLAIN", "checked by the configuration"
         return lambda: Plain(credentials)
-
-
-def _is_text(name: object) -> bool:
-    return isinstance(name, str)
 
 
 def _fetcher(settings: SaslSettings) -> Callable[[], Awaitable[Token]]:

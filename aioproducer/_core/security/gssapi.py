@@ -174,4 +174,4 @@ class Gssapi(SaslClient):
             text = statuses["minor"] if int(statuses["code"]) else statuses["major"]
         keytab = self._settings.keytab
         ours = f"the keytab {keytab}" if keytab else "the ticket (klist, kinit)"
-        return Refused(f"Kerberos says: {text}; check {ours}, the clocks, and sasl_kerberos_service_name")
+        return Refused(f"Kerberos reports: {text}; check {ours}, the clocks, and sasl_kerberos_service_name")

@@ -17,7 +17,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.mechanism import Refused, SaslClient, UserCall
-from aioproducer._core.security.secret import Secret, redacted
+from aioproducer._core.security.secret import Secret, redacted, revealed
 from aioproducer._core.steps import Log
 from aioproducer._core.worker_threads import NoThread
 from aioproducer.errors import AuthenticationFailed
@@ -77,7 +77,7 @@ def as_token(given: Any) -> Token:
     if isinstance(given, Token):
         return given
     if isinstance(given, str | Secret):
-        return Token(_secret(given))
+        return Token(Secret(revealed(given)))
     value = getattr(given, "value", None)
     if not isinstance(value, str | Secret):
         raise Refused(
@@ -90,11 +90,7 @@ def as_token(given: Any) -> Token:
     extensions = getattr(given, "extensions", None) or {}
     if not isinstance(extensions, Mapping):
         raise Refused("a token's extensions have to be a mapping of names to values")
-    return Token(_secret(value), expires_at, dict(extensions))
-
-
-def _secret(value: str | Secret) -> Secret:
-    return value if isinstance(value, Secret) else Secret(value)
+    return Token(Secret(revealed(value)), expires_at, dict(extensions))
 
 
 class SharedTokens:

@@ -52,7 +52,7 @@ def body_too_long(peer: Peer, received: Received) -> None:
 @pytest.mark.parametrize(
     ("misbehave", "complaint"),
     [
-        (wrong_correlation_id, "an answer came with correlation id"),
+        (wrong_correlation_id, "unexpected response with correlation id"),
         (absurd_length, "2147483647 bytes long"),
         (negative_length, "-1 bytes long"),
         (endless_nonsense, "bytes long (4 to"),
@@ -124,7 +124,7 @@ async def test_bytes_nobody_asked_for_close_the_connection_after_the_answers_bef
         assert settled.producer_id == 7
         await connection.wait_closed()
         assert isinstance(connection.error, ProtocolError)
-        assert "no request was waiting for" in str(connection.error)
+        assert "no request is in flight" in str(connection.error)
 
 
 # --- the other ways to die

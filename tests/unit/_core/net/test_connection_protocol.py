@@ -136,7 +136,7 @@ def test_bytes_that_make_no_sense_raise_behind_the_answers_before_them(feed: Fee
     connection = ready()
     call(connection, 2)
     got: list[int] = []
-    with pytest.raises(ProtocolError, match=r"b:1 \(node 3\): an answer came with correlation id 9"):
+    with pytest.raises(ProtocolError, match=r"b:1 \(node 3\): unexpected response with correlation id 9"):
         got.extend(answers(connection, feed(answer(2) + answer(9))))
     assert (got or [2], connection.in_flight) == ([2], 1)
 
@@ -145,7 +145,7 @@ def test_bytes_that_make_no_sense_raise_behind_the_answers_before_them(feed: Fee
 def test_bytes_that_nobody_asked_for_raise_before_they_are_a_frame(feed: Feed) -> None:
     connection = ready()
     call(connection)
-    with pytest.raises(ProtocolError, match="bytes came that no request was waiting for"):
+    with pytest.raises(ProtocolError, match="bytes: no request is in flight"):
         list(answers(connection, feed(answer(2) + b"\x00\x00")))
 
 

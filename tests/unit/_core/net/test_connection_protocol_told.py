@@ -57,7 +57,7 @@ def test_a_call_that_was_not_written_is_told_why() -> None:
 
 def test_the_story_of_one_that_gets_no_answer_to_its_greeting() -> None:
     assert made().progress(NOW + 1.5) == (
-        "after 1.5 s with 1 call in flight, before the handshake was over: does this listener want TLS or SASL?"
+        "after 1.5 s with 1 call in flight, before the handshake was over: does this listener require TLS or SASL?"
     )
 
 

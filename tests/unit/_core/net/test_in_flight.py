@@ -89,7 +89,7 @@ def test_a_call_is_named_by_its_api_and_version() -> None:
 @pytest.mark.parametrize(
     ("payload", "complaint"),
     [
-        (answer(2), r"correlation id 2, while 1 \(InitProducerId v4\) was next"),
+        (answer(2), r"correlation id 2; 1 \(InitProducerId v4\) is next"),
         (answer(1)[:-1], "InitProducerIdResponse v4"),
         (b"\x00\x00", "bytes"),
     ],
@@ -108,7 +108,7 @@ def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
     in_flight = InFlight()
     in_flight.add(call(1))
     assert in_flight.expect(answer(1)[:4]) is in_flight.oldest
-    with pytest.raises(ProtocolError, match="correlation id 2, while 1"):
+    with pytest.raises(ProtocolError, match="correlation id 2; 1"):
         in_flight.expect(answer(2)[:4])
     assert len(in_flight) == 1
 
@@ -132,21 +132,21 @@ def test_an_answer_to_a_request_that_expects_none_is_skipped(last_id: int) -> No
 def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(wrong: int) -> None:
     in_flight = after(9, None, None, call(12), None)
     assert in_flight.match(answer(11)) is None
-    with pytest.raises(ProtocolError, match=f"correlation id {wrong}, while 12"):
+    with pytest.raises(ProtocolError, match=f"correlation id {wrong}; 12"):
         in_flight.match(answer(wrong))
     in_flight.match(answer(12))
-    with pytest.raises(ProtocolError, match=f"no request was waiting for, with correlation id {wrong}"):
+    with pytest.raises(ProtocolError, match=f"correlation id {wrong}: no request is in flight"):
         in_flight.match(answer(wrong))
 
 
 def test_an_answer_without_a_call_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="no request was waiting for, with correlation id 5"):
+    with pytest.raises(ProtocolError, match="correlation id 5: no request is in flight"):
         InFlight().match(answer(5))
 
 
 def test_what_was_asked_after_the_oldest_call_cannot_be_answered_before_it() -> None:
     in_flight = after(9, None, call(11), None, call(13))
-    with pytest.raises(ProtocolError, match="correlation id 12, while 11"):
+    with pytest.raises(ProtocolError, match="correlation id 12; 11"):
         in_flight.match(answer(12))
 
 

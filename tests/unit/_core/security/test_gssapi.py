@@ -117,14 +117,14 @@ async def test_what_kerberos_says_is_passed_on_with_what_to_do(raised: str, told
     with pytest.raises(Refused) as refused:
         await first(login(Fake(GSSError(raised))))
     assert str(refused.value) == (
-        f"Kerberos says: {told}; check the ticket (klist, kinit), the clocks, and sasl_kerberos_service_name"
+        f"Kerberos reports: {told}; check the ticket (klist, kinit), the clocks, and sasl_kerberos_service_name"
     )
 
 
 async def test_the_keytab_is_named_where_there_is_one() -> None:
     fake = Fake(GSSError("no key"))
     with pytest.raises(
-        Refused, match=r"Kerberos says: no key; check the keytab /etc/alice\.keytab, the clocks"
+        Refused, match=r"Kerberos reports: no key; check the keytab /etc/alice\.keytab, the clocks"
     ):
         await first(login(fake, keytab="/etc/alice.keytab"))
 
@@ -135,7 +135,7 @@ async def test_the_keytab_is_named_where_there_is_one() -> None:
         (b"\x01\0\0", b"offer", "has 3 bytes, not 4"),
         (b"", b"offer", "has 0 bytes, not 4"),
         (b"\x06\0\0\0", b"offer", "insists on a security layer"),
-        (b"\x01\0\0\0", b"forged", "Kerberos says: A token had an invalid MIC"),
+        (b"\x01\0\0\0", b"forged", "Kerberos reports: A token had an invalid MIC"),
     ],
 )
 async def test_an_offer_that_will_not_do(offer: bytes, challenge: bytes, why: str) -> None:
