@@ -13,18 +13,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, Unpack
 
-from aioproducer import PreparedTransaction, Producer, ProducerConfig, ProducerOptions, TransactionAdmin
-from aioproducer.errors import (
-    InvalidRecord,
-    InvalidTimestamp,
-    ProducerError,
-    RecordTooLarge,
-    SendManyError,
-    TransactionLost,
+from aioproducer import (
+    PreparedTransaction,
+    Producer,
+    ProducerConfig,
+    ProducerOptions,
+    TransactionAdmin,
+    errors,
 )
+from aioproducer.errors import ProducerError
 from aioproducer.types import HeadersInput
 
-REFUSED: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp, ValueError)
+REFUSED: Final = (errors.RecordTooLarge, errors.InvalidRecord, errors.InvalidTimestamp, ValueError)
 """Errors that a record causes by its content. In a batch or a transaction other records may have caused them."""
 
 
@@ -128,7 +128,7 @@ async def _end_noted(store: OutboxStore, admin: TransactionAdmin, note: str) -> 
     noted = json.loads(note)
     try:
         await admin.end(PreparedTransaction.parse(noted["transaction"]), commit=True)
-    except TransactionLost:  # the rows are still in the table, and are sent again
+    except errors.TransactionLost:  # the rows are still in the table, and are sent again
         await store.finish((), {})
     else:
         await store.finish(noted["rows"], {})
@@ -141,7 +141,7 @@ async def _send_rows(
     failed = await (_commit(store, producer, rows) if in_transaction else _send(producer, rows))
     refused: dict[int, str] = {}
     for row_id, error in failed.items():
-        is_certain = len(rows) == 1 or (isinstance(error, RecordTooLarge) and not in_transaction)
+        is_certain = len(rows) == 1 or (isinstance(error, errors.RecordTooLarge) and not in_transaction)
         if isinstance(error, REFUSED) and is_certain and not getattr(error, "possibly_persisted", False):
             refused[row_id] = f"{type(error).__name__}: {error}"
     is_aborted = in_transaction and bool(failed)
@@ -180,7 +180,7 @@ async def _send(producer: Producer, rows: Sequence[OutboxRow]) -> dict[int, Exce
             await producer.send_many(topic, columns[0], keys=columns[1], headers=columns[2])
         except (ProducerError, ValueError) as error:
             failures: Mapping[int, Exception] = dict.fromkeys(range(len(of_topic)), error)
-            if isinstance(error, SendManyError):
+            if isinstance(error, errors.SendManyError):
                 failures = error.result.failures
             failed |= {of_topic[at].id: failure for at, failure in failures.items()}
     return failed

@@ -8,19 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from aioproducer import errors
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer._core.transactions.administration import OPEN_STATES
 from aioproducer._topic_client import Client
-from aioproducer.errors import (
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    ProducerError,
-    ProducerFenced,
-    TopicAlreadyExists,
-    TransactionLost,
-    TransactionOutcomeUnknown,
-)
+from aioproducer.errors import ProducerError
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import End, TransactionInfo
 from aioproducer.spark.decision_records import (
@@ -43,7 +35,7 @@ if TYPE_CHECKING:
 
 
 ONGOING = "Ongoing"
-REPLACED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
+REPLACED = (errors.InvalidProducerEpoch, errors.InvalidProducerIdMapping, errors.ProducerFenced)
 """Errors of a producer that no longer owns its transactional id."""
 
 
@@ -194,10 +186,10 @@ class KafkaPort:
 def _end(error: ProducerError | None) -> End:
     if error is None:
         return End.COMMITTED
-    if isinstance(error, TransactionLost):
+    if isinstance(error, errors.TransactionLost):
         return End.LOST
-    if isinstance(error, TransactionOutcomeUnknown) and isinstance(
-        error.__cause__, (*REPLACED, InvalidTxnState)
+    if isinstance(error, errors.TransactionOutcomeUnknown) and isinstance(
+        error.__cause__, (*REPLACED, errors.InvalidTxnState)
     ):
         return End.UNKNOWN
     raise DeliveryError(
@@ -302,6 +294,6 @@ async def _existing(client: Client) -> bytes:
     topic_id = await client.topic_id(TOPIC)
     if topic_id is not None:
         return topic_id
-    with suppress(TopicAlreadyExists):  # another driver has just created it
+    with suppress(errors.TopicAlreadyExists):  # another driver has just created it
         await client.create_topic(TOPIC, PARTITION + 1, TOPIC_CONFIG)
     return await client.topic_id(TOPIC) or NO_TOPIC_ID

@@ -13,16 +13,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from aioproducer import errors
 from aioproducer._core.net.pool import ConnectionCache
 from aioproducer._lifecycle import State
 from aioproducer._topic_client import Client
-from aioproducer.errors import (
-    ClusterAuthorizationFailed,
-    InvalidTopicException,
-    TopicAuthorizationFailed,
-    UnknownTopicOrPartition,
-    UnsupportedVersion,
-)
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.kafka_port import KafkaPort, check_kept, read_on
@@ -41,11 +35,11 @@ CLOSE_S: Final = 10.0
 WINDOWS: Final = 1_000
 """Maximum number of topics whose windows are kept."""
 UNCHECKED: Final = (
-    TopicAuthorizationFailed,
-    ClusterAuthorizationFailed,
-    UnknownTopicOrPartition,
-    InvalidTopicException,
-    UnsupportedVersion,
+    errors.TopicAuthorizationFailed,
+    errors.ClusterAuthorizationFailed,
+    errors.UnknownTopicOrPartition,
+    errors.InvalidTopicException,
+    errors.UnsupportedVersion,
 )
 """Errors of DescribeConfigs after which rows are sent without a check of their times."""
 

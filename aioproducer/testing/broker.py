@@ -17,7 +17,7 @@ from aioproducer._core.steps import Log
 from aioproducer._core.wire import BytesLike
 from aioproducer.errors import IllegalSaslState, ProtocolError
 from aioproducer.testing.cluster_security import Security
-from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
+from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
 from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, MemoryListener, TcpListener
@@ -257,7 +257,9 @@ class Broker:
         self._state.note(api.name, self._node_id, targets)
         admitted = session.admit(header.api_key)
         strike = (
-            self._script.strike(api.name, self._node_id, targets) if admitted else Refusal(IllegalSaslState)
+            self._script.strike(api.name, self._node_id, targets)
+            if admitted
+            else Strike({}, IllegalSaslState)
         )
         await strike.before()
         call = Call(self._state, self._node_id, header.api_version, strike, session)

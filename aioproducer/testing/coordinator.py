@@ -17,16 +17,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from aioproducer.errors import (
-    ConcurrentTransactions,
-    InvalidProducerIdMapping,
-    InvalidRequest,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    ProducerFenced,
-    TransactionAbortable,
-    TransactionalIdNotFound,
-)
+from aioproducer import errors
+from aioproducer.errors import BrokerError
 from aioproducer.testing.faults import Refused, Target
 
 NO_EPOCH: Final = -1
@@ -98,7 +90,7 @@ class Transaction:
 
 MAX_TIMEOUT_MS: Final = 900_000
 """Kafka's default for `transaction.max.timeout.ms`."""
-BUMPS_WHO_IS_FENCED: Final = 2
+CONTINUES_AFTER_TIMEOUT: Final = 2
 """From this `transaction.version` on a producer whose transaction timed out may continue in a new epoch."""
 
 
@@ -128,10 +120,10 @@ class Coordinator:
         An open transaction is aborted first; the call then has to be repeated.
         """
         if not transactional_id:
-            raise Refused(InvalidRequest, "a transactional id cannot be empty")
+            raise Refused(errors.InvalidRequest, "a transactional id cannot be empty")
         if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
             raise Refused(
-                InvalidTransactionTimeout, f"a timeout is up to {MAX_TIMEOUT_MS} ms, not {timeout_ms}"
+                errors.InvalidTransactionTimeout, f"a timeout is up to {MAX_TIMEOUT_MS} ms, not {timeout_ms}"
             )
         known = self.transactions.get(transactional_id)
         if known is None:
@@ -142,9 +134,9 @@ class Coordinator:
             raise _fenced(known)
         if known.state is TransactionState.ONGOING:
             self._fence(known)
-            raise Refused(ConcurrentTransactions, "the open transaction is aborted first")
+            raise Refused(errors.ConcurrentTransactions, "the open transaction is aborted first")
         if known.state.is_prepared:
-            raise Refused(ConcurrentTransactions, "the last transaction is not complete")
+            raise Refused(errors.ConcurrentTransactions, "the last transaction is not complete")
         self._next_epoch(known, own)
         known.timeout_ms, known.state = timeout_ms, TransactionState.EMPTY
         return known.identity
@@ -171,8 +163,6 @@ class Coordinator:
     ) -> None:
         """Add partitions, or the offsets of groups, to the transaction; begin one if none is open."""
         known = self._of(transactional_id, identity)
-        if known.state.is_prepared:
-            raise Refused(ConcurrentTransactions, "the last transaction is not complete")
         if known.state is not TransactionState.ONGOING:
             known.state = TransactionState.ONGOING
             known.number += 1
@@ -184,30 +174,29 @@ class Coordinator:
     def verify(self, transactional_id: str, identity: Identity, part: Target | str) -> None:
         """Check that a partition or group is part of the open transaction."""
         known = self._of(transactional_id, identity)
-        if known.state.is_prepared:
-            raise Refused(ConcurrentTransactions, "the last transaction is not complete")
         if known.state is not TransactionState.ONGOING or not (
             part in known.partitions or part in known.groups
         ):
-            raise Refused(TransactionAbortable, f"{part} was not added to the transaction")
+            raise Refused(errors.TransactionAbortable, f"{part} was not added to the transaction")
 
     def end(
         self, transactional_id: str, identity: Identity, *, committed: bool, bumps_epoch: bool
     ) -> Identity:
         """End the transaction and return the identity after it; *bumps_epoch* (EndTxn 5) increments the epoch."""
-        known = self._of_id(transactional_id)
+        known = self._existing(transactional_id, errors.InvalidProducerIdMapping)
         if bumps_epoch and known.state.is_prepared:  # Kafka checks the state before the epoch
-            raise Refused(ConcurrentTransactions, "the transaction is not complete")
+            raise Refused(errors.ConcurrentTransactions, "the transaction is not complete")
         behind = bumps_epoch and known.state is not TransactionState.ONGOING and known.is_behind(identity)
         if identity.producer_id != known.producer_id and not behind:
             raise _another_id(known)
         if identity.epoch != known.epoch and not behind:
             raise _fenced(known)
-        state, wrong = known.state, _wrong_state(known, committed=committed)
+        state = known.state
+        wrong = Refused(errors.InvalidTxnState, f"{'commit' if committed else 'abort'} in state {state}")
         if state is TransactionState.ONGOING:
             self._prepare(known, committed=committed, bumps_epoch=bumps_epoch)
         elif state.is_prepared:
-            raise Refused(ConcurrentTransactions, "the transaction is not complete")
+            raise Refused(errors.ConcurrentTransactions, "the transaction is not complete")
         elif state is TransactionState.EMPTY and behind:
             raise _fenced(known)
         elif state.is_complete and (behind or not bumps_epoch):
@@ -237,15 +226,12 @@ class Coordinator:
 
     def described(self, transactional_id: str) -> Transaction:
         """Return the transaction of an id."""
-        known = self.transactions.get(transactional_id)
-        if known is None:
-            raise Refused(TransactionalIdNotFound, f"nobody has used the id {transactional_id!r}")
-        return known
+        return self._existing(transactional_id, errors.TransactionalIdNotFound)
 
     def _fence(self, known: Transaction) -> None:
         """Abort the open transaction in a new epoch."""
-        goes_on = self.transaction_version >= BUMPS_WHO_IS_FENCED
-        known.last_epoch = known.epoch if goes_on else NO_EPOCH
+        may_continue = self.transaction_version >= CONTINUES_AFTER_TIMEOUT
+        known.last_epoch = known.epoch if may_continue else NO_EPOCH
         known.epoch += 1
         self._prepare(known, committed=False, bumps_epoch=False)
 
@@ -258,18 +244,21 @@ class Coordinator:
         known.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
         self._prepared(known)
 
-    def _of_id(self, transactional_id: str) -> Transaction:
+    def _existing(self, transactional_id: str, error: type[BrokerError]) -> Transaction:
         known = self.transactions.get(transactional_id)
         if known is None:
-            raise Refused(InvalidProducerIdMapping, f"nobody has used the id {transactional_id!r}")
+            raise Refused(error, f"no producer has used the id {transactional_id!r}")
         return known
 
     def _of(self, transactional_id: str, identity: Identity) -> Transaction:
-        known = self._of_id(transactional_id)
+        """Return the transaction of *identity*, which is not committing or aborting."""
+        known = self._existing(transactional_id, errors.InvalidProducerIdMapping)
         if identity.producer_id != known.producer_id:
             raise _another_id(known)
         if identity.epoch != known.epoch:
             raise _fenced(known)
+        if known.state.is_prepared:
+            raise Refused(errors.ConcurrentTransactions, "the last transaction is not complete")
         return known
 
 
@@ -282,16 +271,12 @@ def _has_been(known: Transaction, own: Identity) -> bool:
 
 def _another_id(known: Transaction) -> Refused:
     return Refused(
-        InvalidProducerIdMapping, f"{known.transactional_id!r} has producer id {known.producer_id}"
+        errors.InvalidProducerIdMapping, f"{known.transactional_id!r} has producer id {known.producer_id}"
     )
 
 
 def _fenced(known: Transaction) -> Refused:
-    return Refused(ProducerFenced, f"{known.transactional_id!r} has epoch {known.epoch}")
-
-
-def _wrong_state(known: Transaction, *, committed: bool) -> Refused:
-    return Refused(InvalidTxnState, f"{'commit' if committed else 'abort'} in state {known.state}")
+    return Refused(errors.ProducerFenced, f"{known.transactional_id!r} has epoch {known.epoch}")
 
 
 PATIENCE_S: Final = 0.1
@@ -366,8 +351,3 @@ class TransactionTimers:
         self.coordinator.complete(known)
         for changed in self._waiting:
             changed.set()
-
-
-def is_commit(known: Transaction) -> bool:
-    """Return True if the markers of an ending transaction commit it."""
-    return known.state is TransactionState.PREPARE_COMMIT

@@ -229,9 +229,10 @@ def _answerable(error: object) -> type[BrokerError]:
 
 
 class Strike:
-    """The rules that apply to one request, by target."""
+    """The rules that apply to one request, by target, or one error for all targets."""
 
-    def __init__(self, rules: Mapping[Target, Rule]) -> None:
+    def __init__(self, rules: Mapping[Target, Rule], error: type[BrokerError] | None = None) -> None:
+        self._error = error
         self._by_target = rules
         self._rules = set(rules.values())
 
@@ -248,6 +249,8 @@ class Strike:
     @contextmanager
     def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
         """Raise Refused before or after the body, if a rule has an error for this target."""
+        if self._error is not None:
+            raise Refused(self._error)
         rule = self._by_target.get(Target(topic, partition))
         if rule is not None:
             rule.before.refuse()
@@ -280,23 +283,6 @@ async def _happen(moments: Sequence[_Moment]) -> None:
 
 
 NO_FAULT = Strike({})
-
-
-class Refusal(Strike):
-    """One error for all targets of a request, instead of the rules."""
-
-    def __init__(self, error: type[BrokerError]) -> None:
-        super().__init__({})
-        self._error = error
-
-    @contextmanager
-    def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
-        """Raise Refused."""
-        self._refuse()
-        yield
-
-    def _refuse(self) -> None:
-        raise Refused(self._error)
 
 
 class Script:

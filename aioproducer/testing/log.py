@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
+from aioproducer import errors
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer._core.records.record_batch import (
@@ -28,16 +29,7 @@ from aioproducer._core.records.record_batch import (
     TRANSACTIONAL,
 )
 from aioproducer._core.wire import BytesLike, crc32c
-from aioproducer.errors import (
-    BrokerError,
-    CorruptMessage,
-    InvalidRecord,
-    InvalidTimestamp,
-    InvalidTxnState,
-    MessageTooLarge,
-    ProtocolError,
-    UnsupportedCompressionType,
-)
+from aioproducer.errors import InvalidRecord
 from aioproducer.testing.faults import Refused
 from aioproducer.testing.producer_state import OpenTransactions, ProducerStates, Stamp, marker
 
@@ -74,69 +66,48 @@ def check_batch(data: BytesLike, max_bytes: int) -> BatchHeader:
         raise Refused(InvalidRecord, "there must be exactly one record batch for each partition")
     header = BatchHeader._make(HEADER.unpack_from(data))
     size = LENGTH_PREFIX + header.length
-    _object(_ABOUT_THE_FORM, header)
+    _check_form(header)
     if size < len(data):
         raise Refused(InvalidRecord, f"there must be one batch of {size} bytes, there are {len(data)} bytes")
     if size > max_bytes:
-        raise Refused(MessageTooLarge, f"the batch has {size} bytes, the topic allows {max_bytes}")
+        raise Refused(errors.MessageTooLarge, f"the batch has {size} bytes, the topic allows {max_bytes}")
     if size > len(data) or header.crc != crc32c(memoryview(data)[CHECKED_FROM:]):
-        raise Refused(CorruptMessage, f"the batch is cut, or its checksum is not {header.crc:#010x}")
-    _object(_ABOUT_THE_RECORDS, header)
+        raise Refused(errors.CorruptMessage, f"the batch is cut, or its checksum is not {header.crc:#010x}")
+    _check_records(header)
     return header
 
 
-class _Objection(NamedTuple):
-    """A condition on which brokers refuse a batch."""
+def _check_form(h: BatchHeader) -> None:
+    if h.magic != MAGIC:
+        raise Refused(InvalidRecord, f"batches must have magic 2, not {h.magic}")
+    if h.length < HEADER.size - LENGTH_PREFIX:
+        raise Refused(errors.CorruptMessage, f"a batch cannot be {h.length} bytes long")
+    if h.attributes & CODEC_MASK not in _CODECS:
+        raise Refused(
+            errors.UnsupportedCompressionType, f"no codec is known for the attributes {h.attributes:#x}"
+        )
+    if h.base_offset != 0:
+        raise Refused(InvalidRecord, f"a client's base offset is 0, not {h.base_offset}")
 
-    applies: Callable[[BatchHeader], bool]
-    error: type[BrokerError]
-    message: str
+
+def _check_records(h: BatchHeader) -> None:
+    if h.record_count <= 0 or h.record_count != h.last_offset_delta + 1:
+        raise Refused(
+            InvalidRecord,
+            f"{h.record_count} records cannot have a last offset delta of {h.last_offset_delta}",
+        )
+    if h.attributes & CONTROL:
+        raise Refused(InvalidRecord, "clients may not write control records")
+    if h.attributes & TRANSACTIONAL and h.producer_id < 0:
+        raise Refused(InvalidRecord, "a batch of a transaction names its producer")
+    if h.producer_id >= 0 and (h.base_sequence < 0 or h.producer_epoch < 0):
+        raise Refused(
+            InvalidRecord,
+            f"producer {h.producer_id} cannot have sequence {h.base_sequence} and epoch {h.producer_epoch}",
+        )
 
 
 _CODECS = frozenset(Codec)
-
-_ABOUT_THE_FORM = (
-    _Objection(lambda h: h.magic != MAGIC, InvalidRecord, "batches must have magic 2, not {h.magic}"),
-    _Objection(
-        lambda h: h.length < HEADER.size - LENGTH_PREFIX,
-        CorruptMessage,
-        "a batch cannot be {h.length} bytes long",
-    ),
-    _Objection(
-        lambda h: h.attributes & CODEC_MASK not in _CODECS,
-        UnsupportedCompressionType,
-        "no codec is known for the attributes {h.attributes:#x}",
-    ),
-    _Objection(
-        lambda h: h.base_offset != 0, InvalidRecord, "a client's base offset is 0, not {h.base_offset}"
-    ),
-)
-
-_ABOUT_THE_RECORDS = (
-    _Objection(
-        lambda h: h.record_count <= 0 or h.record_count != h.last_offset_delta + 1,
-        InvalidRecord,
-        "{h.record_count} records cannot have a last offset delta of {h.last_offset_delta}",
-    ),
-    _Objection(lambda h: h.attributes & CONTROL != 0, InvalidRecord, "clients may not write control records"),
-    _Objection(
-        lambda h: h.attributes & TRANSACTIONAL != 0 and h.producer_id < 0,
-        InvalidRecord,
-        "a batch of a transaction names its producer",
-    ),
-    _Objection(
-        lambda h: h.producer_id >= 0 and (h.base_sequence < 0 or h.producer_epoch < 0),
-        InvalidRecord,
-        "producer {h.producer_id} cannot have sequence {h.base_sequence} and epoch {h.producer_epoch}",
-    ),
-)
-
-
-def _object(objections: Iterable[_Objection], header: BatchHeader) -> None:
-    for objection in objections:
-        if objection.applies(header):
-            raise Refused(objection.error, objection.message.format(h=header))
-
 
 FUTURE_LIMIT_MS = 3_600_000
 """Kafka's default for `message.timestamp.after.max.ms`: largest lead of a timestamp over the broker's clock."""
@@ -329,7 +300,8 @@ class PartitionLog:
         is_open = self.transactions.first_offset(header.producer_id) is not None
         if is_open and not header.attributes & TRANSACTIONAL:
             raise Refused(
-                InvalidTxnState, f"producer {header.producer_id} has to end its transaction before this"
+                errors.InvalidTxnState,
+                f"producer {header.producer_id} has to end its transaction before this",
             )
 
     def _note_stored(self, header: BatchHeader, stored: StoredBatch) -> None:
@@ -375,7 +347,7 @@ def _refuse_the_future(data: BytesLike, now_ms: int) -> NoReturn:
         if record.timestamp_ms > now_ms + FUTURE_LIMIT_MS
     }
     message = f"timestamps may be {FUTURE_LIMIT_MS} ms after the broker's {now_ms}"
-    raise Refused(InvalidTimestamp, message, record_errors=late)
+    raise Refused(errors.InvalidTimestamp, message, record_errors=late)
 
 
 def _refuse_null_keys(data: BytesLike) -> None:
@@ -391,8 +363,8 @@ def _refuse_null_keys(data: BytesLike) -> None:
 def _records_to_append(data: BytesLike) -> list[DecodedRecord]:
     try:
         return [record for batch in _decode(data) for record in batch.records]
-    except ProtocolError as error:
-        raise Refused(CorruptMessage, str(error)) from error
+    except errors.ProtocolError as error:
+        raise Refused(errors.CorruptMessage, str(error)) from error
 
 
 def _data_batches(stored: Iterable[StoredBatch]) -> list[DecodedBatch]:

@@ -15,21 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from aioproducer import errors
 from aioproducer._core.address import Address
 from aioproducer._core.clock import wall_ms
-from aioproducer.errors import (
-    FencedInstanceId,
-    FencedLeaderEpoch,
-    IllegalGeneration,
-    InvalidPartitions,
-    InvalidTopicException,
-    NotLeaderOrFollower,
-    TopicAlreadyExists,
-    UnknownLeaderEpoch,
-    UnknownMemberId,
-    UnknownTopicOrPartition,
-)
-from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionTimers, is_commit
+from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionState, TransactionTimers
 from aioproducer.testing.faults import Refused, Strike, Target
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.sasl_session import Session
@@ -83,7 +72,7 @@ class Groups:
         group = self._groups.get(group_id)
         if group is None:
             if consumer.generation >= 0:
-                raise Refused(IllegalGeneration, f"there is no group {group_id}")
+                raise Refused(errors.IllegalGeneration, f"there is no group {group_id}")
             return
         if consumer.generation < 0 and not group.members:
             return
@@ -92,11 +81,11 @@ class Groups:
         instances = {each: member for member, each in group.members.items() if each is not None}
         if consumer.instance_id is not None and consumer.instance_id in instances:
             if instances[consumer.instance_id] != consumer.member_id:
-                raise Refused(FencedInstanceId, f"{consumer.instance_id} is another member's")
+                raise Refused(errors.FencedInstanceId, f"{consumer.instance_id} is another member's")
         elif consumer.member_id not in group.members or consumer.instance_id is not None:
-            raise Refused(UnknownMemberId, f"{consumer.member_id!r} is not in group {group_id}")
+            raise Refused(errors.UnknownMemberId, f"{consumer.member_id!r} is not in group {group_id}")
         if consumer.generation != group.generation:
-            raise Refused(IllegalGeneration, f"group {group_id} is in generation {group.generation}")
+            raise Refused(errors.IllegalGeneration, f"group {group_id} is in generation {group.generation}")
 
     def add(self, group_id: str, producer_id: int, target: Target, offset: CommittedOffset) -> None:
         """Add an offset to commit with the transaction of a producer."""
@@ -221,7 +210,7 @@ class ClusterState:
         ]
         if any(self.leader(partition) is None for partition in partitions):
             return False
-        committed = is_commit(known)
+        committed = known.state is TransactionState.PREPARE_COMMIT
         for partition in partitions:
             partition.log.append_marker(
                 known.producer_id,
@@ -249,9 +238,9 @@ class ClusterState:
         Raises: Refused with the error of a broker.
         """
         if not _LEGAL_NAME.fullmatch(name):
-            raise Refused(InvalidTopicException, f"{name!r} is no topic name")
+            raise Refused(errors.InvalidTopicException, f"{name!r} is no topic name")
         if name in self.topics:
-            raise Refused(TopicAlreadyExists, f"topic {name} exists already")
+            raise Refused(errors.TopicAlreadyExists, f"topic {name} exists already")
         topic = Topic(name, config)
         self._grow(topic, self.default_partitions if partitions is None else partitions)
         return topic
@@ -272,7 +261,9 @@ class ClusterState:
         """Increase the number of partitions to *total*. Raises: Refused."""
         topic = self.topic(name)
         if total <= len(topic.partitions):
-            raise Refused(InvalidPartitions, f"topic {name} has {len(topic.partitions)} partitions already")
+            raise Refused(
+                errors.InvalidPartitions, f"topic {name} has {len(topic.partitions)} partitions already"
+            )
         self._grow(topic, total)
 
     def topic(self, name: str) -> Topic:
@@ -280,13 +271,13 @@ class ClusterState:
         try:
             return self.topics[name]
         except KeyError:
-            raise Refused(UnknownTopicOrPartition, f"there is no topic {name}") from None
+            raise Refused(errors.UnknownTopicOrPartition, f"there is no topic {name}") from None
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return a partition. Raises: Refused."""
         partitions = self.topic(topic).partitions
         if not 0 <= index < len(partitions):
-            raise Refused(UnknownTopicOrPartition, f"topic {topic} has no partition {index}")
+            raise Refused(errors.UnknownTopicOrPartition, f"topic {topic} has no partition {index}")
         return partitions[index]
 
     def led_partition(self, node_id: int, topic: str, index: int, *, leader_epoch: int = -1) -> Partition:
@@ -296,11 +287,11 @@ class ClusterState:
         """
         partition = self.partition(topic, index)
         if partition.leader != node_id:
-            raise Refused(NotLeaderOrFollower, f"node {node_id} does not lead {topic}-{index}")
+            raise Refused(errors.NotLeaderOrFollower, f"node {node_id} does not lead {topic}-{index}")
         if 0 <= leader_epoch < partition.leader_epoch:
-            raise Refused(FencedLeaderEpoch, f"leader epoch {leader_epoch} is over")
+            raise Refused(errors.FencedLeaderEpoch, f"leader epoch {leader_epoch} is over")
         if leader_epoch > partition.leader_epoch:
-            raise Refused(UnknownLeaderEpoch, f"leader epoch {leader_epoch} has not come yet")
+            raise Refused(errors.UnknownLeaderEpoch, f"leader epoch {leader_epoch} has not come yet")
         return partition
 
     def max_bytes(self, topic: str) -> int:
@@ -335,7 +326,7 @@ class ClusterState:
 
     def _grow(self, topic: Topic, total: int) -> None:
         if total < 1:
-            raise Refused(InvalidPartitions, f"a topic cannot have {total} partitions")
+            raise Refused(errors.InvalidPartitions, f"a topic cannot have {total} partitions")
         node_ids = sorted(self.nodes)
         for index in range(len(topic.partitions), total):
             log = PartitionLog(log_append_time=topic.config.log_append_time, compacted=topic.config.compacted)

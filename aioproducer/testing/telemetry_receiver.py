@@ -10,17 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from aioproducer import errors
 from aioproducer._core.protocol.client import GetTelemetrySubscriptionsResponse, PushTelemetryRequest
 from aioproducer._core.records.compression import Codec, decompress
-from aioproducer.errors import (
-    InvalidRecord,
-    InvalidRequest,
-    ProtocolError,
-    ThrottlingQuotaExceeded,
-    UnsupportedCompressionType,
-    UnsupportedVersion,
-    broker_error,
-)
+from aioproducer.errors import ProtocolError
 from aioproducer.testing.faults import Refused
 
 MetricKind: TypeAlias = Literal["gauge", "delta", "cumulative", "unspecified"]
@@ -141,8 +134,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a varint is too long")
 
 
-UnknownSubscriptionId: Final = broker_error(117)
-TelemetryTooLarge: Final = broker_error(118)
+UnknownSubscriptionId: Final = errors.broker_error(117)
+TelemetryTooLarge: Final = errors.broker_error(118)
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -213,14 +206,16 @@ class TelemetryReceiver:
         subscription, now = self._subscribed(), asyncio.get_running_loop().time()
         instance = self._instances.get(push.client_instance_id)
         if instance is None or instance.is_terminating:
-            raise Refused(InvalidRequest, "nobody has this client instance id, or not any more")
+            raise Refused(errors.InvalidRequest, "nobody has this client instance id, or not any more")
         too_early = instance.pushed_at is not None and now < instance.pushed_at + subscription.push_interval_s
         if too_early and not push.terminating:
-            raise Refused(ThrottlingQuotaExceeded, "it is too early for another push")
+            raise Refused(errors.ThrottlingQuotaExceeded, "it is too early for another push")
         if push.subscription_id != self._subscription_id:
             raise Refused(UnknownSubscriptionId, "the subscription has changed")
         if push.compression_type and push.compression_type not in subscription.codecs:
-            raise Refused(UnsupportedCompressionType, f"codec {push.compression_type} was not accepted")
+            raise Refused(
+                errors.UnsupportedCompressionType, f"codec {push.compression_type} was not accepted"
+            )
         if len(push.metrics) > subscription.max_bytes:
             raise Refused(
                 TelemetryTooLarge, f"{len(push.metrics)} bytes are more than {subscription.max_bytes}"
@@ -229,14 +224,14 @@ class TelemetryReceiver:
         try:
             metrics, resource = decode_metrics(decompress(codec, push.metrics, limit=MAX_DECOMPRESSED_BYTES))
         except ProtocolError as error:
-            raise Refused(InvalidRecord, str(error)) from error
+            raise Refused(errors.InvalidRecord, str(error)) from error
         instance.pushed_at, instance.is_terminating = now, push.terminating
         whose = uuid.UUID(bytes=push.client_instance_id)
         self.pushed.append(MetricsPushed(whose, push.terminating, codec, metrics, resource))
 
     def _subscribed(self) -> MetricsSubscription:
         if self.subscription is None:
-            raise Refused(UnsupportedVersion, "no receiver of client metrics is configured")
+            raise Refused(errors.UnsupportedVersion, "no receiver of client metrics is configured")
         return self.subscription
 
 

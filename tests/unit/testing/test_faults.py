@@ -17,7 +17,7 @@ from aioproducer.errors import (
     RequestTimedOut,
 )
 from aioproducer.testing import Cluster, Refused, in_virtual_time
-from aioproducer.testing.faults import NO_FAULT, Refusal, Rule, Script, Target
+from aioproducer.testing.faults import NO_FAULT, Rule, Script, Strike, Target
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, fetch_request, metadata_request, produce_request
 
@@ -294,7 +294,7 @@ def test_script_without_rules_strikes_nothing() -> None:
 
 
 def test_refusal_answers_all_targets() -> None:
-    refusal = Refusal(IllegalSaslState)
+    refusal = Strike({}, IllegalSaslState)
     for target in (Target(), Target("orders"), Target("orders", 1)):
         with pytest.raises(Refused) as refused, refusal.around(*target):
             pytest.fail("done all the same")
