@@ -6,6 +6,7 @@ Kafka's name is the key with `-` for `_`, unless the table gives another name or
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
@@ -15,6 +16,12 @@ from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.errors import TimeoutReason
 
 Part = Literal["producer", "topics", "nodes"]
+PARTS: Final[dict[Part, tuple[str, str]]] = {
+    "producer": ("kafka.producer.", ""),
+    "topics": ("kafka.producer.topic.", "topic"),
+    "nodes": ("kafka.producer.node.", "node"),
+}
+"""Beginning of the names, and the label beside `client_id`, of the metrics of each part."""
 
 
 class Metric(NamedTuple):
@@ -156,6 +163,18 @@ log: Final = Log(__name__)
 
 Report = dict[str, dict[Any, Any]]
 """Type of the result of `metrics()`."""
+
+
+def samples(
+    part: Part, key: str, reports: Iterable[tuple[str, Report]]
+) -> Iterator[tuple[dict[str, str], Any]]:
+    """Yield labels and value of metric *key*, from each producer, topic or node that has a value."""
+    label = PARTS[part][1]
+    for client_id, report in reports:
+        for name, values in report[part].items() if label else [("", report[part])]:
+            value = values.get(key)
+            if value is not None:  # an average without samples
+                yield {"client_id": client_id} | ({label: str(name)} if label else {}), value
 
 
 class Exposed:

@@ -16,19 +16,13 @@ from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
 from aioproducer._core.extras import needs
-from aioproducer.contrib.exposition import Exposed, Part, Report, is_counter, numbers
+from aioproducer.contrib.exposition import PARTS, Exposed, Part, Report, is_counter, numbers, samples
 from aioproducer.contrib.threads import ThreadedProducer
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 except ImportError as _missing:
     raise ImportError(needs("aioproducer.contrib.otel_metrics", "otel")) from _missing
-
-_PREFIXES: Final[dict[Part, tuple[str, str]]] = {
-    "producer": ("kafka.producer.", ""),
-    "topics": ("kafka.producer.topic.", "topic"),
-    "nodes": ("kafka.producer.node.", "node"),
-}
 
 
 class ProducerInstruments:
@@ -39,7 +33,7 @@ class ProducerInstruments:
         self._reports: list[tuple[str, Report]] = []
         self._observed: set[tuple[Part, str]] = set()
         meter = meter_provider.get_meter("aioproducer")
-        for part, (prefix, _) in _PREFIXES.items():
+        for part, (prefix, _) in PARTS.items():
             for key, metric in numbers(part).items():
                 create = meter.create_observable_counter if is_counter(key) else meter.create_observable_gauge
                 create(
@@ -54,16 +48,8 @@ class ProducerInstruments:
         self._exposed.add(producer)
 
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
-        attribute = _PREFIXES[part][1]
-        for client_id, report in self._reports_for(part, key):
-            for name, values in {"": report[part]}.items() if not attribute else report[part].items():
-                value = values.get(key)
-                if value is not None:  # an average without samples
-                    of = {attribute: str(name)} if attribute else {}
-                    yield Observation(
-                        float(value) if isinstance(value, float) else int(value),
-                        {"client_id": client_id} | of,
-                    )
+        for attributes, value in samples(part, key, self._reports_for(part, key)):
+            yield Observation(value if isinstance(value, float) else int(value), attributes)
 
     def _reports_for(self, part: Part, key: str) -> list[tuple[str, Report]]:
         """Return the reports of this collection, shared by all instruments: a collection calls each instrument once."""

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
 from aioproducer._core.extras import needs
-from aioproducer.contrib.exposition import Exposed, Part, Report, is_counter, numbers
+from aioproducer.contrib.exposition import METRICS, PARTS, Exposed, Part, is_counter, numbers, samples
 from aioproducer.contrib.threads import ThreadedProducer
 
 try:
@@ -24,12 +24,6 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as _missing:
     raise ImportError(needs("aioproducer.contrib.prometheus", "prometheus")) from _missing
-
-_PREFIXES: Final[dict[Part, tuple[str, tuple[str, ...]]]] = {
-    "producer": ("kafka_producer_", ("client_id",)),
-    "topics": ("kafka_producer_topic_", ("client_id", "topic")),
-    "nodes": ("kafka_producer_node_", ("client_id", "node")),
-}
 
 
 class ProducerCollector(Collector):
@@ -44,24 +38,18 @@ class ProducerCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Return all metrics without values, so that a registry refuses a second collector."""
-        for part, (prefix, labels) in _PREFIXES.items():
-            for key, metric in numbers(part).items():
-                family = CounterMetricFamily if is_counter(key) else GaugeMetricFamily
-                yield family(
-                    prefix + key, f"{metric.meaning} [{metric.unit}]".removesuffix(" []"), labels=labels
-                )
+        for part in PARTS:
+            for key in numbers(part):
+                yield _family(part, key)
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics with their current values. Thread-safe."""
         reports = self._exposed.reports()
-        families = iter(self.describe())
-        for part in _PREFIXES:
+        for part in PARTS:
             for key in numbers(part):
-                family: Any = next(families)
-                for labels, values in _rows(part, reports):
-                    value = values.get(key)
-                    if value is not None:  # an average without samples
-                        family.add_metric(labels, float(value))
+                family = _family(part, key)
+                for labels, value in samples(part, key, reports):
+                    family.add_metric(labels.values(), float(value))
                 yield family
 
 
@@ -86,10 +74,11 @@ def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = 
             _collectors[registry] = collector
 
 
-def _rows(part: Part, reports: list[tuple[str, Report]]) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    for client_id, report in reports:
-        if part == "producer":
-            yield [client_id], report[part]
-        else:
-            for name, values in report[part].items():
-                yield [client_id, str(name)], values
+def _family(part: Part, key: str) -> Any:
+    """Return the metric without values."""
+    metric, (prefix, label) = METRICS[part][key], PARTS[part]
+    family = CounterMetricFamily if is_counter(key) else GaugeMetricFamily
+    meaning = f"{metric.meaning} [{metric.unit}]".removesuffix(" []")
+    return family(
+        prefix.replace(".", "_") + key, meaning, labels=["client_id", label] if label else ["client_id"]
+    )

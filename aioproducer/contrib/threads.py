@@ -38,22 +38,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _as(
+def _blocking(
     method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, T]],
-) -> Callable[[object], Callable[Concatenate[ThreadedProducer, P], T]]:
-    """Return a decorator that replaces a method by a blocking call of *method* with the same parameters."""
+) -> Callable[Concatenate[ThreadedProducer, P], T]:
+    """Return a method that is a blocking call of *method* with the same parameters."""
 
-    def decorate(_: object) -> Callable[Concatenate[ThreadedProducer, P], T]:
-        @wraps(method)
-        def call(self: ThreadedProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return self._call(partial(method, self._producer, *args, **kwargs))
+    @wraps(method)
+    def call(self: ThreadedProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(partial(method, self._producer, *args, **kwargs))
 
-        return call
-
-    return decorate
+    return call
 
 
-def _for_threads(
+def _with_thread_future(
     method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, asyncio.Future[T]]],
 ) -> Callable[Concatenate[Producer, P], Coroutine[Any, Any, Future[T]]]:
     """Return *method* with a `concurrent.futures.Future` as its result."""
@@ -189,25 +186,11 @@ class ThreadedProducer:
         # After all non-daemon threads, which may send until they end.
         atexit.register(self._close_at_exit)
 
-    @_as(Producer.send)
-    def send(self) -> None:
-        """See `Producer`."""
-
-    @_as(_for_threads(Producer.enqueue))
-    def enqueue(self) -> None:
-        """See `Producer`; the Future is one of `concurrent.futures`."""
-
-    @_as(Producer.send_many)
-    def send_many(self) -> None:
-        """See `Producer`."""
-
-    @_as(Producer.flush)
-    def flush(self) -> None:
-        """See `Producer`."""
-
-    @_as(Producer.partitions_for)
-    def partitions_for(self) -> None:
-        """See `Producer`."""
+    send = _blocking(Producer.send)
+    enqueue = _blocking(_with_thread_future(Producer.enqueue))
+    send_many = _blocking(Producer.send_many)
+    flush = _blocking(Producer.flush)
+    partitions_for = _blocking(Producer.partitions_for)
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """See `Producer`. Never blocks, and works before the start and after the end."""
