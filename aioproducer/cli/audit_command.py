@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from aioproducer._topic_client import Client
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, lane_of, sequence_of
-from aioproducer.cli.output import echo, escaping, on_terminal, plain_table, show_table
+from aioproducer.cli.output import echo_json, escaping, on_terminal, plain_table, show_table
 from aioproducer.config import ProducerConfig
 
 
@@ -37,7 +36,7 @@ async def audit_and_report(
                     status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
     report = audit.report()
     if as_json:
-        echo(json.dumps(report.to_dict(), indent=2))
+        echo_json(report.to_dict())
     else:
         console = escaping(Console(highlight=False))
         console.print(

@@ -34,7 +34,7 @@ _SHARED: Final[Mapping[str, Sequence[str]]] = {
 """Groups of options that several commands have, in the order of the help."""
 
 
-class _Grouped(click.Command):
+class Command(click.Command):
     """Command whose help has its own groups of options, the shared groups, and examples."""
 
     def __init__(
@@ -74,11 +74,7 @@ class _Grouped(click.Command):
                     formatter.write(f"  {each}\n")
 
 
-class Command(_Grouped):
-    """Command with groups of options and examples."""
-
-
-class Group(_Grouped, click.Group):
+class Group(Command, click.Group):
     """Command with further commands."""
 
     command_class: type[click.Command] | None = Command

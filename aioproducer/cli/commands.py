@@ -15,7 +15,7 @@ import click
 
 from aioproducer.cli.command_classes import Program
 from aioproducer.cli.logs import logging_options
-from aioproducer.cli.output import ACCELERATION, echo
+from aioproducer.cli.output import ACCELERATION, echo, exit_unless
 from aioproducer.cli.parameters import (
     ClusterOptions,
     check_run,
@@ -95,8 +95,7 @@ def demo(
         config = configuration(cluster, defaults)
         refuse_transactional(config)
     plan = Plan(config, records=records, partitions=partitions, compression=compression or DEMO_COMPRESSION)
-    if not asyncio.run(run_and_report(plan)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(run_and_report(plan)))
 
 
 @program.command(
@@ -206,8 +205,7 @@ def topics(
     for name in names:
         check_topic_name(click.get_current_context(), topics.params[0], name)
     config = configuration(cluster)
-    if not asyncio.run(show_topics(config, names, as_json=as_json)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(show_topics(config, names, as_json=as_json)))
 
 
 @program.command(
@@ -290,8 +288,9 @@ def audit(
     from aioproducer.cli.audit_command import audit_and_report
 
     config = configuration(cluster)
-    if not asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json, order=order)):
-        raise click.exceptions.Exit(1)
+    exit_unless(
+        asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json, order=order))
+    )
 
 
 @program.command(
@@ -356,8 +355,7 @@ def perf(
         value_bytes=value_bytes,
         rate=rate,
     )
-    if not asyncio.run(run_and_report(plan, as_json=as_json)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(run_and_report(plan, as_json=as_json)))
 
 
 program.add_command(send)

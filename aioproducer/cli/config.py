@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.secret import Secret
 from aioproducer.cli.logs import without_warnings
-from aioproducer.cli.output import echo, escaping, plain_table, show_table
+from aioproducer.cli.output import echo_json, escaping, plain_table, show_table
 from aioproducer.cli.parameters import read_file
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
@@ -41,7 +40,7 @@ class Checked:
 def show_options(*, as_json: bool = False) -> None:
     """Print the default, the meaning and the allowed values of every option."""
     if as_json:
-        echo(json.dumps([_described(each) for each in OPTIONS], indent=2))
+        echo_json([_described(each) for each in OPTIONS])
         return
     console = escaping(Console())
     for each in OPTIONS:
@@ -64,7 +63,7 @@ def show_file(
     with without_warnings("aioproducer.config"):
         checked = _checked(read_file(path), prefix, config_providers)
     if as_json:
-        echo(json.dumps(_to_dict(checked), indent=2))
+        echo_json(_to_dict(checked))
     else:
         _print(path, checked)
 

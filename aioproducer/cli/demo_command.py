@@ -87,42 +87,20 @@ def _day() -> list[dict[str, Any]]:
     chance, at = random.Random(1), datetime(2024, 9, 17, tzinfo=UTC)
     events: list[dict[str, Any]] = []
     while len(events) < EVENTS_A_DAY:
+        city, country = chance.choice(_CITIES)
         session = {
             "customer": f"c-{chance.randrange(1_000):05}",
             "session": f"{chance.getrandbits(40):010x}",
+            "city": city,
+            "country": country,
         }
         kinds = chance.choices(tuple(_KINDS), tuple(_KINDS.values()), k=chance.randint(2, 12))
         for kind in ("session_started", *kinds):
             at += timedelta(milliseconds=chance.randrange(70_000))
             when = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            events.append({"event": kind, "at": when, **session, **_details(kind, chance)})
+            product = dict(zip(("sku", "name", "category", "price"), chance.choice(_PRODUCTS), strict=True))
+            events.append({"event": kind, "at": when, **session, **product, "quantity": chance.randint(1, 3)})
     return events[:EVENTS_A_DAY]
-
-
-def _details(kind: str, chance: random.Random) -> dict[str, Any]:
-    sku, name, category, price = chance.choice(_PRODUCTS)
-    city, country = chance.choice(_CITIES)
-    match kind:
-        case "session_started":
-            return {"device": chance.choice(("mobile", "desktop")), "country": country, "city": city}
-        case "searched":
-            return {"query": name.lower(), "results": chance.randrange(40), "took_ms": chance.randrange(200)}
-        case "product_viewed":
-            product = {"path": f"/p/{sku.lower()}", "sku": sku, "name": name, "category": category}
-            return {
-                **product,
-                "price": price,
-                "in_stock": chance.random() < 0.9,
-                "dwell_ms": chance.randrange(30_000),
-            }
-        case "category_viewed":
-            depth = round(chance.random(), 2)
-            return {"path": f"/c/{category}", "category": category, "page": 1, "scroll_depth": depth}
-        case "added_to_cart" | "removed_from_cart":
-            return {"sku": sku, "quantity": chance.randint(1, 3), "unit_price": price, "currency": "EUR"}
-        case _:
-            order = f"o-{chance.randrange(48_000, 49_000)}"
-            return {"order": order, "total": price, "currency": "EUR", "city": city, "country": country}
 
 
 def number_of(value: bytes | None) -> int:

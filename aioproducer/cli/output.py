@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from io import TextIOBase, TextIOWrapper
@@ -30,6 +31,17 @@ def printable(text: str) -> str:
 def echo(text: str, *, err: bool = False) -> None:
     """Print *text* and a line break, escaped, to standard output or, with *err*, to standard error."""
     click.echo(printable(text), err=err)
+
+
+def echo_json(value: object) -> None:
+    """Print *value* as indented JSON to standard output."""
+    echo(json.dumps(value, indent=2))
+
+
+def exit_unless(ok: bool) -> None:  # noqa: FBT001 - the only argument
+    """End the command with exit code 1 unless *ok*."""
+    if not ok:
+        raise click.exceptions.Exit(1)
 
 
 def escaping(console: Console) -> Console:

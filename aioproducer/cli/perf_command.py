@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from asyncio import Future, Semaphore, Task
@@ -24,7 +23,7 @@ from aioproducer._core.acceleration import accelerated
 from aioproducer._core.intake.many import OrderedCalls
 from aioproducer.audit import stamp
 from aioproducer.cli.logs import without_warnings
-from aioproducer.cli.output import ACCELERATION, echo, escaping, plain_table, show_table
+from aioproducer.cli.output import ACCELERATION, echo_json, escaping, plain_table, show_table
 from aioproducer.cli.reports import Failures, audit_hint, await_topic, counted, done, on_signals
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError, SendManyError
@@ -330,7 +329,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
             raise  # its output ended the process, such as a broken pipe
         raise click.Abort from None  # a signal, while it started
     if as_json:
-        echo(json.dumps(to_dict(outcome), indent=2))
+        echo_json(to_dict(outcome))
     else:
         show_table(console, _table(outcome))
         console.print(_verdict(outcome), end="", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,41 +29,27 @@ _OTHER_SECRETS: Final = ("auth.user.info", "password", "secret", "token")
 _NAME: Final = re.compile(r"(?<![\w.\]-])(?:bootstrap|sasl|security|ssl)(?:[._][a-z0-9]+)+\b")
 
 
+_FLAGS: Final = {
+    PASSWORD: ("--password-file", "FILE", "File with the password."),
+    "sasl.username": ("--username", "NAME", "User name for PLAIN and SCRAM."),
+    "sasl.mechanism": ("--sasl-mechanism", "NAME", "SASL mechanism, such as SCRAM-SHA-512."),
+    "ssl.keystore.key": ("--key", "FILE", "Private key as PEM, if --cert does not have it."),
+    "ssl.keystore.location": ("--cert", "FILE", "Client certificate and key, PEM or PKCS12."),
+    "ssl.truststore.location": ("--ca", "FILE", "Trusted CA certificates.  [default: the system's]"),
+    "security.protocol": ("--security-protocol", "NAME", "SSL, SASL_SSL or SASL_PLAINTEXT."),
+}
+"""Flag, metavar and help of each option, by Kafka's name."""
+
+
 def security_options(command: C) -> C:
     """Add `--security-protocol` and the other options for `secured`."""
-    file = click.Path(exists=True, dir_okay=False)
-    options = (
-        _option("--password-file", PASSWORD, "File with the password.", file, metavar="FILE", take=_content),
-        _option("--username", "sasl.username", "User name for PLAIN and SCRAM.", metavar="NAME"),
-        _option(
-            "--sasl-mechanism", "sasl.mechanism", "SASL mechanism, such as SCRAM-SHA-512.", metavar="NAME"
-        ),
-        _option(
-            "--key",
-            "ssl.keystore.key",
-            "Private key as PEM, if --cert does not have it.",
-            file,
-            metavar="FILE",
-        ),
-        _option(
-            "--cert",
-            "ssl.keystore.location",
-            "Client certificate and key, PEM or PKCS12.",
-            file,
-            metavar="FILE",
-        ),
-        _option(
-            "--ca",
-            "ssl.truststore.location",
-            "Trusted CA certificates.  [default: the system's]",
-            file,
-            metavar="FILE",
-        ),
-        _option(
-            "--security-protocol", "security.protocol", "SSL, SASL_SSL or SASL_PLAINTEXT.", metavar="NAME"
-        ),
-    )
-    return allowed_options(reduce(lambda wrapped, option: option(wrapped), options, command))
+    for name, (flag, metavar, text) in _FLAGS.items():
+        kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else None
+        callback = partial(_keep, name)
+        command = click.option(
+            flag, metavar=metavar, type=kind, callback=callback, expose_value=False, help=text
+        )(command)
+    return allowed_options(command)
 
 
 def allowed_options(command: C) -> C:
@@ -188,25 +174,11 @@ def refuse_twice(settings: dict[str, str]) -> None:
         raise click.UsageError(f"an option of its own already sets {twice[0]}")
 
 
-def _option(
-    flag: str,
-    name: str,
-    text: str,
-    kind: click.Path | None = None,
-    *,
-    metavar: str,
-    take: Callable[[str], str] = str,
-) -> Callable[[C], C]:
-    callback = partial(_keep, name, take)
-    return click.option(flag, metavar=metavar, type=kind, callback=callback, expose_value=False, help=text)
-
-
-def _keep(
-    name: str, take: Callable[[str], str], ctx: click.Context, param: click.Parameter, value: str | None
-) -> None:
+def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         try:
-            ctx.meta.setdefault(GIVEN, {})[name] = take(value)
+            given_value = _content(value) if name == PASSWORD else value
+            ctx.meta.setdefault(GIVEN, {})[name] = given_value
             ctx.meta.setdefault(FLAGS, {})[name] = param.opts[0]
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not UTF-8"

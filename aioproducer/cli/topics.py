@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from aioproducer._core.protocol.metadata import (
     MetadataResponseTopic,
 )
 from aioproducer._topic_client import Client
-from aioproducer.cli.output import echo, escaping, plain_table, show_table
+from aioproducer.cli.output import echo, echo_json, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
 
@@ -38,7 +37,7 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
         key=lambda topic: topic.name or "",
     )
     if as_json:
-        echo(json.dumps(to_dict(metadata, shown), indent=2))
+        echo_json(to_dict(metadata, shown))
     else:
         console = escaping(Console(highlight=False))
         show_table(console, _brokers(metadata))

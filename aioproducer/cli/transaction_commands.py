@@ -9,7 +9,7 @@ import click
 
 from aioproducer.cli.command_classes import Command, Group
 from aioproducer.cli.logs import logging_options
-from aioproducer.cli.output import echo
+from aioproducer.cli.output import echo, exit_unless
 from aioproducer.cli.parameters import (
     ClusterOptions,
     WrongOption,
@@ -73,8 +73,7 @@ def describe(
     from aioproducer.cli.transaction_report import show_descriptions
 
     config = configuration(cluster)
-    if not asyncio.run(show_descriptions(config, ids, as_json=as_json)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(show_descriptions(config, ids, as_json=as_json)))
 
 
 @transactions.command(
@@ -111,8 +110,7 @@ def end(
     except ValueError as error:
         raise WrongOption(str(error)) from error
     config = configuration(cluster)
-    if not asyncio.run(end_and_report(config, parsed, commit=commit, as_json=as_json)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(end_and_report(config, parsed, commit=commit, as_json=as_json)))
 
 
 @transactions.command(
@@ -164,10 +162,9 @@ def spark_recover(
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
 
-    told, ok = recover(given, prefix, confirm=confirm)
-    echo(told)
-    if not ok:
-        raise click.exceptions.Exit(1)
+    text, ok = recover(given, prefix, confirm=confirm)
+    echo(text)
+    exit_unless(ok)
 
 
 def _lines() -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from aioproducer._core.logfmt import escaped
 from aioproducer._core.transactions.administration import TransactionDescription
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
-from aioproducer.cli.output import echo, escaping, plain_table, show_table
+from aioproducer.cli.output import echo, echo_json, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 from aioproducer.transaction_admin import TransactionAdmin
@@ -33,7 +33,7 @@ async def show_list(
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.list(pattern, states, longer_than_ms)
     if as_json:
-        echo(json.dumps([each._asdict() for each in found], indent=2))
+        echo_json([each._asdict() for each in found])
         return
     table = plain_table("transactional id", "producer id", "state")
     for each in found:
@@ -51,7 +51,7 @@ async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_js
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.describe(*ids)
     if as_json:
-        echo(json.dumps({name: _to_dict(each) for name, each in found.items()}, indent=2))
+        echo_json({name: _to_dict(each) for name, each in found.items()})
     else:
         table = plain_table(
             "transactional id", "state", "producer id", "epoch", "timeout", "began", "partitions"
@@ -92,7 +92,7 @@ async def end_and_report(
             }
             for each, error in outcomes.items()
         ]
-        echo(json.dumps(rows, indent=2))
+        echo_json(rows)
     else:
         echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
         _show_errors(failed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aioproducer.cli.command_classes import Command
+from aioproducer.cli.output import exit_unless
 from aioproducer.cli.parameters import (
     ClusterOptions,
     WrongOption,
@@ -228,8 +229,7 @@ def send(  # noqa: PLR0917 - click passes names
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),
         dead_letters=_dead_letters(on_error),
     )
-    if not asyncio.run(send_and_report(plan, as_json=as_json)):
-        raise click.exceptions.Exit(1)
+    exit_unless(asyncio.run(send_and_report(plan, as_json=as_json)))
 
 
 def _dead_letters(on_error: str) -> DeadLetters | None:

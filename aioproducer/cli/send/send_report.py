@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import without_warnings
-from aioproducer.cli.output import OutputLost, echo, escaping, on_terminal
+from aioproducer.cli.output import OutputLost, echo_json, escaping, on_terminal
 from aioproducer.cli.reports import audit_hint, counted, done, on_signals
 from aioproducer.cli.send.input_source import STDIN, size_of
 from aioproducer.cli.send.plan import Outcome, Plan
@@ -147,7 +146,7 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
         # a third signal does not suppress the report
         try:
             if as_json:
-                echo(json.dumps(to_dict(outcome), indent=2))
+                echo_json(to_dict(outcome))
             else:
                 out = escaping(_Result(stderr=not outcome.complete, highlight=False))
                 out.print(_verdict(outcome), end="", soft_wrap=True)
