@@ -14,7 +14,7 @@ try:
 except ImportError as _missing:
     raise ImportError(needs("aioproducer.arrow", "spark")) from _missing
 
-from aioproducer.arrow.result import SendTableError as SendTableError, TableResult as TableResult
+from aioproducer.arrow.batches import SendTableError as SendTableError, TableResult as TableResult
 from aioproducer.arrow.send import send_table as send_table
 from aioproducer.results import OffsetRange as OffsetRange
 

@@ -13,8 +13,15 @@ from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.worker_threads import WorkerThreads
 from aioproducer.arrow.arrow_columns import Columns
-from aioproducer.arrow.batches import IN_FLIGHT, PIECE_ROWS, pieces, send_batch
-from aioproducer.arrow.result import RowFailure, RowsOutcome, TableResult
+from aioproducer.arrow.batches import (
+    IN_FLIGHT,
+    PIECE_ROWS,
+    RowFailure,
+    RowsOutcome,
+    TableResult,
+    pieces,
+    send_batch,
+)
 from aioproducer.producer import Producer
 
 _EXPECTED: Final = (

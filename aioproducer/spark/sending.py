@@ -15,15 +15,21 @@ import pyarrow as pa
 from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._core.metrics import Traffic
 from aioproducer.arrow.arrow_columns import Columns
-from aioproducer.arrow.batches import IN_FLIGHT, PIECE_BYTES, bytes_of, pieces, send_batch
-from aioproducer.arrow.result import RowFailure, RowsOutcome
+from aioproducer.arrow.batches import (
+    IN_FLIGHT,
+    PIECE_BYTES,
+    RowFailure,
+    RowsOutcome,
+    bytes_of,
+    pieces,
+    send_batch,
+)
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.producer import Producer
-from aioproducer.spark.bad_rows import letters_of, misdated, sieve
+from aioproducer.spark.bad_rows import TimeWindow, WindowOf, letters_of, misdated, sieve
 from aioproducer.spark.messages import LISTED, BadRows
 from aioproducer.spark.pace import Pace
-from aioproducer.spark.time_windows import TimeWindow, WindowOf
 from aioproducer.spark.worker import Worker
 from aioproducer.types import TopicPartition
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.arrow.arrow_columns import Columns
-from aioproducer.arrow.result import SendTableError
+from aioproducer.arrow.batches import SendTableError
 from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan, choose_id

@@ -18,11 +18,11 @@ from aioproducer._core.net.pool import ConnectionCache
 from aioproducer._lifecycle import State
 from aioproducer._topic_client import Client
 from aioproducer.producer import Producer
+from aioproducer.spark.bad_rows import SETTINGS, TimeWindow, time_window
 from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.kafka_port import KafkaPort, check_kept, read_on
 from aioproducer.spark.memory_limit import sparing_address_space
 from aioproducer.spark.sink_options import ProducerSettings
-from aioproducer.spark.time_windows import SETTINGS, TimeWindow, time_window
 from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4
