@@ -204,7 +204,7 @@ def public_methods(kind: type) -> set[str]:
 
 
 def test_testing_page_names_methods_of_cluster_and_rule() -> None:
-    for_the_broker = {"is_spent", "only_watches", "covers", "is_due", "strike"}
+    for_the_broker = {"is_spent", "only_counts", "covers", "applies_to", "hit"}
     assert public_methods(ThreadedCluster) | {"message_max_bytes"} == public_methods(Cluster)
     for name in public_methods(Cluster) | public_methods(Rule) - for_the_broker:
         assert re.search(rf"`(await )?{name}\b", TESTING), name

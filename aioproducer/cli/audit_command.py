@@ -90,8 +90,8 @@ def _verdict(report: AuditReport) -> Text:
         return Text.assemble(whose, (f"each is there once{order}", "bold green"))
     if report.doubled_only:
         order = ", and the order is kept" if report.keeps_order else ""
-        told = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost{order}"
-        return Text.assemble(whose, (told, "bold yellow"))
+        text = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost{order}"
+        return Text.assemble(whose, (text, "bold yellow"))
     flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in report.flaws.items())
     return Text.assemble(whose, (f"FAILED, {flaws}", "bold red"))
 

@@ -11,7 +11,7 @@ import click
 from aioproducer.cli.logs import logged
 from aioproducer.cli.output import printable
 from aioproducer.cli.parameters import WrongOption
-from aioproducer.cli.securing import SERVERS, as_given, servers_by_variable, variable
+from aioproducer.cli.security_flags import SERVERS, servers_by_variable, variable, with_flag_names
 from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
 
 _OPTIONS: Final = "Options"
@@ -111,14 +111,14 @@ class Program(Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise WrongOption(as_given(f"{type(error).__name__}: {error}", ctx)) from error
+            raise WrongOption(with_flag_names(f"{type(error).__name__}: {error}", ctx)) from error
         except ProducerError as error:
             from aioproducer.cli.reports import error_text
 
-            told = as_given(error_text(error), ctx)
+            text = with_flag_names(error_text(error), ctx)
             if isinstance(error, ConnectionFailed) and servers_by_variable(ctx):
-                told += f"\nThe servers come from {variable(SERVERS)}."
-            raise click.ClickException(told) from error
+                text += f"\nThe servers come from {variable(SERVERS)}."
+            raise click.ClickException(text) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -32,7 +32,7 @@ from aioproducer.cli.parameters import (
     refuse_transactional,
     topic_argument,
 )
-from aioproducer.cli.securing import allowed_options, given
+from aioproducer.cli.security_flags import allowed_options, given
 from aioproducer.cli.send.command import send
 from aioproducer.cli.transaction_commands import spark_recover, transactions
 from aioproducer.version import __version__
@@ -86,7 +86,7 @@ def demo(
 
     On a Kafka cluster it creates a new topic and leaves it there.
     """
-    from aioproducer.cli.demo_command import Plan, run_and_report
+    from aioproducer.cli.demo_command import DemoArguments, run_and_report
 
     config = None
     if any(cluster) or given():
@@ -94,8 +94,9 @@ def demo(
         defaults = {"compression.type": DEMO_COMPRESSION}
         config = configuration(cluster, defaults)
         refuse_transactional(config)
-    plan = Plan(config, records=records, partitions=partitions, compression=compression or DEMO_COMPRESSION)
-    exit_unless(asyncio.run(run_and_report(plan)))
+    codec = compression or DEMO_COMPRESSION
+    arguments = DemoArguments(config, records=records, partitions=partitions, compression=codec)
+    exit_unless(asyncio.run(run_and_report(arguments)))
 
 
 @program.command(
@@ -342,12 +343,12 @@ def perf(
     ends the run early and waits for the records that were sent. The command fails if not all records were
     acknowledged.
     """
-    from aioproducer.cli.perf_command import Plan, run_and_report
+    from aioproducer.cli.perf_command import PerfArguments, run_and_report
 
     cluster = cluster.with_setting("compression.type", compression, by="--compression")
     config = configuration(cluster)
     refuse_transactional(config)
-    plan = Plan(
+    arguments = PerfArguments(
         config=config,
         topic=topic,
         run=run or f"perf-{secrets.token_hex(4)}",
@@ -355,7 +356,7 @@ def perf(
         value_bytes=value_bytes,
         rate=rate,
     )
-    exit_unless(asyncio.run(run_and_report(plan, as_json=as_json)))
+    exit_unless(asyncio.run(run_and_report(arguments, as_json=as_json)))
 
 
 program.add_command(send)

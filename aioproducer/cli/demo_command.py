@@ -84,22 +84,22 @@ class Events:
 
 def _day() -> list[dict[str, Any]]:
     """Return the events of one day of a shop, the same in every run."""
-    chance, at = random.Random(1), datetime(2024, 9, 17, tzinfo=UTC)
+    rng, at = random.Random(1), datetime(2024, 9, 17, tzinfo=UTC)
     events: list[dict[str, Any]] = []
     while len(events) < EVENTS_A_DAY:
-        city, country = chance.choice(_CITIES)
+        city, country = rng.choice(_CITIES)
         session = {
-            "customer": f"c-{chance.randrange(1_000):05}",
-            "session": f"{chance.getrandbits(40):010x}",
+            "customer": f"c-{rng.randrange(1_000):05}",
+            "session": f"{rng.getrandbits(40):010x}",
             "city": city,
             "country": country,
         }
-        kinds = chance.choices(tuple(_KINDS), tuple(_KINDS.values()), k=chance.randint(2, 12))
+        kinds = rng.choices(tuple(_KINDS), tuple(_KINDS.values()), k=rng.randint(2, 12))
         for kind in ("session_started", *kinds):
-            at += timedelta(milliseconds=chance.randrange(70_000))
+            at += timedelta(milliseconds=rng.randrange(70_000))
             when = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            product = dict(zip(("sku", "name", "category", "price"), chance.choice(_PRODUCTS), strict=True))
-            events.append({"event": kind, "at": when, **session, **product, "quantity": chance.randint(1, 3)})
+            product = dict(zip(("sku", "name", "category", "price"), rng.choice(_PRODUCTS), strict=True))
+            events.append({"event": kind, "at": when, **session, **product, "quantity": rng.randint(1, 3)})
     return events[:EVENTS_A_DAY]
 
 
@@ -116,16 +116,16 @@ class Check:
     """
 
     def __init__(self, events: Events, acknowledged: Sequence[RecordMetadata]) -> None:
-        self.seen: int = 0
+        self.records_read: int = 0
         self._events = events
         self._acknowledged = acknowledged
         self._times_seen = bytearray(len(events))  # capped at 255
         self._last: dict[bytes, tuple[int, int]] = {}  # by key: partition and number
         self._flaws: Counter[str] = Counter()
 
-    def see(self, partition: int, records: Sequence[DecodedRecord]) -> None:
+    def add(self, partition: int, records: Sequence[DecodedRecord]) -> None:
         """Check the next records of *partition*."""
-        self.seen += len(records)
+        self.records_read += len(records)
         for record in records:
             number = number_of(record.value)
             if not 0 <= number < len(self._events):
@@ -189,36 +189,36 @@ async def send_one_by_one(producer: Producer, topic: str, events: Events, *, tas
 
     Raises: ProducerError: the first error; the other tasks are cancelled.
     """
-    turns = enumerate(zip(events.keys, events.values, strict=True))
+    events_left = enumerate(zip(events.keys, events.values, strict=True))
     acknowledged: dict[int, RecordMetadata] = {}
     latencies_s: list[float] = []
 
-    async def take_turns() -> None:
-        for index, (key, value) in turns:
+    async def send_next() -> None:
+        for index, (key, value) in events_left:
             began = perf_counter()
             acknowledged[index] = await producer.send(topic, value, key)
             latencies_s.append(perf_counter() - began)
 
-    watch = _Watch(producer)
+    stopwatch = _Stopwatch(producer)
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(tasks):
-                group.create_task(take_turns())
+                group.create_task(send_next())
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    watch.stop()
-    return watch.measured([acknowledged[index] for index in range(len(events))], sorted(latencies_s))
+    stopwatch.stop()
+    return stopwatch.measured([acknowledged[index] for index in range(len(events))], sorted(latencies_s))
 
 
 async def send_in_bulk(producer: Producer, topic: str, events: Events) -> Measured:
     """Send *events* with one call. Raises: SendManyError."""
-    watch = _Watch(producer)
+    stopwatch = _Stopwatch(producer)
     result = await producer.send_many(topic, events.values, keys=events.keys)
-    watch.stop()
-    return watch.measured([each for each in result if isinstance(each, RecordMetadata)])
+    stopwatch.stop()
+    return stopwatch.measured([each for each in result if isinstance(each, RecordMetadata)])
 
 
-class _Watch:
+class _Stopwatch:
     """A stopwatch that also reads the producer's counters."""
 
     def __init__(self, producer: Producer) -> None:
@@ -249,12 +249,12 @@ class _Watch:
 BROKERS: Final = 3
 """Number of brokers of the cluster in this process."""
 
-Follow = Callable[[str, int, Callable[[], int]], AbstractAsyncContextManager[None]]
+ShowProgress = Callable[[str, int, Callable[[], int]], AbstractAsyncContextManager[None]]
 """Context manager that shows progress: label, total, and a function that returns the count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoArguments:
     """Arguments of a run."""
 
     config: ProducerConfig | None
@@ -266,10 +266,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """Results of a run."""
 
-    plan: Plan
+    arguments: DemoArguments
     config: ProducerConfig
     topic: str
     warm_up: Measured
@@ -281,43 +281,43 @@ class Outcome:
     flaws: dict[str, int]
 
 
-async def run(plan: Plan, follow: Follow) -> Outcome:
+async def run(arguments: DemoArguments, show_progress: ShowProgress) -> DemoOutcome:
     """Run the demo. Raises: ProducerError: the cluster cannot be used, or a record was not acknowledged."""
-    events = Events.load(plan.records)
-    warm_up = plan.records // 100
-    one_by_one_until = warm_up + plan.records // 4
+    events = Events.load(arguments.records)
+    warm_up = arguments.records // 100
+    one_by_one_until = warm_up + arguments.records // 4
     topic = f"aioproducer-demo-{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
-        config = plan.config
+        config = arguments.config
         if config is None:
             cluster = await stack.enter_async_context(Cluster(BROKERS))
             config = ProducerConfig.from_mapping(
-                {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": plan.compression}
+                {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": arguments.compression}
             )
         producer = await stack.enter_async_context(Producer.from_config(config))
         client = await stack.enter_async_context(Client(config))
-        await client.create_topic(topic, plan.partitions)
+        await client.create_topic(topic, arguments.partitions)
 
         def delivered() -> int:
             return int(producer.metrics()["producer"]["records_delivered"])
 
-        async with follow("sending", plan.records, delivered):
+        async with show_progress("sending", arguments.records, delivered):
             first = await send_in_bulk(producer, topic, events.part(0, warm_up))
             one_by_one = await send_one_by_one(producer, topic, events.part(warm_up, one_by_one_until))
-            in_bulk = await send_in_bulk(producer, topic, events.part(one_by_one_until, plan.records))
+            in_bulk = await send_in_bulk(producer, topic, events.part(one_by_one_until, arguments.records))
         check = Check(events, first.acknowledged + one_by_one.acknowledged + in_bulk.acknowledged)
         began = perf_counter()
-        async with follow("reading back", plan.records, lambda: check.seen):
+        async with show_progress("reading back", arguments.records, lambda: check.records_read):
             async for partition, records in client.read(topic):
-                check.see(partition, records)
-        return Outcome(
-            plan=plan,
+                check.add(partition, records)
+        return DemoOutcome(
+            arguments=arguments,
             config=config,
             topic=topic,
             warm_up=first,
             one_by_one=one_by_one,
             in_bulk=in_bulk,
-            records_read=check.seen,
+            records_read=check.records_read,
             seconds_reading=perf_counter() - began,
             flaws=check.flaws(),
         )
@@ -327,12 +327,12 @@ REFRESH_S: Final = 0.1
 NOTHING: Final = "-"
 
 
-async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
+async def run_and_report(arguments: DemoArguments, console: Console | None = None) -> bool:
     """Run and show the demo; return True if every record was read back without a flaw."""
     console = console or escaping(Console(highlight=False))
 
     @asynccontextmanager
-    async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
+    async def show_progress(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
         columns = TextColumn(f"{what:<13}"), BarColumn(), MofNCompleteColumn()
         shown = on_terminal(console)
         with Progress(
@@ -340,38 +340,40 @@ async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
         ) as bar:
             task = bar.add_task(what, total=total)
 
-            async def keep_moving() -> None:
+            async def refresh() -> None:
                 while True:
                     bar.update(task, completed=done(), refresh=True)
                     await asyncio.sleep(REFRESH_S)
 
-            moving = asyncio.create_task(keep_moving())
+            refreshing = asyncio.create_task(refresh())
             try:
                 yield
             finally:
-                moving.cancel()
-                await asyncio.wait([moving])
+                refreshing.cancel()
+                await asyncio.wait([refreshing])
 
-    outcome = await run(plan, follow)
+    outcome = await run(arguments, show_progress)
     console.print(_headline(outcome))
     show_table(console, _table(outcome))
     console.print(_notes(outcome), _verdict(outcome), sep="\n")
     return not outcome.flaws
 
 
-def _headline(outcome: Outcome) -> Text:
-    plan, config = outcome.plan, outcome.config
+def _headline(outcome: DemoOutcome) -> Text:
+    arguments, config = outcome.arguments, outcome.config
     where = (
-        f"{BROKERS} brokers in this process" if plan.config is None else ",".join(config.bootstrap_servers)
+        f"{BROKERS} brokers in this process"
+        if arguments.config is None
+        else ",".join(config.bootstrap_servers)
     )
     return Text.assemble(
-        (f"{plan.records:,} events of a shop's click stream to {where}\n", "bold"),
-        f"topic {outcome.topic}, {plan.partitions} partition{'s' * (plan.partitions > 1)}, keyed by customer, ",
+        (f"{arguments.records:,} events of a shop's click stream to {where}\n", "bold"),
+        f"topic {outcome.topic}, {arguments.partitions} partition{'s' * (arguments.partitions > 1)}, keyed by customer, ",
         f"acks={config.acks}, linger_ms={config.linger_ms:g}, compression_type={config.compression_type}, {ACCELERATION}\n",
     )
 
 
-def _table(outcome: Outcome) -> Table:
+def _table(outcome: DemoOutcome) -> Table:
     parts = outcome.one_by_one, outcome.in_bulk
     table = plain_table()
     table.add_column("")
@@ -397,10 +399,10 @@ def _latency(part: Measured, share: float) -> str:
     return f"{part.latency_s(share) * 1000:.1f} ms" if part.latencies_s else NOTHING
 
 
-def _notes(outcome: Outcome) -> Text:
+def _notes(outcome: DemoOutcome) -> Text:
     whose = (
         "The brokers share this process and its event loop: the numbers contain their work, too."
-        if outcome.plan.config is None
+        if outcome.arguments.config is None
         else f"Topic {outcome.topic} stays on the cluster."
     )
     return Text(
@@ -409,7 +411,7 @@ def _notes(outcome: Outcome) -> Text:
     )
 
 
-def _verdict(outcome: Outcome) -> Text:
+def _verdict(outcome: DemoOutcome) -> Text:
     read = f"Read back {outcome.records_read:,} records in {outcome.seconds_reading:.2f} s: "
     if outcome.flaws:
         flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in outcome.flaws.items())

@@ -18,7 +18,7 @@ from aioproducer.cli.output import printable
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 
-HOLD_S: Final = 30.0
+BUFFER_S: Final = 30.0
 """Age at which a warning is printed, in seconds. A command that fails earlier prints its error alone."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 FORMATS: Final = ("text", "logfmt", "json")
@@ -101,15 +101,15 @@ def logged(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except (click.ClickException, click.Abort, KeyboardInterrupt):
-        log.drop_held()
+        log.drop_buffered()
         raise
     except click.exceptions.Exit as end:
         if end.exit_code:
-            log.drop_held()
+            log.drop_buffered()
         raise
     finally:
         del ctx.meta[_LOG]
-        log.print_held()
+        log.print_buffered()
         root.removeHandler(log)
         own.setLevel(before)
 
@@ -119,31 +119,31 @@ class _Log(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._holds = True
-        self._held: list[logging.LogRecord] = []
+        self._buffers = True
+        self._buffered: list[logging.LogRecord] = []
         self._timer: Timer | None = None
 
     def configure(self, options: dict[str, Any]) -> None:
         """Apply the options of the log."""
-        self._holds = _LEVEL not in options and _FORMAT not in options
+        self._buffers = _LEVEL not in options and _FORMAT not in options
         self.setFormatter(_formatter(options.get(_FORMAT, "text")))
-        if not self._holds:
+        if not self._buffers:
             level = options.get(_LEVEL, logging.WARNING)
             logging.getLogger("aioproducer").setLevel(level)
             self.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hold the record back or print it; records with a traceback, which are bugs, are always printed."""
-        self._held.append(record)
-        if not self._holds or record.exc_info:
-            self.print_held()
+        self._buffered.append(record)
+        if not self._buffers or record.exc_info:
+            self.print_buffered()
         elif self._timer is None:
-            self._timer = Timer(HOLD_S, self.print_held)
+            self._timer = Timer(BUFFER_S, self.print_buffered)
             self._timer.daemon = True
             with suppress(RuntimeError):  # no thread can be started: the record is printed at the end
                 self._timer.start()
 
-    def print_held(self) -> None:
+    def print_buffered(self) -> None:
         """Print the records that are held back."""
         self.acquire()
         try:
@@ -153,7 +153,7 @@ class _Log(logging.Handler):
         finally:
             self.release()
 
-    def drop_held(self) -> None:
+    def drop_buffered(self) -> None:
         """Drop the records that are held back."""
         self.acquire()
         try:
@@ -164,8 +164,8 @@ class _Log(logging.Handler):
     def _take(self) -> list[logging.LogRecord]:
         if self._timer is not None:
             self._timer.cancel()
-        held, self._held, self._timer = self._held, [], None
-        return held
+        buffered, self._buffered, self._timer = self._buffered, [], None
+        return buffered
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -13,15 +13,15 @@ import click
 
 from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import logging_options
-from aioproducer.cli.securing import (
+from aioproducer.cli.security_flags import (
     SERVERS,
-    kafkas_name,
-    keep_servers,
+    kafka_name,
+    record_servers,
     refuse_secret,
     refuse_twice,
-    secured,
     security_options,
     variable,
+    with_security,
 )
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
         name, equals, value = each.partition("=")
         if not equals:
             raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
-        kafkas = name.strip().replace("_", ".")
-        if kafkas == SERVERS:
+        dotted = name.strip().replace("_", ".")
+        if dotted == SERVERS:
             raise click.BadParameter("that is for --bootstrap-servers", ctx, param)
-        if kafkas in SERIALIZERS:
+        if dotted in SERIALIZERS:
             raise click.BadParameter("commands send bytes, which need no serializer", ctx, param)
-        refuse_secret(ctx, param, kafkas, value)
-        settings[kafkas] = value.strip()
+        refuse_secret(ctx, param, dotted, value)
+        settings[dotted] = value.strip()
     return settings
 
 
@@ -108,8 +108,8 @@ def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = Non
 
         in_file = without_prefix(in_file, prefixes)
     refuse_twice(settings)
-    given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
-    known = set(map(kafkas_name, given))
+    given = with_security({name.replace("_", "."): value for name, value in in_file.items()} | settings)
+    known = set(map(kafka_name, given))
     given |= {name: value for name, value in (defaults or {}).items() if name not in known}
     for name in SERIALIZERS:
         given.pop(name, None)
@@ -264,7 +264,7 @@ def producer_options(
         metavar="HOST:PORT",
         envvar=variable(SERVERS),
         show_envvar=True,
-        callback=keep_servers,
+        callback=record_servers,
         help=servers,
     )
     file = click.option(

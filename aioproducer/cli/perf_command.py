@@ -62,10 +62,10 @@ class Latencies:
 
     def percentile_s(self, share: float) -> float:
         """Return the latency that *share* (above 0, up to 1) did not exceed, at most 1 % too high; 0 without records."""
-        wanted = math.ceil(share * self.count)
+        remaining = math.ceil(share * self.count)
         for bucket in sorted(self._buckets):
-            wanted -= self._buckets[bucket]
-            if wanted <= 0:
+            remaining -= self._buckets[bucket]
+            if remaining <= 0:
                 return min(STEP**bucket, self.longest_s)
         return 0.0
 
@@ -83,7 +83,7 @@ WINDOW_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PerfArguments:
     """Arguments of a run."""
 
     config: ProducerConfig
@@ -107,10 +107,10 @@ class Window:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PerfOutcome:
     """Results of a run."""
 
-    plan: Plan
+    arguments: PerfArguments
     sent: int = 0
     """Number of records passed to the producer, which have the sequences below it."""
     seconds: float = 0.0
@@ -121,9 +121,9 @@ class Outcome:
     windows: list[Window] = field(default_factory=list)
 
     @property
-    def way(self) -> str:
+    def method(self) -> str:
         """Method of the producer that sends the records."""
-        return "send_many" if self.plan.rate is None else "enqueue"
+        return "send_many" if self.arguments.rate is None else "enqueue"
 
     @property
     def acknowledged(self) -> int:
@@ -133,43 +133,43 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """True if all planned records were acknowledged."""
-        return self.acknowledged == self.plan.records
+        return self.acknowledged == self.arguments.records
 
 
-async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
-    """Send the records of *plan* and wait for every outcome; call *on_window* every five seconds.
+async def run(arguments: PerfArguments, on_window: Callable[[Window], None]) -> PerfOutcome:
+    """Send the records of *arguments* and wait for every outcome; call *on_window* every five seconds.
 
     When cancelled, it sends no more records and waits for the outcomes of the sent ones; when cancelled again, it
     abandons them. When cancelled during start-up, it raises CancelledError.
 
     Raises: ConnectionFailed, MetadataTimeout: no cluster or no topic; no record was sent.
     """
-    outcome, different = Outcome(plan), values_of(plan)
-    async with Producer.from_config(plan.config) as producer:
+    outcome, different = PerfOutcome(arguments), values_of(arguments)
+    async with Producer.from_config(arguments.config) as producer:
         await await_topic(
-            producer, plan.topic
+            producer, arguments.topic
         )  # before the first record, because it would count in the latency
         meter = _Meter(outcome, on_window)
         async with meter.running():
             calls: set[Task[None]] = set()
             try:
-                if plan.rate is None:
-                    await _send_in_bulk(producer, plan, different, meter, calls)
+                if arguments.rate is None:
+                    await _send_in_bulk(producer, arguments, different, meter, calls)
                 else:
-                    await _send_at_rate(producer, plan, plan.rate, different, meter)
-                await _settled(producer, calls)
+                    await _send_at_rate(producer, arguments, arguments.rate, different, meter)
+                await _wait_for_outcomes(producer, calls)
             except asyncio.CancelledError:
                 _uncancel()
                 try:
-                    await _settled(producer, calls)
+                    await _wait_for_outcomes(producer, calls)
                 except asyncio.CancelledError:
                     _uncancel()
                     _ = await producer.close(0)
-                    await _settled(None, calls)
+                    await _wait_for_outcomes(None, calls)
     return outcome
 
 
-async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> None:
+async def _wait_for_outcomes(producer: Producer | None, calls: Collection[Task[None]]) -> None:
     """Wait for every outcome; cancelling the wait leaves the records to the producer."""
     if calls:
         await asyncio.wait(calls)
@@ -178,15 +178,19 @@ async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> 
 
 
 async def _send_in_bulk(
-    producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter, calls: set[Task[None]]
+    producer: Producer,
+    arguments: PerfArguments,
+    different: Sequence[bytes],
+    meter: _Meter,
+    calls: set[Task[None]],
 ) -> None:
     """Send all records in order by a few concurrent *calls*, which continue when this task is cancelled."""
     values, ordered, free = cycle(different), OrderedCalls(), Semaphore(CALLS)
-    a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, plan.value_bytes)))
-    for first in range(0, plan.records, a_call):
+    a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, arguments.value_bytes)))
+    for first in range(0, arguments.records, a_call):
         await free.acquire()
-        numbers = range(first, min(first + a_call, plan.records))
-        call = asyncio.create_task(_call(producer, ordered, plan, numbers, values, meter))
+        numbers = range(first, min(first + a_call, arguments.records))
+        call = asyncio.create_task(_call(producer, ordered, arguments, numbers, values, meter))
         calls.add(call)
         call.add_done_callback(calls.discard)
         call.add_done_callback(lambda _: free.release())
@@ -196,17 +200,17 @@ async def _send_in_bulk(
 async def _call(
     producer: Producer,
     ordered: OrderedCalls,
-    plan: Plan,
+    arguments: PerfArguments,
     numbers: range,
     values: Iterator[bytes],
     meter: _Meter,
 ) -> None:
     columns = list(islice(values, len(numbers)))
-    headers = [stamp(plan.run, number) for number in numbers]
+    headers = [stamp(arguments.run, number) for number in numbers]
     called = asyncio.get_running_loop().time()
     failures: Iterable[ProducerError] = ()
     try:
-        _ = await producer._send_in(ordered, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
+        _ = await producer._send_in(ordered, arguments.topic, columns, headers=headers)  # noqa: SLF001 - our own
     except SendManyError as error:
         failures = error.result.failures.values()
     except ProducerError as error:  # the producer is closed or has crashed
@@ -215,16 +219,18 @@ async def _call(
 
 
 async def _send_at_rate(
-    producer: Producer, plan: Plan, rate: float, different: Sequence[bytes], meter: _Meter
+    producer: Producer, arguments: PerfArguments, rate: float, different: Sequence[bytes], meter: _Meter
 ) -> None:
     values = cycle(different)
     now = asyncio.get_running_loop().time
     began = now()
-    for number in range(plan.records):
+    for number in range(arguments.records):
         await asyncio.sleep(max(0.0, began + number / rate - now()))
         called = now()
         try:
-            future = await producer.enqueue(plan.topic, next(values), headers=stamp(plan.run, number))
+            future = await producer.enqueue(
+                arguments.topic, next(values), headers=stamp(arguments.run, number)
+            )
         except ProducerError as error:
             meter.outcome.failures.add(error)
         else:
@@ -238,18 +244,18 @@ def _uncancel() -> None:
         task.uncancel()
 
 
-def values_of(plan: Plan) -> Sequence[bytes]:
+def values_of(arguments: PerfArguments) -> Sequence[bytes]:
     """Return values of random letters, the same in every run."""
-    affordable = VALUES_BYTES // max(1, plan.value_bytes)
-    count = max(1, min(plan.records, DIFFERENT_VALUES, affordable))
-    chance = random.Random(1)
-    return [chance.randbytes(plan.value_bytes).translate(_LETTERS) for _ in range(count)]
+    affordable = VALUES_BYTES // max(1, arguments.value_bytes)
+    count = max(1, min(arguments.records, DIFFERENT_VALUES, affordable))
+    rng = random.Random(1)
+    return [rng.randbytes(arguments.value_bytes).translate(_LETTERS) for _ in range(count)]
 
 
 class _Meter:
     """Records outcomes, and ends a window every five seconds."""
 
-    def __init__(self, outcome: Outcome, on_window: Callable[[Window], None]) -> None:
+    def __init__(self, outcome: PerfOutcome, on_window: Callable[[Window], None]) -> None:
         self.outcome = outcome
         self._on_window = on_window
         self._now = asyncio.get_running_loop().time
@@ -304,15 +310,15 @@ PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 MIB: Final = 1024 * 1024
 
 
-async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
-    """Run *plan*, show the results, and return True if every record was acknowledged.
+async def run_and_report(arguments: PerfArguments, *, as_json: bool) -> bool:
+    """Run *arguments*, show the results, and return True if every record was acknowledged.
 
     A signal ends the run early and waits for sent records; a second signal ends the waiting.
 
     Raises: ProducerError: no record could be sent; click.Abort: a signal arrived during start-up.
     """
     console = escaping(Console(highlight=False, stderr=as_json))
-    running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
+    running = asyncio.create_task(run(arguments, lambda window: _show_window(console, arguments, window)))
     left = 2  # the first signal ends the sending, the second the waiting
 
     def interrupt() -> None:
@@ -336,33 +342,33 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     return outcome.complete
 
 
-def to_dict(outcome: Outcome) -> dict[str, Any]:
+def to_dict(outcome: PerfOutcome) -> dict[str, Any]:
     """Return all results as JSON values."""
-    plan = outcome.plan
+    arguments = outcome.arguments
     return {
-        "topic": plan.topic,
-        "run": plan.run,
-        "value_bytes": plan.value_bytes,
-        "records": plan.records,
-        "sent_with": outcome.way,
+        "topic": arguments.topic,
+        "run": arguments.run,
+        "value_bytes": arguments.value_bytes,
+        "records": arguments.records,
+        "sent_with": outcome.method,
         "accelerated": accelerated,
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
         "failures": dict(outcome.failures),
-        **_figures(plan, outcome.seconds, outcome.latencies),
+        **_figures(arguments, outcome.seconds, outcome.latencies),
         "windows": [
-            {"began_s": window.began_s, **_figures(plan, window.seconds, window.latencies)}
+            {"began_s": window.began_s, **_figures(arguments, window.seconds, window.latencies)}
             for window in outcome.windows
         ],
     }
 
 
-def _figures(plan: Plan, seconds: float, latencies: Latencies) -> dict[str, Any]:
+def _figures(arguments: PerfArguments, seconds: float, latencies: Latencies) -> dict[str, Any]:
     per_second = latencies.count / seconds if seconds else 0.0
     return {
         "seconds": seconds,
         "records_per_second": per_second,
-        "mib_per_second": per_second * plan.value_bytes / MIB,
+        "mib_per_second": per_second * arguments.value_bytes / MIB,
         "latency_ms": _latency_ms(latencies),
     }
 
@@ -381,25 +387,25 @@ def _ms(latency_ms: float | None) -> str:
     return "-" if latency_ms is None else f"{latency_ms:,.1f} ms"
 
 
-def _show_window(console: Console, plan: Plan, window: Window) -> None:
-    figures = _figures(plan, window.seconds, window.latencies)
+def _show_window(console: Console, arguments: PerfArguments, window: Window) -> None:
+    figures = _figures(arguments, window.seconds, window.latencies)
     latency_ms = figures["latency_ms"]
     console.print(
-        f"{window.began_s + window.seconds:6.1f} s: {counted(window.latencies.count)} {done(plan.config)},"
+        f"{window.began_s + window.seconds:6.1f} s: {counted(window.latencies.count)} {done(arguments.config)},"
         f" {figures['records_per_second']:,.0f} records/s, {figures['mib_per_second']:,.1f} MiB/s,"
         f" p50 {_ms(latency_ms['p50'])}, p99 {_ms(latency_ms['p99'])}",
         soft_wrap=True,
     )
 
 
-def _table(outcome: Outcome) -> Table:
-    plan = outcome.plan
-    figures = _figures(plan, outcome.seconds, outcome.latencies)
+def _table(outcome: PerfOutcome) -> Table:
+    arguments = outcome.arguments
+    figures = _figures(arguments, outcome.seconds, outcome.latencies)
     table = plain_table()
     table.add_column("")
-    table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
-    table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")
-    table.add_row("sent with", outcome.way)
+    table.add_column(f"{arguments.value_bytes:,} bytes each", justify="right")
+    table.add_row(f"records {done(arguments.config)}", f"{outcome.acknowledged:,}")
+    table.add_row("sent with", outcome.method)
     table.add_row("producer", ACCELERATION)
     table.add_row("seconds", f"{outcome.seconds:,.2f}")
     table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
@@ -409,12 +415,12 @@ def _table(outcome: Outcome) -> Table:
     return table
 
 
-def _verdict(outcome: Outcome) -> Text:
-    plan, verdict = outcome.plan, Text()
+def _verdict(outcome: PerfOutcome) -> Text:
+    arguments, verdict = outcome.arguments, Text()
     for failure, count in outcome.failures.items():
         verdict.append(f"{count:,} failed: {failure}\n", style="bold red")
-    if outcome.sent < plan.records:
-        verdict.append(f"Interrupted: {outcome.sent:,} of {counted(plan.records)} were sent.\n", "bold")
-    if outcome.acknowledged and plan.config.acks != 0:
-        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.sent))
+    if outcome.sent < arguments.records:
+        verdict.append(f"Interrupted: {outcome.sent:,} of {counted(arguments.records)} were sent.\n", "bold")
+    if outcome.acknowledged and arguments.config.acks != 0:
+        verdict.append(audit_hint(arguments.config, arguments.topic, arguments.run, outcome.sent))
     return verdict

@@ -90,7 +90,7 @@ def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str
     )
 
 
-_NOBODY: Final = "no bootstrap server could be asked for metadata: "
+_NO_SERVER: Final = "no bootstrap server could be asked for metadata: "
 _ERRNO: Final = re.compile(r"\[Errno (-?\d+)\] ")
 _CONNECT_CALL: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \(.*\)")
 _NEXT: Final = re.compile(r"; (?=\S+:\d+(?: \(bootstrap\))?: )")
@@ -104,14 +104,14 @@ SECURITY_HINT: Final = (
 
 def error_text(error: ProducerError) -> str:
     """Return the text of *error*: one line, or two if no broker could be reached."""
-    told = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}"
     if not isinstance(error, ConnectionFailed):
-        return told
+        return text
     by_reason: dict[str, list[str]] = {}
-    for each in _NEXT.split(str(error).removeprefix(_NOBODY)):
+    for each in _NEXT.split(str(error).removeprefix(_NO_SERVER)):
         one = _ONE.fullmatch(each)
         if one is None:
-            return told  # not a list of addresses
+            return text  # not a list of addresses
         by_reason.setdefault(_reason(one["why"]), []).append(one["server"])
     servers = sum(map(len, by_reason.values()))
     tried = f" ({servers} brokers tried)" if servers > 1 else ""

@@ -31,11 +31,11 @@ log: Final = Log(__name__)
 OWN: Final = __name__.partition(".")[0]
 _STANDARD: Final = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 _NAMES: Final = {"time", "level", "logger", "message", "exception", "stack"}
-_SHORTLY_S: Final = 1.0
+_JOIN_S: Final = 1.0
 _worker_threads: Final[set[int]] = set()
 """Identifiers of the threads that send log records. Their own log records are ignored."""
 _handlers: Final[WeakSet[KafkaHandler]] = WeakSet()
-_of_parents: Final[list[object]] = []
+_parent_objects: Final[list[object]] = []
 """Event loops and tasks that a fork copied. Closing them would change the parent's selector, so they are kept."""
 
 
@@ -136,7 +136,7 @@ class KafkaHandler(logging.Handler):
         self._main: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()  # binds to the loop that waits first
         self._asleep = False
-        self._gives_up = False
+        self._must_cancel = False
         self._flush_failed_at = -math.inf
         self._dropped = 0
         self._reported = 0
@@ -207,7 +207,7 @@ class KafkaHandler(logging.Handler):
         elif self._asleep:
             try:
                 self._asleep = False
-                self._call(self._awake)
+                self._call(self._set_wake)
             except BaseException:  # a signal handler raised
                 self._asleep = True
                 raise
@@ -218,7 +218,7 @@ class KafkaHandler(logging.Handler):
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function)
 
-    def _awake(self) -> None:
+    def _set_wake(self) -> None:
         self._wake.set()
 
     def _start(self) -> None:
@@ -257,17 +257,17 @@ class KafkaHandler(logging.Handler):
             if thread is None:
                 self._discard()  # no thread could be started
         if not was_closed and thread is not None:
-            self._call(self._awake)
+            self._call(self._set_wake)
             if thread is not threading.current_thread():
-                if time.monotonic() - self._flush_failed_at > _SHORTLY_S:  # logging.shutdown has just flushed
+                if time.monotonic() - self._flush_failed_at > _JOIN_S:  # logging.shutdown has just flushed
                     thread.join(self._close_timeout_s)
                 if thread.is_alive():
-                    self._gives_up = True  # the loop may not exist yet
-                    self._call(self._give_up)
-                    thread.join(_SHORTLY_S)
+                    self._must_cancel = True  # the loop may not exist yet
+                    self._call(self._cancel_main)
+                    thread.join(_JOIN_S)
         super().close()
 
-    def _give_up(self) -> None:
+    def _cancel_main(self) -> None:
         if self._main is not None:
             self._main.cancel()
 
@@ -290,7 +290,7 @@ class KafkaHandler(logging.Handler):
         try:
             loop = self._loop = asyncio.new_event_loop()
             self._main = loop.create_task(self._send_all())
-            if self._gives_up:
+            if self._must_cancel:
                 self._main.cancel()
             with suppress(asyncio.CancelledError):
                 loop.run_until_complete(self._main)
@@ -364,7 +364,7 @@ def _forked() -> None:
     """Forget the threads and the log records of the parent, which sends them."""
     _worker_threads.clear()
     for handler in _handlers:
-        _of_parents.append((handler._loop, handler._main, handler._wake))  # noqa: SLF001 - our own
+        _parent_objects.append((handler._loop, handler._main, handler._wake))  # noqa: SLF001 - our own
         handler._reset()  # noqa: SLF001
 
 

@@ -31,7 +31,7 @@ from aioproducer import (
 
 EXIT_MARGIN_S: Final = 10.0
 """Time beyond the delivery timeout that the end of the program waits for a producer to close, in seconds."""
-HAND_OVER_S: Final = 1.0
+TASKS_WAIT_S: Final = 1.0
 """Time that the thread waits for other tasks of its event loop after the close, in seconds."""
 
 P = ParamSpec("P")
@@ -74,7 +74,7 @@ def _pass_on(outcome: Future[T], appended: asyncio.Future[T]) -> None:
         outcome.set_exception(error)
 
 
-def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
+def _submit(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
     """Run *call* on *loop*. Raises: ProducerClosed if a signal handler has closed the producer."""
     calling = call()
     outcome: Future[T] | None = None
@@ -129,7 +129,7 @@ class ThreadedProducer:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event
+        self._must_end: asyncio.Event
         self._pid: int
 
     @property
@@ -165,10 +165,10 @@ class ThreadedProducer:
         with self._lock:
             if self._thread is not None:
                 raise ProducerClosed(f"a producer is started once; this one is {self.state}")
-            loop, self._over, self._pid = asyncio.new_event_loop(), asyncio.Event(), os.getpid()
+            loop, self._must_end, self._pid = asyncio.new_event_loop(), asyncio.Event(), os.getpid()
             runs: Future[None] = Future()
             thread = threading.Thread(
-                target=self._run, args=(loop, self._over, runs), name="aioproducer", daemon=True
+                target=self._run, args=(loop, self._must_end, runs), name="aioproducer", daemon=True
             )
             try:
                 thread.start()
@@ -228,7 +228,7 @@ class ThreadedProducer:
             loop = self._loop
             if loop is None:
                 raise ProducerClosed(f"the producer is {'closed' if self._thread else 'not started'}")
-            outcome = _hand_over(call, loop)
+            outcome = _submit(call, loop)
         try:
             return outcome.result(wait_s)
         finally:
@@ -241,7 +241,7 @@ class ThreadedProducer:
             )
 
     def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event, runs: Future[None]) -> None:
-        living = self._live(over, runs)
+        living = self._run_loop(over, runs)
         try:
             _check_thread()
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -256,7 +256,7 @@ class ThreadedProducer:
             if self.state is not State.NEW:
                 self._producer._end()  # noqa: SLF001 - user code may have ended the loop
 
-    async def _live(self, over: asyncio.Event, runs: Future[None]) -> None:
+    async def _run_loop(self, over: asyncio.Event, runs: Future[None]) -> None:
         runs.set_result(None)
         try:
             await over.wait()
@@ -266,7 +266,7 @@ class ThreadedProducer:
             await self._producer.close(0)  # has an effect only after an interrupted close
         if calls := asyncio.all_tasks() - {asyncio.current_task()}:
             # Calls only have to return their outcome, but user code may have started other tasks.
-            await asyncio.wait(calls, timeout=HAND_OVER_S)
+            await asyncio.wait(calls, timeout=TASKS_WAIT_S)
 
     def _end(self, wait_s: float | None = None) -> None:
         atexit.unregister(self._close_at_exit)
@@ -274,7 +274,7 @@ class ThreadedProducer:
             loop = self._loop
             if loop is not None:
                 with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self._over.set)
+                    loop.call_soon_threadsafe(self._must_end.set)
                 self._loop = None
         if self._thread is not None:
             self._thread.join(wait_s)

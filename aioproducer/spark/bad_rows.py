@@ -118,9 +118,7 @@ def _reason(name: str, topic: str, window: TimeWindow, at_ms: int, now_ms: int) 
         limit, side = window.future, "further in the future"
     else:
         return ""
-    return (
-        f"column {name!r}: {_iso_time(at_ms)} is {side} than topic {topic!r} allows ({limit.setting}={limit.ms})"
-    )
+    return f"column {name!r}: {_iso_time(at_ms)} is {side} than topic {topic!r} allows ({limit.setting}={limit.ms})"
 
 
 def _iso_time(at_ms: int) -> str:
@@ -194,7 +192,7 @@ def dead_letter_topic(given: str, topic: str | None) -> str | None:
     return name
 
 
-class Sieved(NamedTuple):
+class SplitRows(NamedTuple):
     """Valid and invalid rows of a piece of a DataFrame."""
 
     good: pa.RecordBatch
@@ -208,7 +206,7 @@ class Sieved(NamedTuple):
     """Reason for the first invalid row."""
 
 
-def sieve(
+def split_rows(
     piece: pa.RecordBatch,
     columns: Columns,
     numbers: range,
@@ -216,32 +214,32 @@ def sieve(
     partitions_of: PartitionsOf,
     window_of: WindowOf,
     settings: BatchingSettings,
-) -> Sieved:
+) -> SplitRows:
     """Return the valid rows of *piece*, whose rows have *numbers*, and dead letters of the other rows.
 
     Raises: the errors of *partitions_of* and *window_of*.
     """
-    bad = _with_bad_values(piece, columns) | _misaddressed(piece, columns, partitions_of)
-    bad = misdated(piece, columns, window_of) | bad
+    bad = _with_bad_values(piece, columns) | _rows_without_partition(piece, columns, partitions_of)
+    bad = rows_outside_limits(piece, columns, window_of) | bad
     rest = [position for position in range(piece.num_rows) if position not in bad] if bad else None
     large = _too_large(piece if rest is None else _taken(piece, rest), columns, settings)
     for position, reason in large.items():
         bad[position if rest is None else rest[position]] = reason
     if not bad:
-        return Sieved(piece, numbers, None, (), "")
+        return SplitRows(piece, numbers, None, (), "")
     good = [position for position in range(piece.num_rows) if position not in bad]
     large_ones = set(large) if rest is None else {rest[position] for position in large}
     ordered = dict(sorted(bad.items()))
-    return Sieved(
+    return SplitRows(
         _taken(piece, good),
         [numbers[position] for position in good],
-        letters_of(piece, columns, ordered, large_ones, settings),
+        dead_letters_of(piece, columns, ordered, large_ones, settings),
         [numbers[position] for position in ordered],
         next(iter(ordered.values())),
     )
 
 
-def letters_of(
+def dead_letters_of(
     piece: pa.RecordBatch,
     columns: Columns,
     reasons: Mapping[int, str],
@@ -256,10 +254,10 @@ def letters_of(
     made = pa.RecordBatch.from_pylist(letters, LETTERS)
     positions = list(reasons)
     grown = {positions[place] for place in _too_large(made, LETTER_COLUMNS, settings)}.difference(large)
-    return letters_of(piece, columns, reasons, grown.union(large), settings) if grown else made
+    return dead_letters_of(piece, columns, reasons, grown.union(large), settings) if grown else made
 
 
-def misdated(piece: pa.RecordBatch, columns: Columns, window_of: WindowOf) -> dict[int, str]:
+def rows_outside_limits(piece: pa.RecordBatch, columns: Columns, window_of: WindowOf) -> dict[int, str]:
     """Return the rows with a time that their topic does not keep, with reasons. Raises: the errors of *window_of*."""
     if columns.timestamp is None:
         return {}
@@ -278,7 +276,9 @@ def _topics(piece: pa.RecordBatch, columns: Columns) -> tuple[list[str], list[An
     return [columns.topic or ""], [0] * piece.num_rows
 
 
-def _misaddressed(piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf) -> dict[int, str]:
+def _rows_without_partition(
+    piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf
+) -> dict[int, str]:
     """Return the rows without a valid topic, or without an existing partition, with reasons."""
     bad = {}
     topics, codes = _topics(piece, columns)

@@ -24,7 +24,16 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from aioproducer.spark.decision_protocol import End, begin, check_log, decide, give_up, kept, missing, plan
+from aioproducer.spark.decision_protocol import (
+    End,
+    abort_batch,
+    all_decisions,
+    begin,
+    check_log,
+    decide,
+    missing,
+    plan,
+)
 from aioproducer.spark.decision_records import Decided, Share, committed_by, decision, may_be_doubled
 from aioproducer.spark.delivery import (
     JOB,
@@ -72,11 +81,13 @@ def planned(task: Task) -> Task:
     check(host, task.settings, task.topics)
     if delivery is None or task.planned is not None:
         return task
-    host.submit(host.check_kept(task.settings)).result()
+    host.submit(host.check_retention(task.settings)).result()
     if delivery.guarantee is not Guarantee.LOG:
-        host.ask(task.settings, delivery.prefix, lambda kafka: _begin_single(kafka, delivery))
+        host.run_with_kafka(task.settings, delivery.prefix, lambda kafka: _begin_single(kafka, delivery))
         return task
-    found = host.ask(task.settings, delivery.prefix, lambda kafka: plan(kafka, delivery, run_name()))
+    found = host.run_with_kafka(
+        task.settings, delivery.prefix, lambda kafka: plan(kafka, delivery, run_name())
+    )
     return replace(task, planned=found)
 
 
@@ -106,7 +117,7 @@ def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
     if (
         delivery.job is not None
     ):  # a topic recreated since planning would have this job alone, and no other job
-        worker().ask(task.settings, delivery.prefix, lambda kafka: kept(kafka, delivery))
+        worker().run_with_kafka(task.settings, delivery.prefix, lambda kafka: all_decisions(kafka, delivery))
     _check_not_moved(task.settings, delivery, batch, first.last, streams=streams)
     try:
         if shared:
@@ -138,10 +149,10 @@ def abort(task: Task, messages: Messages) -> None:
         if isinstance(first, Prepared):
             worker().submit(_abort(task.settings, first.transaction)).result()
         else:
-            worker().ask(
+            worker().run_with_kafka(
                 task.settings,
                 delivery.prefix,
-                lambda kafka: give_up(kafka, delivery, first.planned, first.batch),
+                lambda kafka: abort_batch(kafka, delivery, first.planned, first.batch),
             )
     except ProducerError as error:
         log_not_aborted(error)
@@ -161,7 +172,7 @@ def run_name() -> str:
 
 async def _begin_single(kafka: KafkaPort, delivery: ExactlyOnce) -> None:
     await begin(kafka, delivery)
-    await kept(kafka, delivery)
+    await all_decisions(kafka, delivery)
 
 
 def _check_not_moved(
@@ -193,7 +204,7 @@ def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shar
             f"{first.batch} is not decided: its tasks were not planned together; start the query again"
         )
     shares = [each.share for each in shared]
-    worker().ask(
+    worker().run_with_kafka(
         settings,
         delivery.prefix,
         lambda kafka: decide(kafka, delivery, first.planned, first.batch, shares),
@@ -216,9 +227,9 @@ def _warn_if_slow(
 ) -> None:
     """Log a warning if *batch* took more than half of the time after which such a batch fails."""
     oldest = min(transactions, key=attrgetter("began_at_ms"))
-    age_ms, lasts_ms = wall_ms() - oldest.began_at_ms, delivery.lasts_ms(oldest.timeout_ms)
-    if age_ms > lasts_ms / 2:
-        log_slow(batch, age_ms / 1000, lasts_ms / 1000)
+    age_ms, max_age_ms = wall_ms() - oldest.began_at_ms, delivery.max_age_ms(oldest.timeout_ms)
+    if age_ms > max_age_ms / 2:
+        log_slow(batch, age_ms / 1000, max_age_ms / 1000)
 
 
 async def _abort(settings: ProducerSettings, transaction: PreparedTransaction) -> None:
@@ -245,7 +256,7 @@ def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> 
     Raises: AuthenticationFailed, TopicAuthorizationFailed, UnknownTopicOrPartition; ProducerError: another refusal.
     """
     try:
-        host.ask_topics(settings, partial(_check, topics), within_s=ANSWER_S + CREATION_S)
+        host.run_with_client(settings, partial(_check, topics), within_s=ANSWER_S + CREATION_S)
     except UnknownTopicOrPartition:
         raise
     except TimeoutError:
@@ -294,7 +305,7 @@ def _is_missing(topic: MetadataResponseTopic) -> bool:
     return False
 
 
-HOW: Mapping[End, str] = {End.LOST: "lost", End.UNKNOWN: "possibly lost, outcome unknown"}
+END_TEXTS: Mapping[End, str] = {End.LOST: "lost", End.UNKNOWN: "possibly lost, outcome unknown"}
 
 
 def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
@@ -305,14 +316,16 @@ def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[
     settings = ProducerSettings(tuple(sorted(options.items())))
     settings.config()
     delivery = ExactlyOnce(Guarantee.LOG, prefix, None)
-    reason, found = worker().ask(settings, prefix, lambda kafka: _losses(kafka, delivery, confirm=confirm))
+    reason, found = worker().run_with_kafka(
+        settings, prefix, lambda kafka: _losses(kafka, delivery, confirm=confirm)
+    )
     if not found and not reason:
         return "nothing is lost", True
     lines = [reason] if reason else []
     for name, (number, ends) in found.items():
         lines.append(f"batch {number} of {name}: {len(ends)} transactions are not committed")
         lines += [
-            f"  {share.transactional_id}: {HOW[end]}: {share.topic}-{share.partition} up to offset"
+            f"  {share.transactional_id}: {END_TEXTS[end]}: {share.topic}-{share.partition} up to offset"
             f" {share.last_offset}, and its other partitions"
             for share, end in ends.items()
         ]

@@ -90,7 +90,7 @@ class Kafka(Protocol):
         """Commit transactions."""
         ...
 
-    async def fate(self, share: Share) -> End:
+    async def outcome_in_log(self, share: Share) -> End:
         """Return the outcome of *share* from the log of its partition."""
         ...
 
@@ -134,7 +134,7 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
         await kafka.fence([delivery.beginning_id])
 
 
-async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
+async def all_decisions(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
     """Return the last decision on each query or job. Call `begin` before.
 
     Raises: DeliveryError: decisions can have been lost.
@@ -145,7 +145,7 @@ async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
         raise DeliveryError(
             f"{TOPIC}: the topic has no record of {PREFIX} {delivery.prefix!r}, whose transactional ids the brokers know,"
             " so it was deleted or recreated, and committed batches would be written again;"
-            f" {_to_go_on(delivery)}"
+            f" {_recovery_hint(delivery)}"
         )
     decided.pop(BEGUN, None)
     return decided
@@ -154,7 +154,7 @@ async def kept(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
 async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
     """Check the log as planning does, and write nothing. Raises: DeliveryError: decisions can have been lost."""
     if _was_used(await _known(kafka, delivery), delivery):
-        await kept(kafka, delivery)
+        await all_decisions(kafka, delivery)
     else:
         await _check_nothing_removed(kafka, delivery, await kafka.decisions())
 
@@ -167,10 +167,10 @@ async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
     """
     await begin(kafka, delivery)
     driver = await kafka.take_over(delivery.driver_id)
-    decided = await kept(kafka, delivery)
+    decided = await all_decisions(kafka, delivery)
     for name, last in decided.items():
         if last.guarantee is Guarantee.LOG and not last.is_done:
-            await _carry_out(kafka, name, last)
+            await _commit_decided(kafka, name, last)
             driver = await kafka.write(driver, [done(delivery.prefix, name, last.number)])
     leftovers = await kafka.ongoing(delivery.task_ids())
     known = (await kafka.describe([delivery.driver_id]))[delivery.driver_id]
@@ -209,14 +209,14 @@ async def decide(
     Raises: BatchLost: the batch is decided, and part of it is lost. After other errors the decision is missing or
         unknown; the next planning determines it.
     """
-    await _check_all_there(kafka, batch, shares)
+    await _check_open(kafka, batch, shares)
     driver = await kafka.write(planned.driver, decision(delivery.prefix, batch, Guarantee.LOG, shares))
-    await _carry_out(kafka, batch.name, Decided(batch.number, Guarantee.LOG, batch.run, tuple(shares)))
+    await _commit_decided(kafka, batch.name, Decided(batch.number, Guarantee.LOG, batch.run, tuple(shares)))
     await kafka.write(driver, [done(delivery.prefix, batch.name, batch.number)])
     await _fence_run(kafka, delivery, planned, batch)  # aborts losing attempts, which block readers
 
 
-async def give_up(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId) -> None:
+async def abort_batch(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId) -> None:
     """Abort a failed batch, unless it is decided or another driver has taken over."""
     if not await kafka.succeed(planned.driver):
         return
@@ -230,7 +230,7 @@ async def not_committed(kafka: Kafka, last: Decided) -> dict[Share, End]:
     ends = dict(await kafka.commit(last.shares))
     for share, end in ends.items():
         if end is End.UNKNOWN:
-            ends[share] = await kafka.fate(share)
+            ends[share] = await kafka.outcome_in_log(share)
     return {share: end for share, end in ends.items() if end is not End.COMMITTED}
 
 
@@ -276,18 +276,18 @@ async def _check_nothing_removed(kafka: Kafka, delivery: ExactlyOnce, decided: M
     if removed > accepted:
         raise DeliveryError(
             f"{TOPIC}: records before offset {removed} were removed, decisions under {PREFIX} {delivery.prefix!r} may be"
-            f" among them, and committed batches would be written again; {_to_go_on(delivery)}"
+            f" among them, and committed batches would be written again; {_recovery_hint(delivery)}"
         )
 
 
-def _to_go_on(delivery: ExactlyOnce) -> str:
+def _recovery_hint(delivery: ExactlyOnce) -> str:
     return (
         "compare the written topic with the source, and run `aioproducer spark-recover"
         f" {delivery.prefix} --confirm` to go on"
     )
 
 
-async def _carry_out(kafka: Kafka, name: str, last: Decided) -> None:
+async def _commit_decided(kafka: Kafka, name: str, last: Decided) -> None:
     ends = await not_committed(kafka, last)
     lost = [share for share, end in ends.items() if end is End.LOST]
     if ends and not lost:
@@ -308,7 +308,7 @@ async def _fence_run(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: 
     await kafka.fence(await kafka.ongoing(delivery.task_ids(batch.run_under(planned.run))))
 
 
-async def _check_all_there(kafka: Kafka, batch: BatchId, shares: Sequence[Share]) -> None:
+async def _check_open(kafka: Kafka, batch: BatchId, shares: Sequence[Share]) -> None:
     names = {share.transactional_id for share in shares}
     if len(names) < len(shares):
         raise DeliveryError(

@@ -30,7 +30,7 @@ FORMAT: Final = 1
 DONE: Final = "done"
 BEGUN: Final = "begun"
 """Name of the record that each prefix has in the log from its first use on; no query or job has this name."""
-OF_QUERY: Final = "query "
+QUERY_PREFIX: Final = "query "
 """Beginning of the name of each streaming query; the unique id of the query follows."""
 COMMIT: Final = 1
 """The type in the key of a control record."""
@@ -150,7 +150,7 @@ class DecisionView:
                     if key[0] == self.prefix:
                         self._apply(key, value)
                     else:
-                        self._note(key, value)
+                        self._apply_other_prefix(key, value)
             return
         if not batch.transactional:  # not written by aioproducer
             return
@@ -158,10 +158,10 @@ class DecisionView:
             key = _read(record.key)
             if isinstance(key, list) and len(key) in {2, 3} and key[0] == self.prefix:
                 self._open[batch.producer_id].append((key, _known_format(_read(record.value))))
-            elif isinstance(key, list) and len(key) == 2 and str(key[1]).startswith(OF_QUERY):
+            elif isinstance(key, list) and len(key) == 2 and str(key[1]).startswith(QUERY_PREFIX):
                 self._open[batch.producer_id].append((key, record.value))
 
-    def _note(self, key: list[Any], value: Any) -> None:
+    def _apply_other_prefix(self, key: list[Any], value: Any) -> None:
         """Apply a committed decision of another prefix. Records of newer versions of aioproducer are ignored."""
         with suppress(KeyError, TypeError, ValueError, ProtocolError):
             value = _read(value)

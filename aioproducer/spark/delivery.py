@@ -66,7 +66,7 @@ class ExactlyOnce(NamedTuple):
         """The transactional id of the driver, which decides on any number of tasks."""
         return f"{self.prefix}.d"
 
-    def lasts_ms(self, timeout_ms: int) -> float:
+    def max_age_ms(self, timeout_ms: int) -> float:
         """Return the maximum age at commit of a transaction with the timeout *timeout_ms*; -1 is no timeout.
 
         With any number of tasks, the second half of the timeout is left for a driver that takes over.

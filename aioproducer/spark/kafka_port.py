@@ -60,7 +60,7 @@ class KafkaPort:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close the producer of decisions."""
-        await self._leave()
+        await self._close_driver()
 
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id."""
@@ -97,15 +97,15 @@ class KafkaPort:
         Below `transaction.version` 2 a commit keeps the epoch and its sequences, which another producer cannot continue:
         brokers would treat its first record as a duplicate. So this call takes the next epoch.
         """
-        producer = await self._as(driver)
+        producer = await self._driver_producer(driver)
         try:
             now = await commit_entries(producer, entries)
         except BaseException:
-            await self._leave()
+            await self._close_driver()
             raise
         if now.epoch != driver.epoch:
             return now
-        await self._leave()
+        await self._close_driver()
         producer = self._producer(now.transactional_id)
         await producer._start_resumed(now, anew=True)  # noqa: SLF001 - our own
         try:
@@ -119,7 +119,7 @@ class KafkaPort:
         ended = await self._admin.end_many(by_handle, commit=True)
         return {share: _end(ended[handle]) for handle, share in by_handle.items()}
 
-    async def fate(self, share: Share) -> End:
+    async def outcome_in_log(self, share: Share) -> End:
         """Return the outcome of *share* from the next control batch of its producer id in its partition."""
         where = share.topic, share.partition
         async with Client(self._settings.config()) as client:
@@ -166,15 +166,15 @@ class KafkaPort:
         """Return the time."""
         return time.time_ns() // 1_000_000
 
-    async def _as(self, driver: PreparedTransaction) -> Producer:
+    async def _driver_producer(self, driver: PreparedTransaction) -> Producer:
         """Return a producer that continues as *driver*: the current producer if it has this epoch."""
         if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - our own
             return self._driver
-        await self._leave()
+        await self._close_driver()
         self._driver = await resumed(driver, self._settings)
         return self._driver
 
-    async def _leave(self) -> None:
+    async def _close_driver(self) -> None:
         producer, self._driver = self._driver, None
         if producer is not None:
             await producer.close(timeout_s=0)
@@ -204,7 +204,7 @@ LIMITS: Final = ("retention.ms", "retention.bytes")
 SETTINGS: Final = (POLICY, *LIMITS)
 
 
-async def read_on(view: DecisionView, client: Client) -> None:
+async def read_new_records(view: DecisionView, client: Client) -> None:
     """Read the log from the offset of *view* to its end.
 
     Raises: DeliveryError: records were lost. ProducerError: the log cannot be read.
@@ -227,7 +227,7 @@ async def read_on(view: DecisionView, client: Client) -> None:
             view.take(batch)
 
 
-async def check_kept(client: Client, servers: str) -> None:
+async def check_retention(client: Client, servers: str) -> None:
     """Check that the topic keeps its records; log a warning if this client may not describe its settings.
 
     Raises: DeliveryError: decisions expire, with the command for *servers* that repairs the topic. ProducerError.
@@ -243,7 +243,7 @@ async def check_kept(client: Client, servers: str) -> None:
     if missing := [name for name in SETTINGS if name not in settings]:
         log_topic_unchecked(TOPIC, f"the broker describes no {', '.join(missing)}")
         return
-    if (limit := removing(settings)) is not None:
+    if (limit := expiring_setting(settings)) is not None:
         raise DeliveryError(
             f"{TOPIC}: decisions expire, as the topic has cleanup.policy={settings['cleanup.policy']} and"
             f" {limit}={settings[limit]}, and batches whose decisions are removed would be written again; run"
@@ -252,7 +252,7 @@ async def check_kept(client: Client, servers: str) -> None:
         )
 
 
-def removing(settings: Mapping[str, str]) -> str | None:
+def expiring_setting(settings: Mapping[str, str]) -> str | None:
     """Return the setting by which the newest record of a key expires; None: no setting."""
     if DELETE not in (each.strip() for each in settings[POLICY].split(",")):
         return None

@@ -82,7 +82,7 @@ def out_of_memory() -> TaskOutOfMemory:
 
 
 @contextmanager
-def sparing_address_space() -> Iterator[None]:
+def limited_address_space() -> Iterator[None]:
     """Under a limit, reduce the address space of this process and the stacks of threads that start inside.
 
     A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap per thread (128 MiB at first). Arrow's own pool keeps
@@ -128,18 +128,18 @@ DAEMON: Final = "pyspark.daemon"
 TIMES: Final = 2
 """Number of freezes. After its first report a process imports pandas, which pyarrow needs for arrays."""
 
-_settled: Final[Counter[int]] = Counter()
+_freezes: Final[Counter[int]] = Counter()
 """Number of freezes by process id, including those before a fork."""
 
 
-def settle_heap() -> None:
+def freeze_heap() -> None:
     """Collect garbage and freeze the remaining objects, in the first two calls in a Python process of Spark.
 
     Most remaining objects belong to imported modules. Their scan took 25 to 50 ms after every micro-batch.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or spec.name != DAEMON or _settled[os.getpid()] == TIMES:
+    if spec is None or spec.name != DAEMON or _freezes[os.getpid()] == TIMES:
         return
-    _settled[os.getpid()] += 1
+    _freezes[os.getpid()] += 1
     gc.collect()
     gc.freeze()

@@ -32,7 +32,7 @@ Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 LISTED: Final = 100
 """Maximum number of partitions of a task, and of a log line, whose offsets are listed: 24 bytes each in a report."""
 NAME_CHARS: Final = 100
-OF_CONNECT: Final = "Spark Connect - "
+CONNECT_PREFIX: Final = "Spark Connect - "
 """Beginning of the description that Spark Connect gives to a job; the plan follows, and no name."""
 
 
@@ -115,7 +115,7 @@ def origin(context: TaskContext) -> dict[str, Any]:
     described = context.getLocalProperty("spark.job.description") or ""
     name = described.replace("<br/>", "\n").partition("\n")[0].strip()
     query = context.getLocalProperty("sql.streaming.queryId")
-    if name.startswith(OF_CONNECT) or (query and name.startswith("id = ")):
+    if name.startswith(CONNECT_PREFIX) or (query and name.startswith("id = ")):
         name = ""
     return {
         "query_id": query,

@@ -27,9 +27,9 @@ from aioproducer.arrow.batches import (
 from aioproducer.errors import ProducerError, RecordTooLarge
 from aioproducer.errors.send_many import OffsetRange
 from aioproducer.producer import Producer
-from aioproducer.spark.bad_rows import TimeWindow, WindowOf, letters_of, misdated, sieve
+from aioproducer.spark.bad_rows import TimeWindow, WindowOf, dead_letters_of, rows_outside_limits, split_rows
 from aioproducer.spark.messages import LISTED, BadRows
-from aioproducer.spark.pace import Pace
+from aioproducer.spark.rate_limit import RateLimiter
 from aioproducer.spark.worker import Worker
 from aioproducer.types import TopicPartition
 
@@ -88,7 +88,7 @@ class Sending:
         columns: Columns,
         dead_letters: str | None,
         window_of: WindowOf = lambda _topic: TimeWindow(),
-        pace: Pace | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self._producer = producer
         self._before = producer._traffic()  # noqa: SLF001 - our own
@@ -98,8 +98,8 @@ class Sending:
         self._dead_letters = dead_letters
         self._ordered = OrderedCalls()
         self._window = window_of
-        self._pace = pace
-        self._piece_bytes = PIECE_BYTES if pace is None else min(PIECE_BYTES, pace.piece_bytes)
+        self._limiter = limiter
+        self._piece_bytes = PIECE_BYTES if limiter is None else min(PIECE_BYTES, limiter.piece_bytes)
         self._unchecked: tuple[str, ...] = ()
         self._in_flight: deque[_Piece] = deque()
         self._outcome = RowsOutcome()
@@ -120,12 +120,12 @@ class Sending:
                 break
             numbers = range(row, row + piece.num_rows)
             if self._dead_letters is None:
-                if late := misdated(piece, self._columns, self._window_of):
+                if late := rows_outside_limits(piece, self._columns, self._window_of):
                     self._outcome.add(RowsOutcome.of_failures(self._failures(late, numbers)))
                     break
                 self._start(piece, self._columns, numbers)
             else:
-                self._sieve(piece, numbers, self._dead_letters)
+                self._send_valid(piece, numbers, self._dead_letters)
             row += piece.num_rows
         while self._in_flight:
             self._settle(self._in_flight.popleft())
@@ -135,14 +135,14 @@ class Sending:
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if (
-            self._pace is not None and self._dead_letters is None
+            self._limiter is not None and self._dead_letters is None
         ):  # with dead letters, some rows may not be sent
-            self._pace.expect(bytes_of(batch, self._columns))
+            self._limiter.expect(bytes_of(batch, self._columns))
         return pieces(batch, self._columns, self._piece_bytes)
 
     def _start(self, piece: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> None:
-        if self._pace is not None:
-            self._pace.wait(bytes_of(piece, columns))
+        if self._limiter is not None:
+            self._limiter.wait(bytes_of(piece, columns))
 
         async def send() -> RowsOutcome:
             outcome = await send_batch(self._producer, piece, columns, ordered=self._ordered, numbers=numbers)
@@ -166,13 +166,13 @@ class Sending:
         errors = {position_of[each.row]: each.error for each in outcome.failures}
         reasons = {position: f"{type(error).__name__}: {error}" for position, error in errors.items()}
         large = {position for position, error in errors.items() if isinstance(error, RecordTooLarge)}
-        letters = letters_of(piece.rows, self._columns, reasons, large, self._settings)
+        letters = dead_letters_of(piece.rows, self._columns, reasons, large, self._settings)
         numbers = [each.row for each in outcome.failures]
         self._start_letters(letters, numbers, dead_letters, next(iter(reasons.values())))
 
-    def _sieve(self, piece: pa.RecordBatch, numbers: range, dead_letters: str) -> None:
+    def _send_valid(self, piece: pa.RecordBatch, numbers: range, dead_letters: str) -> None:
         """Start sending the valid rows of *piece*, and letters for the other rows."""
-        sieved = sieve(
+        split = split_rows(
             piece,
             self._columns,
             numbers,
@@ -180,10 +180,10 @@ class Sending:
             window_of=self._window_of,
             settings=self._settings,
         )
-        if sieved.good.num_rows:
-            self._start(sieved.good, self._columns, sieved.numbers)
-        if sieved.letters is not None:
-            self._start_letters(sieved.letters, sieved.bad, dead_letters, sieved.reason)
+        if split.good.num_rows:
+            self._start(split.good, self._columns, split.numbers)
+        if split.letters is not None:
+            self._start_letters(split.letters, split.bad, dead_letters, split.reason)
 
     def _start_letters(
         self, letters: pa.RecordBatch, numbers: Sequence[int], topic: str, reason: str

@@ -17,7 +17,7 @@ from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.memory_limit import buffer_bytes
 from aioproducer.spark.messages import log_source_option
-from aioproducer.spark.pace import OPTIONS as PACE_OPTIONS, RateLimit, rate_limit
+from aioproducer.spark.rate_limit import OPTIONS as RATE_OPTIONS, RateLimit, rate_limit
 
 PREFIX: Final = "kafka."
 TIMESTAMP_COLUMN: Final = "timestampColumn"
@@ -33,10 +33,10 @@ BATCH_NAMES: Final = frozenset(("batch.size", "batch_size", "max.batch.size", "m
 REQUEST_NAMES: Final = ("max.request.size", "max_request_size", "message.max.bytes")
 """Names of the largest request, in the order in which they count."""
 
-OF_SPARK: Final = ("checkpointLocation", "includeHeaders", "queryName")
+SPARK_OPTIONS: Final = ("checkpointLocation", "includeHeaders", "queryName")
 """Options of Spark itself, which Spark also passes to the sink."""
 
-OF_SOURCE: Final = tuple(
+SOURCE_OPTIONS: Final = tuple(
     """
     assign subscribe subscribePattern
     startingOffsets startingOffsetsByTimestamp startingOffsetsByTimestampStrategy startingTimestamp
@@ -48,9 +48,9 @@ OF_SOURCE: Final = tuple(
 )
 """Options of Spark's Kafka source. Some jobs use one set of options for source and sink."""
 
-OF_SOURCE_PREFIXES: Final = ("fetchoffset.", "kafkaconsumer.")
+SOURCE_PREFIXES: Final = ("fetchoffset.", "kafkaconsumer.")
 
-OF_CONSUMERS: Final = frozenset(
+CONSUMER_OPTIONS: Final = frozenset(
     """
     auto.commit.interval.ms check.crcs default.api.timeout.ms exclude.internal.topics
     fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
@@ -60,9 +60,17 @@ OF_CONSUMERS: Final = frozenset(
 )
 """Options of the source with the prefix `kafka.` that a producer does not have. From ConsumerConfig of Kafka 4.3."""
 
-SPELT: Final[Mapping[str, str]] = {
+SPELLINGS: Final[Mapping[str, str]] = {
     name.lower(): name
-    for name in ("topic", ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS, *OF_SPARK, *OF_SOURCE)
+    for name in (
+        "topic",
+        ON_BAD_ROW,
+        TIMESTAMP_COLUMN,
+        *OPTIONS,
+        *RATE_OPTIONS,
+        *SPARK_OPTIONS,
+        *SOURCE_OPTIONS,
+    )
 }
 """Documented spelling of option names, which Spark converts to lower case."""
 
@@ -123,21 +131,21 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     topic: str | None = None
     kafka: dict[str, str] = {}
-    of_source: list[str] = []
+    source_options: list[str] = []
     ours: dict[str, str] = {}
     for given, value in options.items():
         name = given.lower()
-        if _is_of_source(name):
-            of_source.append(SPELT.get(name, name))
+        if _is_source_option(name):
+            source_options.append(SPELLINGS.get(name, name))
         elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
-        elif SPELT.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *PACE_OPTIONS):
-            ours[SPELT[name]] = value
+        elif SPELLINGS.get(name) in (ON_BAD_ROW, TIMESTAMP_COLUMN, *OPTIONS, *RATE_OPTIONS):
+            ours[SPELLINGS[name]] = value
         elif name == "topic":
             topic = _legal(value)
         elif name == "path":
             raise ConfigError(f"rows go to a topic, not to the path {value!r}: use the topic option")
-        elif name not in SPELT:
+        elif name not in SPELLINGS:
             raise ConfigError(_unknown(name))
     if "bootstrap.servers" not in kafka and "bootstrap_servers" not in kafka:
         raise ConfigError(
@@ -154,7 +162,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     # checked here, so that errors are raised on the driver
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
     sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column, limit)
-    _warn_without_effect(tuple(of_source), sink)
+    _warn_without_effect(tuple(source_options), sink)
     return sink
 
 
@@ -165,10 +173,10 @@ def _legal(topic: str) -> str:
         raise ConfigError(str(error)) from None
 
 
-def _is_of_source(name: str) -> bool:
+def _is_source_option(name: str) -> bool:
     if name.startswith(PREFIX):
-        return name.removeprefix(PREFIX) in OF_CONSUMERS
-    return SPELT.get(name) in OF_SOURCE or name.startswith(OF_SOURCE_PREFIXES)
+        return name.removeprefix(PREFIX) in CONSUMER_OPTIONS
+    return SPELLINGS.get(name) in SOURCE_OPTIONS or name.startswith(SOURCE_PREFIXES)
 
 
 def _accepted(name: str) -> str:
@@ -185,10 +193,10 @@ def _batch_bytes(kafka: Mapping[str, str]) -> str:
 
 
 def _unknown(name: str) -> str:
-    candidates = SPELT.keys() | {PREFIX + each.replace("_", ".") for each in KINDS}
+    candidates = SPELLINGS.keys() | {PREFIX + each.replace("_", ".") for each in KINDS}
     bare = PREFIX + name.replace("_", ".")
     nearest = [bare] if bare in candidates else get_close_matches(name, sorted(candidates), n=1)
-    hint = f"; did you mean {SPELT.get(nearest[0], nearest[0])!r}?" if nearest else ""
+    hint = f"; did you mean {SPELLINGS.get(nearest[0], nearest[0])!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"
 
 

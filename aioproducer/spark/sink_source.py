@@ -23,7 +23,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.spark.committing import planned
 from aioproducer.spark.sink_options import sink_options
 from aioproducer.spark.task import Task
-from aioproducer.spark.writer import BatchWriter, StreamWriter, hide_traceback, sparks_errors
+from aioproducer.spark.writer import BatchWriter, StreamWriter, hide_traceback, pyspark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader
@@ -86,7 +86,7 @@ class AioProducerSource(datasource.DataSource):
             PySparkValueError: an option or a column is wrong, or the save mode is Overwrite.
             PySparkTypeError: a column has an unsupported type.
         """
-        with sparks_errors():
+        with pyspark_errors():
             if overwrite:
                 raise ConfigError(
                     "Save mode Overwrite not allowed for Kafka. The allowed save mode is Append: mode('append')."
@@ -101,7 +101,7 @@ class AioProducerSource(datasource.DataSource):
 
         Raises: as `writer`; PySparkRuntimeError: this is Spark 4.0.
         """
-        with sparks_errors():
+        with pyspark_errors():
             if not hasattr(datasource, "DataSourceStreamArrowWriter"):
                 raise PySparkRuntimeError(NO_STREAMS.format(version=pyspark.__version__))
             return StreamWriter(self._task(schema), self.options.get("queryName", ""))

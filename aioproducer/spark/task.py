@@ -25,7 +25,7 @@ from aioproducer.spark.decision_protocol import Plan, choose_id
 from aioproducer.spark.decision_records import Share, must_skip
 from aioproducer.spark.delivery import GUARANTEE, BatchId, ExactlyOnce, batch_id
 from aioproducer.spark.messages import Prepared, Shared, Skipped, TaskReport, origin
-from aioproducer.spark.pace import Pace, RateLimit
+from aioproducer.spark.rate_limit import RateLimit, RateLimiter
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker, worker
@@ -133,7 +133,7 @@ class Task:
         if rows is None:
             return TaskReport(**origin(context), rows=0, bytes=0)
         attempt = partial(choose_id, partition=context.partitionId(), attempt=context.attemptNumber())
-        name = host.ask(
+        name = host.run_with_kafka(
             self.settings, delivery.prefix, lambda kafka: attempt(kafka, delivery, planned, batch)
         )
         with self._transactional(host, name) as producer:
@@ -162,12 +162,12 @@ class Task:
 
     def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
         window_of = partial(host.time_window, self.settings)
-        pace = None
+        limiter = None
         if self.limit is not None:
             timeout_ms = producer.config.transaction_timeout_ms
-            within_s = inf if self.delivery is None else self.delivery.lasts_ms(timeout_ms) / 1000
-            pace = Pace(self.limit.of_task(), within_s=within_s)
-        sending = Sending(producer, host, self.columns, self.dead_letters, window_of, pace)
+            within_s = inf if self.delivery is None else self.delivery.max_age_ms(timeout_ms) / 1000
+            limiter = RateLimiter(self.limit.of_task(), within_s=within_s)
+        sending = Sending(producer, host, self.columns, self.dead_letters, window_of, limiter)
         try:
             return sending.run(batches)
         except SendTableError as error:

@@ -20,8 +20,8 @@ from aioproducer._topic_client import Client
 from aioproducer.producer import Producer
 from aioproducer.spark.bad_rows import SETTINGS, TimeWindow, time_window
 from aioproducer.spark.decision_records import DecisionView
-from aioproducer.spark.kafka_port import KafkaPort, check_kept, read_on
-from aioproducer.spark.memory_limit import sparing_address_space
+from aioproducer.spark.kafka_port import KafkaPort, check_retention, read_new_records
+from aioproducer.spark.memory_limit import limited_address_space
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.transaction_admin import TransactionAdmin
 
@@ -72,7 +72,7 @@ class Worker:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer-spark", daemon=True)
-        with sparing_address_space():
+        with limited_address_space():
             self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
@@ -96,19 +96,19 @@ class Worker:
         async with self._borrowed(settings) as clients:
             return await self._read(clients, where)
 
-    async def check_kept(self, settings: ProducerSettings) -> None:
+    async def check_retention(self, settings: ProducerSettings) -> None:
         """Check that the topic of decisions keeps its records. Raises: DeliveryError, ProducerError."""
         servers = ",".join(map(str, settings.config().metadata_settings().bootstrap))
         async with self._borrowed(settings) as clients:
-            await check_kept(clients.topics, servers)
+            await check_retention(clients.topics, servers)
 
     async def _read(self, clients: Clients, where: tuple[ProducerSettings, str]) -> DecisionView:
         view = self._views.pop(where, None) or DecisionView(where[1])
-        await read_on(view, clients.topics)
+        await read_new_records(view, clients.topics)
         self._views[where] = view  # after a failure the view may be incomplete
         return view
 
-    def ask(
+    def run_with_kafka(
         self,
         settings: ProducerSettings,
         prefix: str,
@@ -124,7 +124,7 @@ class Worker:
 
         return self.submit(run()).result()
 
-    def ask_topics(
+    def run_with_client(
         self,
         settings: ProducerSettings,
         what: Callable[[Client], Coroutine[Any, Any, T]],

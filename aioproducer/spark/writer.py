@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.spark.committing import abort, commit, planned
-from aioproducer.spark.memory_limit import is_out_of_memory, out_of_memory, settle_heap
+from aioproducer.spark.memory_limit import freeze_heap, is_out_of_memory, out_of_memory
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.task import Task, no_micro_batch
 from aioproducer.version import __version__
@@ -40,7 +40,7 @@ class PlanningError(PySparkRuntimeError, PicklingError):
 
 
 @contextmanager
-def sparks_errors(*, pickling: bool = False) -> Iterator[None]:
+def pyspark_errors(*, pickling: bool = False) -> Iterator[None]:
     """Convert errors of this package to PySpark's, in one line that begins with the class (except ConfigError).
 
     Other exceptions are bugs of this package and keep their traceback.
@@ -78,11 +78,11 @@ class PlannedWriter:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._is_planned = False
-        settle_heap()
+        freeze_heap()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state for the tasks. Spark pickles a writer twice; a writer that only commits is never pickled."""
-        with sparks_errors(pickling=True):
+        with pyspark_errors(pickling=True):
             if not self._is_planned:
                 self._task = planned(self._task)
                 self._is_planned = True
@@ -94,14 +94,14 @@ class PlannedWriter:
 
     def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
         """Run the task, and settle the heap."""
-        with sparks_errors():
+        with pyspark_errors():
             try:
                 report = self._task.run(rows, replays=replays)
             except (MemoryError, ProducerError) as error:
                 if not is_out_of_memory(error):
                     raise
                 raise out_of_memory() from None
-        settle_heap()
+        freeze_heap()
         return report
 
 
@@ -114,7 +114,7 @@ class BatchWriter(PlannedWriter, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the batch if its delivery is exactly once, and log it (on the driver)."""
-        with sparks_errors():
+        with pyspark_errors():
             commit(self._task, messages)
         log_committed(messages)
 
@@ -141,7 +141,7 @@ class StreamWriter(PlannedWriter, DataSourceStreamArrowWriter):
 
         With trigger(continuous=…) Spark commits every second without reports of its tasks, which is refused.
         """
-        with sparks_errors():
+        with pyspark_errors():
             if None in messages:
                 raise no_micro_batch()
             commit(self._task, messages, streams=True)
@@ -169,7 +169,7 @@ def restored(content: bytes) -> object:
 def _by_value() -> Callable[..., object]:
     """Return a function that cloudpickle pickles by value, as any local one: it runs where aioproducer is missing."""
 
-    def arrive(version: str, content: bytes) -> Any:
+    def unpickle(version: str, content: bytes) -> Any:
         import os  # noqa: PLC0415 - the function travels without its module
         import sys  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
@@ -193,4 +193,4 @@ def _by_value() -> Callable[..., object]:
             " environment with --archives"
         )
 
-    return arrive
+    return unpickle

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         in_virtual_time as in_virtual_time,
     )
 
-_HOMES = {
+_MODULES = {
     "Cluster": "aioproducer.testing.cluster",
     "CommittedOffset": "aioproducer.testing.state",
     "Deadlock": "aioproducer.testing.virtual_time",
@@ -57,6 +57,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import public names on first use (PEP 562), because pytest imports this package at every start."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -17,7 +17,7 @@ from aioproducer._core.steps import Log
 from aioproducer._core.wire import BytesLike
 from aioproducer.errors import IllegalSaslState, ProtocolError
 from aioproducer.testing.cluster_security import Security
-from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
+from aioproducer.testing.faults import NO_FAULT, CloseConnection, NoResponse, RequestFaults, Script
 from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, MemoryListener, TcpListener
@@ -50,7 +50,7 @@ class TlsStream:
                     self._tls.do_handshake()
                     break
                 except ssl.SSLWantReadError:
-                    if not await self._more():
+                    if not await self._read_more():
                         raise ConnectionResetError("the client left during the TLS handshake") from None
         except ssl.SSLError:
             if not self._outgoing.pending:  # OpenSSL sends no alert for bytes that are not TLS; a JVM does
@@ -66,7 +66,7 @@ class TlsStream:
             try:
                 return self._tls.read(n)
             except ssl.SSLWantReadError:
-                if not await self._more():
+                if not await self._read_more():
                     return b""
             except ssl.SSLZeroReturnError:
                 return b""
@@ -84,7 +84,7 @@ class TlsStream:
         """Return True if the connection is closed or closing."""
         return self._writer.is_closing()
 
-    def say_goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         """Send close_notify, unless the connection is closing."""
         if self._writer.is_closing():
             return  # uvloop treats a write as an error
@@ -92,7 +92,7 @@ class TlsStream:
             self._tls.unwrap()
         self._flush()
 
-    async def _more(self) -> bool:
+    async def _read_more(self) -> bool:
         """Send pending bytes, and read bytes of the client; return False at the end of the stream."""
         self._flush()
         data = await self._reader.read(READ_BYTES)
@@ -136,7 +136,7 @@ class Broker:
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._bugs: list[Exception] = []
-        self._left: list[Listener] = []
+        self._former_listeners: list[Listener] = []
         """Sockets at former addresses of this node, which refuse connections."""
 
     async def start(self) -> None:
@@ -161,7 +161,7 @@ class Broker:
         """Move to *listener*, and reset the connections. Raises: OSError if the port is in use."""
         await listener.open(self._accept)
         self.listener.close()
-        self._left.append(self.listener)
+        self._former_listeners.append(self.listener)
         self.listener = listener
         self.disconnect()
 
@@ -176,7 +176,7 @@ class Broker:
 
     def release(self) -> None:
         """Release the addresses of a stopped node to other processes."""
-        for listener in (self.listener, *self._left):
+        for listener in (self.listener, *self._former_listeners):
             listener.release()
 
     def disconnect(self) -> None:
@@ -207,13 +207,13 @@ class Broker:
         context, tls = self._security.context, None
         try:
             if context is None:
-                await self._answer_all(reader, writer)
+                await self._serve_requests(reader, writer)
             else:
                 await self._thawed.wait()
                 tls = TlsStream(reader, writer, context)
                 await tls.handshake()
-                await self._answer_all(tls, tls)
-        except (HangUp, ProtocolError, ssl.SSLError) as error:
+                await self._serve_requests(tls, tls)
+        except (CloseConnection, ProtocolError, ssl.SSLError) as error:
             log.warning("broker.hang_up node_id=%d error=%r", self._node_id, error)
         except OSError as error:
             log.debug("broker.connection_lost node_id=%d error=%r", self._node_id, error)
@@ -222,31 +222,31 @@ class Broker:
             self._bugs.append(bug)
         finally:
             if tls is not None:
-                tls.say_goodbye()
+                tls.send_close_notify()
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer_all(self, reader: asyncio.StreamReader | TlsStream, writer: _Writer) -> None:
+    async def _serve_requests(self, reader: asyncio.StreamReader | TlsStream, writer: _Writer) -> None:
         session = Session(self._security.sasl)
         frames = FrameReader(MAX_REQUEST_BYTES)
         while data := await reader.read(READ_BYTES):
             for payload in frames.feed(data):
                 try:
-                    await self._answer(payload, writer, session)
-                except NeverAnswer:
+                    await self._serve_request(payload, writer, session)
+                except NoResponse:
                     while await reader.read(READ_BYTES):
                         pass
                     return
 
-    async def _answer(self, payload: bytes, writer: _Writer, session: Session) -> None:
-        """Serve one request. Raises: HangUp; NeverAnswer; ProtocolError: malformed request."""
+    async def _serve_request(self, payload: bytes, writer: _Writer, session: Session) -> None:
+        """Serve one request. Raises: CloseConnection; NoResponse; ProtocolError: malformed request."""
         await self._thawed.wait()
         header, body_at = decode_request(payload, REQUESTS)
         lowest, highest = OFFERED.get(header.api_key, NOTHING)
         if not lowest <= header.api_version <= highest:
             if header.api_key != ApiVersionsRequest.API_KEY:
-                raise HangUp(f"API {header.api_key} version {header.api_version} is not served")
+                raise CloseConnection(f"API {header.api_key} version {header.api_version} is not served")
             header = header._replace(api_version=0)
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
@@ -254,36 +254,38 @@ class Broker:
         request, _ = decode_start(REQUESTS[header.api_key], header.api_version, payload, body_at)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
-        self._state.note(api.name, self._node_id, targets)
+        self._state.count_request(api.name, self._node_id, targets)
         admitted = session.admit(header.api_key)
-        strike = (
-            self._script.strike(api.name, self._node_id, targets)
+        faults = (
+            self._script.faults_of(api.name, self._node_id, targets)
             if admitted
-            else Strike({}, IllegalSaslState)
+            else RequestFaults({}, IllegalSaslState)
         )
-        await strike.before()
-        call = Call(self._state, self._node_id, header.api_version, strike, session)
+        await faults.before()
+        call = Call(self._state, self._node_id, header.api_version, faults, session)
         response = await api.handle(call, request)
-        await strike.after()
+        await faults.after()
         if response is not None:
-            await self._send(writer, header, response, strike)
-        if session.is_over:
-            raise HangUp(f"{api.name} was refused before the login was complete")
+            await self._send(writer, header, response, faults)
+        if session.must_close:
+            raise CloseConnection(f"{api.name} was refused before the login was complete")
 
-    async def _send(self, writer: _Writer, header: RequestHeader, response: Any, strike: Strike) -> None:
+    async def _send(
+        self, writer: _Writer, header: RequestHeader, response: Any, faults: RequestFaults
+    ) -> None:
         """Write the response and pause for its throttle time; in old versions the pause comes first (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
-        if strike.throttle_ms:
+        if faults.throttle_ms:
             if hasattr(response, "throttle_time_ms"):  # SASL responses have no such field
-                response.throttle_time_ms = strike.throttle_ms
+                response.throttle_time_ms = faults.throttle_ms
             if not answers_first:
-                await asyncio.sleep(strike.throttle_ms / 1000)
+                await asyncio.sleep(faults.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
-        for piece in strike.pieces(frame):
+        for piece in faults.pieces(frame):
             if writer.is_closing():  # asyncio ignores such a write, and uvloop logs an error
                 raise ConnectionResetError("closed before the answer")
             writer.write(piece)
             await writer.drain()
-        if strike.throttle_ms and answers_first:
-            await asyncio.sleep(strike.throttle_ms / 1000)
+        if faults.throttle_ms and answers_first:
+            await asyncio.sleep(faults.throttle_ms / 1000)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 KnownTokens: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
 
-BY_PASSWORD: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
-BY_TOKEN: Final = "OAUTHBEARER"  # noqa: S105 - a name
+PASSWORD_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+TOKEN_MECHANISM: Final = "OAUTHBEARER"  # noqa: S105 - a name
 
 
 class Security:
@@ -111,9 +111,9 @@ class Security:
     def _login_options(self, mechanism: str) -> dict[str, Any]:
         options: dict[str, Any] = {"sasl_mechanism": mechanism}
         tokens, users = self.accounts.tokens, self.accounts.users
-        if mechanism in BY_PASSWORD and users:
+        if mechanism in PASSWORD_MECHANISMS and users:
             options["sasl_username"], options["sasl_password"] = next(iter(users.items()))
-        elif mechanism == BY_TOKEN and not callable(tokens):
+        elif mechanism == TOKEN_MECHANISM and not callable(tokens):
             options["sasl_oauth_token_provider"] = lambda: next(iter(tokens))
         return options
 
@@ -122,7 +122,7 @@ def _mechanisms(names: Iterable[str] | None, accounts: Accounts) -> tuple[str, .
     """Return the mechanisms of a listener. Raises: TypeError; ValueError: unknown, or without accounts."""
     by_token = callable(accounts.tokens) or bool(accounts.tokens)
     if names is None:
-        chosen = (*(BY_PASSWORD if accounts.users else ()), *((BY_TOKEN,) if by_token else ()))
+        chosen = (*(PASSWORD_MECHANISMS if accounts.users else ()), *((TOKEN_MECHANISM,) if by_token else ()))
         if not chosen:
             raise ValueError(
                 'SASL is for somebody who may log in: give users={"alice": "password"} or tokens={"token": "alice"}'
@@ -136,11 +136,11 @@ def _mechanisms(names: Iterable[str] | None, accounts: Accounts) -> tuple[str, .
     for name in chosen:
         if name not in MECHANISMS:
             raise ValueError(f"{name!r} is no mechanism of this broker; it has {', '.join(MECHANISMS)}")
-        if name == BY_TOKEN and not by_token:
+        if name == TOKEN_MECHANISM and not by_token:
             raise ValueError(
                 f'{name} is for owners of tokens: give tokens={{"token": "alice"}}, or a callable'
             )
-        if name != BY_TOKEN and not accounts.users:
+        if name != TOKEN_MECHANISM and not accounts.users:
             raise ValueError(f'{name} is for known users: give users={{"alice": "password"}}')
     return chosen
 

@@ -112,7 +112,7 @@ class Coordinator:
         self.transaction_version: int = 2
         self.transactions: Final[dict[str, Transaction]] = {}
         self._new_producer_id = new_producer_id
-        self._begun, self._prepared = begun, prepared
+        self._start_timeout, self._end_timeout = begun, prepared
 
     def init(self, transactional_id: str, timeout_ms: int, own: Identity | None) -> Identity:
         """Return the identity that may use the id from now on. *own*: identity of a producer that continues.
@@ -130,7 +130,7 @@ class Coordinator:
             known = self.transactions[transactional_id] = Transaction(
                 transactional_id, self._new_producer_id()
             )
-        if own is not None and known.epoch != NO_EPOCH and not _has_been(known, own):
+        if own is not None and known.epoch != NO_EPOCH and not _owns_producer_id(known, own):
             raise _fenced(known)
         if known.state is TransactionState.ONGOING:
             self._fence(known)
@@ -167,7 +167,7 @@ class Coordinator:
             known.state = TransactionState.ONGOING
             known.number += 1
             known.started_ms = now_ms
-            self._begun(known)
+            self._start_timeout(known)
         known.partitions.update(partitions)
         known.groups.update(groups)
 
@@ -188,7 +188,7 @@ class Coordinator:
             raise Refused(errors.ConcurrentTransactions, "the transaction is not complete")
         behind = bumps_epoch and known.state is not TransactionState.ONGOING and known.is_behind(identity)
         if identity.producer_id != known.producer_id and not behind:
-            raise _another_id(known)
+            raise _wrong_producer_id(known)
         if identity.epoch != known.epoch and not behind:
             raise _fenced(known)
         state = known.state
@@ -242,7 +242,7 @@ class Coordinator:
             known.last_epoch = known.epoch
             known.epoch += 1
         known.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-        self._prepared(known)
+        self._end_timeout(known)
 
     def _existing(self, transactional_id: str, error: type[BrokerError]) -> Transaction:
         known = self.transactions.get(transactional_id)
@@ -254,7 +254,7 @@ class Coordinator:
         """Return the transaction of *identity*, which is not committing or aborting."""
         known = self._existing(transactional_id, errors.InvalidProducerIdMapping)
         if identity.producer_id != known.producer_id:
-            raise _another_id(known)
+            raise _wrong_producer_id(known)
         if identity.epoch != known.epoch:
             raise _fenced(known)
         if known.state.is_prepared:
@@ -262,14 +262,14 @@ class Coordinator:
         return known
 
 
-def _has_been(known: Transaction, own: Identity) -> bool:
+def _owns_producer_id(known: Transaction, own: Identity) -> bool:
     """Return True if the id has or just had the producer id of *own*; the epoch is checked later."""
     return own.producer_id == known.producer_id or (
         own.producer_id == known.previous_producer_id and own.epoch >= LAST_EPOCH
     )
 
 
-def _another_id(known: Transaction) -> Refused:
+def _wrong_producer_id(known: Transaction) -> Refused:
     return Refused(
         errors.InvalidProducerIdMapping, f"{known.transactional_id!r} has producer id {known.producer_id}"
     )
@@ -279,7 +279,7 @@ def _fenced(known: Transaction) -> Refused:
     return Refused(errors.ProducerFenced, f"{known.transactional_id!r} has epoch {known.epoch}")
 
 
-PATIENCE_S: Final = 0.1
+MARKERS_WAIT_S: Final = 0.1
 """Time that the first batch of a transaction waits for the markers of the transaction before it, as in Kafka."""
 
 
@@ -293,15 +293,17 @@ class TransactionTimers:
         self, new_producer_id: Callable[[], int], write_markers: Callable[[Transaction], bool]
     ) -> None:
         self.marker_delay_s: float = 0.0
-        self.coordinator: Final = Coordinator(new_producer_id, begun=self._begun, prepared=self._prepared)
+        self.coordinator: Final = Coordinator(
+            new_producer_id, begun=self._start_timeout, prepared=self._end_timeout
+        )
         self._write_markers = write_markers
         self._timeouts: dict[str, asyncio.TimerHandle] = {}
         self._delays: dict[str, asyncio.TimerHandle] = {}
         self._unwritten: dict[str, Transaction] = {}
         self._waiting: set[asyncio.Event] = set()
 
-    async def settled(self, transactional_id: str) -> None:
-        """Wait up to `PATIENCE_S` for the end of a transaction that is committing or aborting."""
+    async def wait_until_complete(self, transactional_id: str) -> None:
+        """Wait up to `MARKERS_WAIT_S` for the end of a transaction that is committing or aborting."""
         known = self.coordinator.transactions.get(transactional_id)
         if known is None or not known.state.is_prepared:
             return
@@ -309,7 +311,7 @@ class TransactionTimers:
         self._waiting.add(changed)
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(MARKERS_WAIT_S):
                     while known.state.is_prepared:
                         await changed.wait()
                         changed.clear()
@@ -326,12 +328,12 @@ class TransactionTimers:
         for timer in (*self._timeouts.values(), *self._delays.values()):
             timer.cancel()
 
-    def _begun(self, known: Transaction) -> None:
+    def _start_timeout(self, known: Transaction) -> None:
         self._timeouts[known.transactional_id] = asyncio.get_running_loop().call_later(
             known.timeout_ms / 1000, partial(self.coordinator.expire, known, known.number)
         )
 
-    def _prepared(self, known: Transaction) -> None:
+    def _end_timeout(self, known: Transaction) -> None:
         timeout = self._timeouts.pop(known.transactional_id, None)
         if timeout is not None:
             timeout.cancel()

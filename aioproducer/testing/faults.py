@@ -50,22 +50,22 @@ class Refused(Exception):
         self.record_errors: Mapping[int, str] = record_errors or {}
 
 
-class HangUp(Exception):
+class CloseConnection(Exception):
     """Raised to close the connection instead of responding."""
 
 
-class NeverAnswer(Exception):
+class NoResponse(Exception):
     """Raised to keep the connection open without a response."""
 
 
 @dataclass(slots=True)
-class _Moment:
+class _Faults:
     """Faults of a rule before or after the append."""
 
     delay_s: float = 0.0
     error: type[BrokerError] | None = None
     record_errors: Mapping[int, str] = field(default_factory=dict)
-    end: type[HangUp | NeverAnswer] | None = None
+    end: type[CloseConnection | NoResponse] | None = None
 
     def refuse(self) -> None:
         if self.error is not None:
@@ -94,8 +94,8 @@ class Rule:
         """Number of requests that the rule has applied to."""
         self.throttle_ms: int = 0
         self.rewrites: list[Rewrite] = []
-        self.before: Final = _Moment()
-        self.after: Final = _Moment()
+        self.before: Final = _Faults()
+        self.after: Final = _Faults()
         self._request, self._target, self._node = request, target, node
         self._times, self._to_pass = times, after
         self._removed = False
@@ -114,7 +114,7 @@ class Rule:
 
         Raises: TypeError; ValueError: no response can have this code.
         """
-        moment = self._moment(before_append=before_append)
+        moment = self._faults(before_append=before_append)
         moment.error = _answerable(error)
         moment.record_errors = record_errors or {}
         return self
@@ -122,7 +122,7 @@ class Rule:
     def delay(self, s: float, *, before_append: bool = True) -> Self:
         """Delay the request and the later requests of its connection by *s* seconds. Raises: TypeError, ValueError."""
         _check_seconds(s)
-        self._moment(before_append=before_append).delay_s = s
+        self._faults(before_append=before_append).delay_s = s
         return self
 
     def drop(self, *, before_append: bool = True) -> Self:
@@ -130,12 +130,12 @@ class Rule:
 
         Responses of a connection keep their order: it sends no others until the client closes it.
         """
-        self._moment(before_append=before_append).end = NeverAnswer
+        self._faults(before_append=before_append).end = NoResponse
         return self
 
     def close(self, *, before_append: bool = True) -> Self:
         """Close the connection instead of responding."""
-        self._moment(before_append=before_append).end = HangUp
+        self._faults(before_append=before_append).end = CloseConnection
         return self
 
     def throttle(self, ms: int) -> Self:
@@ -167,15 +167,15 @@ class Rule:
         """Return True if the rule applies to no more requests."""
         return self._removed or (self._times is not None and self.hits >= self._times)
 
-    def only_watches(self) -> bool:
+    def only_counts(self) -> bool:
         """Return True if the rule has no fault; it then never replaces another rule."""
-        return not (self.throttle_ms or self.rewrites) and self.before == self.after == _Moment()
+        return not (self.throttle_ms or self.rewrites) and self.before == self.after == _Faults()
 
     def covers(self, target: Target) -> bool:
         """Return True if the rule matches *target*."""
         return all(mine in {None, theirs} for mine, theirs in zip(self._target, target, strict=True))
 
-    def is_due(self, request: str, node: int, targets: Iterable[Target]) -> bool:
+    def applies_to(self, request: str, node: int, targets: Iterable[Target]) -> bool:
         """Return True if the rule applies to this request; count the request against `after` if it only passes."""
         if self.is_spent() or self._request not in {None, request} or self._node not in {None, node}:
             return False
@@ -186,7 +186,7 @@ class Rule:
             return False
         return True
 
-    def strike(self) -> None:
+    def hit(self) -> None:
         """Count a request, and wake the tasks in `happened`."""
         self.hits += 1
         here = asyncio.get_running_loop()
@@ -197,7 +197,7 @@ class Rule:
                 with suppress(RuntimeError):  # the loop of the waiting task is closed
                     loop.call_soon_threadsafe(hit.set)
 
-    def _moment(self, *, before_append: bool) -> _Moment:
+    def _faults(self, *, before_append: bool) -> _Faults:
         return self.before if before_append else self.after
 
 
@@ -228,7 +228,7 @@ def _answerable(error: object) -> type[BrokerError]:
     )
 
 
-class Strike:
+class RequestFaults:
     """The rules that apply to one request, by target, or one error for all targets."""
 
     def __init__(self, rules: Mapping[Target, Rule], error: type[BrokerError] | None = None) -> None:
@@ -237,14 +237,14 @@ class Strike:
         self._rules = set(rules.values())
 
     async def before(self) -> None:
-        """Execute the faults before the append. Raises: HangUp, NeverAnswer."""
+        """Execute the faults before the append. Raises: CloseConnection, NoResponse."""
         if self._rules:
-            await _happen([rule.before for rule in self._rules])
+            await _execute([rule.before for rule in self._rules])
 
     async def after(self) -> None:
-        """Execute the faults after the append. Raises: HangUp, NeverAnswer."""
+        """Execute the faults after the append. Raises: CloseConnection, NoResponse."""
         if self._rules:
-            await _happen([rule.after for rule in self._rules])
+            await _execute([rule.after for rule in self._rules])
 
     @contextmanager
     def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
@@ -273,7 +273,7 @@ class Strike:
         return pieces
 
 
-async def _happen(moments: Sequence[_Moment]) -> None:
+async def _execute(moments: Sequence[_Faults]) -> None:
     delay_s = max(moment.delay_s for moment in moments)
     if delay_s:
         await asyncio.sleep(delay_s)
@@ -282,7 +282,7 @@ async def _happen(moments: Sequence[_Moment]) -> None:
             raise moment.end
 
 
-NO_FAULT = Strike({})
+NO_FAULT = RequestFaults({})
 
 
 class Script:
@@ -296,20 +296,20 @@ class Script:
         self._rules.append(rule)
         return rule
 
-    def strike(self, request: str, node: int, targets: Sequence[Target]) -> Strike:
+    def faults_of(self, request: str, node: int, targets: Sequence[Target]) -> RequestFaults:
         """Return the faults of a request that names *targets*; count the request for their rules."""
         if not self._rules:
             return NO_FAULT
         named = targets or (Target(),)
-        due = [rule for rule in self._rules if rule.is_due(request, node, named)]
-        struck = {}
+        due = [rule for rule in self._rules if rule.applies_to(request, node, named)]
+        by_target = {}
         for target in named:
             for rule in due:
-                if rule.covers(target) and not rule.only_watches():
-                    struck[target] = rule
+                if rule.covers(target) and not rule.only_counts():
+                    by_target[target] = rule
                     break
         for rule in due:
-            if rule.only_watches() or rule in struck.values():
-                rule.strike()
+            if rule.only_counts() or rule in by_target.values():
+                rule.hit()
         self._rules = [rule for rule in self._rules if not rule.is_spent()]
-        return Strike(struck)
+        return RequestFaults(by_target)

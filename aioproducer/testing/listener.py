@@ -34,7 +34,7 @@ class TcpListener:
         self.address: Address = Address(host, port)
         self._accept: Accept
         self._sock: socket.socket | None = None
-        self._held: socket.socket | None = None
+        self._reserved: socket.socket | None = None
         self._connecting: set[asyncio.Task[None]] = set()
 
     async def open(self, accept: Accept) -> None:
@@ -58,13 +58,13 @@ class TcpListener:
             self._sock.close()
             self._sock = None
             with suppress(OSError):  # another process took the port; `open` then fails
-                self._held = _hold(self.address)
+                self._reserved = _reserve(self.address)
 
     def release(self) -> None:
         """Release the port of a closed listener."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     async def wait_closed(self) -> None:
         """Wait until *accept* was called for all accepted connections."""
@@ -89,7 +89,7 @@ class TcpListener:
         await loop.connect_accepted_socket(lambda: protocol, conn)
 
 
-def _hold(address: Address) -> socket.socket:
+def _reserve(address: Address) -> socket.socket:
     """Return a socket that binds *address* exclusively and refuses connections. Raises: OSError."""
     held = socket.socket()
     try:

@@ -151,7 +151,7 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """End of the log for read_committed consumers."""
-        return self.transactions.stable_before(self.end_offset)
+        return self.transactions.stable_offset(self.end_offset)
 
     def append(
         self,
@@ -167,7 +167,7 @@ class PartitionLog:
         """
         header = check_batch(data, max_bytes)
         if not self._log_append_time and header.max_timestamp > now_ms + FUTURE_LIMIT_MS:
-            _refuse_the_future(data, now_ms)
+            _refuse_late_timestamps(data, now_ms)
         if self._compacted:
             _refuse_null_keys(data)
         append_time_ms = now_ms if self._log_append_time else -1
@@ -340,7 +340,7 @@ def transactional_stamp(data: BytesLike) -> Stamp | None:
     return _stamp(header) if header.attributes & TRANSACTIONAL else None
 
 
-def _refuse_the_future(data: BytesLike, now_ms: int) -> NoReturn:
+def _refuse_late_timestamps(data: BytesLike, now_ms: int) -> NoReturn:
     late = {
         position: f"timestamp {record.timestamp_ms} is out of range"
         for position, record in enumerate(_records_to_append(data))

@@ -186,7 +186,7 @@ class OpenTransactions:
         """Return the first offset of a producer's open transaction, or None."""
         return self._first_offsets.get(producer_id)
 
-    def stable_before(self, end_offset: int) -> int:
+    def stable_offset(self, end_offset: int) -> int:
         """Return the last stable offset: the beginning of the first open transaction, or *end_offset*."""
         return min(self._first_offsets.values(), default=end_offset)
 

@@ -51,7 +51,7 @@ class PlainLogin:
     def respond(self, message: bytes) -> bytes:
         """Check name and password."""
         try:
-            acts_for, name, password = message.decode().split("\0")
+            authorization_id, name, password = message.decode().split("\0")
         except ValueError:
             raise InvalidCredentials from None
         if not name or not password:
@@ -59,7 +59,7 @@ class PlainLogin:
         known = self._accounts.users.get(name)
         if known is None or not hmac.compare_digest(known.encode(), password.encode()):
             raise Refused(SaslAuthenticationFailed, "Authentication failed: Invalid username or password")
-        if acts_for not in {"", name}:
+        if authorization_id not in {"", name}:
             raise Refused(
                 SaslAuthenticationFailed,
                 "Authentication failed: Client requested an authorization id that is different from username",
@@ -123,7 +123,7 @@ _CLIENT_FINAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ScramState:
     """State between the two messages of SCRAM."""
 
     name: str
@@ -131,7 +131,7 @@ class _Asked:
     salt: bytes
     header: str
     nonce: str
-    so_far: str
+    messages: str
     """The two first messages, for the signature."""
 
 
@@ -150,7 +150,7 @@ class ScramLogin:
         self._hash = HASHES[mechanism]
         self._accounts = accounts
         self._make_nonce, self._make_salt = make_nonce, make_salt
-        self._asked: _Asked | None = None
+        self._state: _ScramState | None = None
 
     def respond(self, message: bytes) -> bytes:
         """Respond to the first message or to the proof."""
@@ -158,7 +158,7 @@ class ScramLogin:
             text = message.decode()
         except ValueError:
             raise InvalidCredentials from None
-        return (self._begin(text) if self._asked is None else self._end(text, self._asked)).encode()
+        return (self._begin(text) if self._state is None else self._end(text, self._state)).encode()
 
     def _begin(self, text: str) -> str:
         parts = _CLIENT_FIRST.fullmatch(text)
@@ -175,22 +175,22 @@ class ScramLogin:
             )
         salt, nonce = self._make_salt(), parts["nonce"] + self._make_nonce()
         answer = f"r={nonce},s={base64.b64encode(salt).decode()},i={FEWEST_ITERATIONS}"
-        self._asked = _Asked(
+        self._state = _ScramState(
             name, password.encode(), salt, parts["header"], nonce, f"{parts['bare']},{answer}"
         )
         return answer
 
-    def _end(self, text: str, asked: _Asked) -> str:
+    def _end(self, text: str, state: _ScramState) -> str:
         parts = _CLIENT_FINAL.fullmatch(text)
         if (
             parts is None
-            or parts["nonce"] != asked.nonce
-            or _decoded(parts["binding"]) != asked.header.encode()
+            or parts["nonce"] != state.nonce
+            or _decoded(parts["binding"]) != state.header.encode()
         ):
             raise InvalidCredentials
-        salted = hashlib.pbkdf2_hmac(self._hash, asked.password, asked.salt, FEWEST_ITERATIONS)
+        salted = hashlib.pbkdf2_hmac(self._hash, state.password, state.salt, FEWEST_ITERATIONS)
         stored_key = self._digest(self._hmac(salted, b"Client Key"))
-        signed = f"{asked.so_far},{parts['unproven']}".encode()
+        signed = f"{state.messages},{parts['unproven']}".encode()
         signature = self._hmac(stored_key, signed)
         proof = _decoded(parts["proof"])
         if len(proof) != len(signature):
@@ -198,9 +198,9 @@ class ScramLogin:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(self._digest(client_key), stored_key):
             raise InvalidCredentials
-        self.user = asked.name
-        ours = self._hmac(self._hmac(salted, b"Server Key"), signed)
-        return f"v={base64.b64encode(ours).decode()}"
+        self.user = state.name
+        server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        return f"v={base64.b64encode(server_signature).decode()}"
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)
@@ -222,7 +222,7 @@ def _decoded(text: str) -> bytes:
 
 VERSION: Final = "2020_10_22"
 ACTION: Final = "kafka-cluster:Connect"
-CLOCKS_DIFFER: Final = timedelta(minutes=5)
+MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 
 
 class AwsMskIamLogin:
@@ -246,30 +246,30 @@ class AwsMskIamLogin:
             raise Refused(SaslAuthenticationFailed, f"[{request_id}]: Access denied")
         return json.dumps({"version": VERSION, "request-id": request_id}).encode()
 
-    def _signer(self, said: dict[str, str]) -> str | None:
+    def _signer(self, fields: dict[str, str]) -> str | None:
         """Return the access key of a valid signature, or None. Raises: various exceptions for a malformed message."""
-        access_key, _, region, *_ = said["x-amz-credential"].split("/")
-        signed_at = datetime.strptime(said["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        expires_s = int(said["x-amz-expires"])
+        access_key, _, region, *_ = fields["x-amz-credential"].split("/")
+        signed_at = datetime.strptime(fields["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        expires_s = int(fields["x-amz-expires"])
         secret_key = self._accounts.users.get(access_key)
-        ages = signed_at - CLOCKS_DIFFER, signed_at + timedelta(seconds=expires_s)
-        if secret_key is None or not ages[0] <= self._now() <= ages[1] or said["version"] != VERSION:
+        ages = signed_at - MAX_CLOCK_SKEW, signed_at + timedelta(seconds=expires_s)
+        if secret_key is None or not ages[0] <= self._now() <= ages[1] or fields["version"] != VERSION:
             return None
         expected = presigned(
-            host=said["host"],
+            host=fields["host"],
             service="kafka-cluster",
             region=region,
             parameters={"Action": ACTION},
             access_key=access_key,
             secret_key=secret_key,
-            session_token=said.get("x-amz-security-token"),
+            session_token=fields.get("x-amz-security-token"),
             now=signed_at,
             expires_s=expires_s,
         )
-        theirs = {name: said.get(name.lower()) for name in expected}
-        signature = (theirs.pop("X-Amz-Signature") or "").encode()
+        received = {name: fields.get(name.lower()) for name in expected}
+        signature = (received.pop("X-Amz-Signature") or "").encode()
         genuine = hmac.compare_digest(signature, expected.pop("X-Amz-Signature").encode())
-        return access_key if genuine and theirs == expected else None
+        return access_key if genuine and received == expected else None
 
 
 Login: TypeAlias = PlainLogin | OAuthBearerLogin | ScramLogin | AwsMskIamLogin

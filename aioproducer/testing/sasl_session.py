@@ -17,7 +17,7 @@ from typing import Final
 from aioproducer._core.protocol.client import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from aioproducer.testing.faults import HangUp, Refused
+from aioproducer.testing.faults import CloseConnection, Refused
 from aioproducer.testing.sasl_logins import (
     Accounts,
     AwsMskIamLogin,
@@ -62,14 +62,14 @@ class Session:
     def __init__(self, settings: SaslSettings | None) -> None:
         self._settings = settings
         self._stage = _Stage.OPEN if settings is None else _Stage.START
-        self._versions_told = False
+        self._versions_sent = False
         self._login: Login | None = None
         self._mechanism = ""
         self._user: str | None = None
         self._expires_at: float | None = None
-        self._renewed_at: float | None = None
+        self._reauthenticated_at: float | None = None
         self._other_mechanism = False
-        self.is_over: bool = False
+        self.must_close: bool = False
         """True if the connection must be closed after the response."""
 
     @property
@@ -80,37 +80,37 @@ class Session:
     def admit(self, api_key: int) -> bool:
         """Return True if the request is allowed now; otherwise error 34 answers it, and the connection is closed.
 
-        Raises: HangUp: a broker closes the connection without a response.
+        Raises: CloseConnection: a broker closes the connection without a response.
         """
         if self._stage is _Stage.EXCHANGE:
-            self.is_over = api_key != SaslAuthenticateRequest.API_KEY
-            return not self.is_over
+            self.must_close = api_key != SaslAuthenticateRequest.API_KEY
+            return not self.must_close
         if self._stage is _Stage.START:
             allowed = {SaslHandshakeRequest.API_KEY}
-            if not self._versions_told:
+            if not self._versions_sent:
                 allowed.add(ApiVersionsRequest.API_KEY)
             if api_key not in allowed:
-                raise HangUp(f"API {api_key} is not served {self._stage.value}")
+                raise CloseConnection(f"API {api_key} is not served {self._stage.value}")
             return True
-        renews = api_key == SaslHandshakeRequest.API_KEY and self._may_renew()
+        renews = api_key == SaslHandshakeRequest.API_KEY and self._may_reauthenticate()
         if self._expires_at is not None and _now() > self._expires_at and not renews:
-            raise HangUp("the session is over")
+            raise CloseConnection("the session is over")
         return True
 
-    def tell_versions(self) -> None:
+    def mark_versions_sent(self) -> None:
         """Record the response to ApiVersions, which is served once before authentication."""
-        self._versions_told = True
+        self._versions_sent = True
 
     def refuse(self) -> None:
         """Record a refusal, which ends the connection unless it is authenticated."""
-        self.is_over = self._stage is not _Stage.OPEN
+        self.must_close = self._stage is not _Stage.OPEN
 
     def choose(self, mechanism: str) -> None:
         """Begin an authentication. Raises: Refused."""
-        if self._settings is None or not (self._stage is _Stage.START or self._may_renew()):
+        if self._settings is None or not (self._stage is _Stage.START or self._may_reauthenticate()):
             raise Refused(IllegalSaslState)
         if self._stage is _Stage.OPEN:
-            self._renewed_at = _now()
+            self._reauthenticated_at = _now()
             self._other_mechanism = mechanism != self._mechanism
         self._stage = _Stage.EXCHANGE
         if mechanism not in self._settings.mechanisms:
@@ -121,14 +121,14 @@ class Session:
     def authenticate(self, message: bytes) -> tuple[bytes, int]:
         """Return the mechanism's response and the session lifetime in ms; 0 without an expiry or before the end.
 
-        Raises: Refused, HangUp.
+        Raises: Refused, CloseConnection.
         """
         if self._settings is None or self._login is None or self._stage is not _Stage.EXCHANGE:
             raise Refused(
                 IllegalSaslState, "SaslAuthenticate request received after successful authentication"
             )
         if self._other_mechanism:
-            raise HangUp("a session is renewed by the mechanism that began it")
+            raise CloseConnection("a session is renewed by the mechanism that began it")
         try:
             answer = self._login.respond(message)
         except InvalidCredentials:
@@ -153,11 +153,13 @@ class Session:
         self._expires_at = _now() + lifetime_s
         return answer, int(lifetime_s * 1000)
 
-    def _may_renew(self) -> bool:
+    def _may_reauthenticate(self) -> bool:
         """Return True if a handshake may begin a re-authentication; only sessions with a lifetime allow it."""
         if self._stage is not _Stage.OPEN or self._expires_at is None:
             return False
-        return self._renewed_at is None or _now() - self._renewed_at >= REAUTHENTICATION_PAUSE_S
+        return (
+            self._reauthenticated_at is None or _now() - self._reauthenticated_at >= REAUTHENTICATION_PAUSE_S
+        )
 
 
 def _now() -> float:

@@ -19,7 +19,7 @@ from aioproducer import errors
 from aioproducer._core.address import Address
 from aioproducer._core.clock import wall_ms
 from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionState, TransactionTimers
-from aioproducer.testing.faults import Refused, Strike, Target
+from aioproducer.testing.faults import Refused, RequestFaults, Target
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.sasl_session import Session
 from aioproducer.testing.telemetry_receiver import TelemetryReceiver
@@ -223,7 +223,7 @@ class ClusterState:
             self.groups.end(group_id, known.producer_id, committed=committed)
         return True
 
-    def note(self, request: str, node_id: int, targets: Iterable[Target]) -> None:
+    def count_request(self, request: str, node_id: int, targets: Iterable[Target]) -> None:
         """Count a request, and record the node of a produce request."""
         self.requests[request, node_id] += 1
         if request == "produce":
@@ -340,5 +340,5 @@ class Call:
     state: ClusterState
     node_id: int
     version: int
-    strike: Strike
+    faults: RequestFaults
     session: Session

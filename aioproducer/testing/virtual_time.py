@@ -39,7 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-THREAD_PATIENCE_S = 30.0
+THREAD_TIMEOUT_S = 30.0
 """Longest time that the loop waits for a worker thread, in real seconds."""
 
 
@@ -75,29 +75,29 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 0.0
-        self._threads_out = 0
-        super().__init__(_JumpingSelector(self))
-        self._jumped()
+        self._running_threads = 0
+        super().__init__(_VirtualSelector(self))
+        self._update_resolution()
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self._now
 
-    def pass_time(self, timeout_s: float | None) -> None:
+    def advance(self, timeout_s: float | None) -> None:
         """Move the clock by *timeout_s* to the next timer. Raises: Deadlock if *timeout_s* is None."""
         if timeout_s is None:
             raise Deadlock(_describe(asyncio.all_tasks(self)))
         self._now += timeout_s
-        self._jumped()
+        self._update_resolution()
 
-    def _jumped(self) -> None:
+    def _update_resolution(self) -> None:
         # asyncio runs timers early, by up to the clock's resolution of 1 ns. This clock stands still meanwhile, so a callback
         # that sets another timer for the rest would run early for ever.
         self._clock_resolution = math.ulp(self._now)
 
-    def a_thread_is_out(self) -> bool:
+    def has_running_thread(self) -> bool:
         """Return True if a worker thread may still call back."""
-        if self._threads_out:
+        if self._running_threads:
             return True
         if threading.active_count() == 1:
             return False
@@ -114,17 +114,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[T]:
         """Run *func* in a thread; the clock stands still until it returns."""
         future = super().run_in_executor(executor, func, *args)
-        self._threads_out += 1
-        future.add_done_callback(self._thread_is_back)
+        self._running_threads += 1
+        future.add_done_callback(self._thread_ended)
         return future
 
     async def shutdown_default_executor(self, *timeout: Any) -> None:
         """Wait for the threads of the default executor, in another thread."""
-        self._threads_out += 1
+        self._running_threads += 1
         try:
             await super().shutdown_default_executor(*timeout)
         finally:
-            self._threads_out -= 1
+            self._running_threads -= 1
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise RuntimeError before a socket is opened."""
@@ -134,11 +134,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Raise RuntimeError before a socket is opened."""
         raise RuntimeError(_NO_SOCKETS)
 
-    def _thread_is_back(self, _: asyncio.Future[Any]) -> None:
-        self._threads_out -= 1
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self._running_threads -= 1
 
 
-class _JumpingSelector(selectors.DefaultSelector):
+class _VirtualSelector(selectors.DefaultSelector):
     """Selector that polls instead of waiting, and moves the virtual clock."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
@@ -154,12 +154,12 @@ class _JumpingSelector(selectors.DefaultSelector):
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
-        if not self._loop.a_thread_is_out():
-            self._loop.pass_time(timeout)
+        if not self._loop.has_running_thread():
+            self._loop.advance(timeout)
             return ready
-        ready = super().select(THREAD_PATIENCE_S)
+        ready = super().select(THREAD_TIMEOUT_S)
         if not ready:
-            raise Deadlock(f"a worker thread has been running for {THREAD_PATIENCE_S:.0f} real seconds")
+            raise Deadlock(f"a worker thread has been running for {THREAD_TIMEOUT_S:.0f} real seconds")
         return ready
 
 

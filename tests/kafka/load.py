@@ -61,7 +61,9 @@ class Load:
         self.sent: list[Sent] = []
         self.fresh_from = 0
         """Records with smaller numbers were sent before the topic was deleted."""
-        self._turns: Iterator[int | None] = cycle([None] if partitions is None else range(partitions))
+        self._partition_locks: Iterator[int | None] = cycle(
+            [None] if partitions is None else range(partitions)
+        )
         self._value_size = value_size
         self._unresolved = 0
         self._changed = asyncio.Event()
@@ -110,7 +112,7 @@ class Load:
     async def _run(self) -> None:
         while not self._enough:
             for _ in range(RECORDS_AT_ONCE):
-                await self._enqueue(next(self._turns))
+                await self._enqueue(next(self._partition_locks))
             await asyncio.sleep(EVERY_S)  # the pace of the load; nothing is waited for
 
     async def _enqueue(self, partition: int | None) -> None:

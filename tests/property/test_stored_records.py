@@ -15,8 +15,8 @@ from hypothesis import given, settings, strategies as st
 from aioproducer import Producer
 from aioproducer.cli import stored_records
 from aioproducer.cli.output import printable
+from aioproducer.cli.send.arguments import Format, SendArguments
 from aioproducer.cli.send.decoding import Fields, objects
-from aioproducer.cli.send.plan import Format, Plan
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.stored_records import to_dict
 from aioproducer.config import ProducerConfig
@@ -70,7 +70,7 @@ async def _copy(records: Sequence[Any]) -> None:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "a.jsonl"
             path.write_text("".join(f"{line}\n" for line in printed), encoding="utf-8", newline="")
-            plan = Plan(config=config, topic="b", paths=[str(path)], format=Format(name="json"))
+            plan = SendArguments(config=config, topic="b", paths=[str(path)], format=Format(name="json"))
             outcome = await Sending(plan, lambda _: None).run()
         assert outcome.complete
         before, after = (

@@ -36,7 +36,7 @@ class Trigger:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         self.pulled_at: float | None = None
-        self._loop, self._turns, self._action = loop, turns, action
+        self._loop, self._partition_locks, self._action = loop, turns, action
         self._turn = loop._run_once  # type: ignore[attr-defined]
         vars(loop)["_run_once"] = self._counted
 
@@ -44,11 +44,11 @@ class Trigger:
         vars(self._loop).pop("_run_once", None)
 
     def _counted(self) -> None:
-        if self._turns == 0:
+        if self._partition_locks == 0:
             self.disarm()
             self.pulled_at = self._loop.time()
             self._action()
-        self._turns -= 1
+        self._partition_locks -= 1
         self._turn()
 
 

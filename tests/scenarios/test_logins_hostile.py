@@ -14,7 +14,7 @@ from aioproducer import Producer
 from aioproducer._core.net.dial import MakeProtocol, routes
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.testing import Cluster
-from aioproducer.testing.faults import HangUp, Rewrite
+from aioproducer.testing.faults import CloseConnection, Rewrite
 from tests.cases import for_each
 from tests.scenarios.faults import hostile
 from tests.scenarios.login_rig import PROTOCOLS, USERS, producer_on, secured
@@ -219,7 +219,7 @@ async def test_start_cancelled_by_a_silent_broker_leaves_nothing(moment: str) ->
 @scenario
 async def test_broker_that_closes_logins_counts_as_unreachable() -> None:
     def hang_up(_: bytes) -> bytes:
-        raise HangUp
+        raise CloseConnection
 
     async with secured() as opened:
         _ = opened.on("sasl_authenticate", times=None).rewrite(hang_up)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from aioproducer import ProducerOptions
 from aioproducer.config.names import WITHOUT_EFFECT
-from aioproducer.spark.sink_options import OF_CONSUMERS, OF_SOURCE
+from aioproducer.spark.sink_options import CONSUMER_OPTIONS, SOURCE_OPTIONS
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
@@ -107,14 +107,14 @@ def test_whatever_the_source_takes_is_known(spark: SparkSession) -> None:
             texts.add(constant.get(None))
     options = {text for text in texts if re.fullmatch(r"[a-z.]+", text)} - {"topic", "includeheaders"}
     assert len(options) > 15
-    assert options <= {name.lower() for name in OF_SOURCE}
+    assert options <= {name.lower() for name in SOURCE_OPTIONS}
 
     clients = jvm.org.apache.kafka.clients
     of_consumers = set(clients.consumer.ConsumerConfig.configNames())
     of_producers = set(clients.producer.ProducerConfig.configNames())
     # The Kafka client that Spark brings has some options of the producer in its consumer alone.
     ours = {name.replace("_", ".") for name in ProducerOptions.__annotations__}
-    known = OF_CONSUMERS | WITHOUT_EFFECT | REFUSED_BY_THE_SOURCE | ours
+    known = CONSUMER_OPTIONS | WITHOUT_EFFECT | REFUSED_BY_THE_SOURCE | ours
     unknown = of_consumers - of_producers - known
     assert {name for name in unknown if not name.startswith("internal.")} == set()
-    assert not OF_CONSUMERS & of_producers
+    assert not CONSUMER_OPTIONS & of_producers

@@ -31,8 +31,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def pass_time(seconds: float) -> None:
+def advance(seconds: float) -> None:
     """Let time pass without a turn of the event loop, as busy code does."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop.pass_time(seconds)
+    loop.advance(seconds)

@@ -26,7 +26,7 @@ from aioproducer import (
 from aioproducer._core.clock import TURN_AFTER_S
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
-from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, pass_time, started
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, advance, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.send(TOPIC, b"v"),
@@ -138,7 +138,7 @@ class TestSending:
             await producer.send(TOPIC, b"first", partition=0)
             futures = []
             for _ in range(10):
-                pass_time(TURN_AFTER_S)
+                advance(TURN_AFTER_S)
                 call = producer.enqueue(TOPIC, bytes(100), partition=0, timeout_s=timeout_s)
                 futures.append(await call)
             assert len(broker.records(TOPIC, 0)) > 1, "sent meanwhile"

@@ -26,7 +26,7 @@ from aioproducer.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from aioproducer.cli.send.plan import Format
+    from aioproducer.cli.send.arguments import Format
     from aioproducer.cli.send.written_files import DeadLetters
 
 
@@ -186,7 +186,7 @@ def send(  # noqa: PLR0917 - click passes names
     or cannot be decoded, and fails if not all records were acknowledged; with --transactional-id none is visible then.
     With --on-error it continues after records that no producer could send.
     """
-    from aioproducer.cli.send.plan import Plan
+    from aioproducer.cli.send.arguments import SendArguments
     from aioproducer.cli.send.send_report import send_and_report
     from aioproducer.cli.send.written_files import Checkpoint
 
@@ -217,7 +217,7 @@ def send(  # noqa: PLR0917 - click passes names
     work = {"topic": topic, "format": form, "run": run}
     if delimiter != b"\n":
         work["format"] = f"{form} delimited by {delimiter.hex()}"
-    plan = Plan(
+    arguments = SendArguments(
         config=config,
         topic=topic,
         paths=paths,
@@ -229,7 +229,7 @@ def send(  # noqa: PLR0917 - click passes names
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),
         dead_letters=_dead_letters(on_error),
     )
-    exit_unless(asyncio.run(send_and_report(plan, as_json=as_json)))
+    exit_unless(asyncio.run(send_and_report(arguments, as_json=as_json)))
 
 
 def _dead_letters(on_error: str) -> DeadLetters | None:
@@ -243,8 +243,8 @@ def _dead_letters(on_error: str) -> DeadLetters | None:
 def _format(
     form: str, key_separator: str | None, fields: dict[str, str | None], constant_key: str | None
 ) -> Format:
+    from aioproducer.cli.send.arguments import Format
     from aioproducer.cli.send.decoding import Fields
-    from aioproducer.cli.send.plan import Format
 
     if form != "json" and any(name is not None for name in fields.values()):
         raise click.UsageError("the options --…-field need --format json")

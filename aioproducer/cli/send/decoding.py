@@ -76,10 +76,10 @@ def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Deco
     """
 
     def decode_text(items: Sequence[bytes]) -> Columns:
-        if _not_text(b"\n".join(items), nul=nul) is None:
+        if _text_error(b"\n".join(items), nul=nul) is None:
             return decode(items)
         bad = {
-            index: why for index, item in enumerate(items) if (why := _not_text(item, nul=nul)) is not None
+            index: why for index, item in enumerate(items) if (why := _text_error(item, nul=nul)) is not None
         }
         if not skips:
             first = min(bad)
@@ -95,7 +95,7 @@ def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Deco
     return decode_text
 
 
-def _not_text(data: bytes, *, nul: bool) -> str | None:
+def _text_error(data: bytes, *, nul: bool) -> str | None:
     """Return the reason if *data* is not text, or None."""
     if not nul and b"\0" in data:
         return "it has a NUL byte, as binary data has; repair the input, or add --force"
@@ -291,7 +291,7 @@ def _timestamp(found: Any, path: str) -> int | None:
     inner = _required(found, path)
     if inner is None:
         return None
-    told = inner
+    timestamp_ms = inner
     if isinstance(inner, str):
         try:
             when = datetime.fromisoformat(inner.strip())
@@ -300,15 +300,15 @@ def _timestamp(found: Any, path: str) -> int | None:
         if when is not None and when.tzinfo is None:
             raise ValueError(f"{path} = {_short(inner)}: the time has no zone; add Z or +00:00")
         if when is not None:
-            told = (when - _EPOCH) // timedelta(milliseconds=1)
-    if type(told) is not int:
+            timestamp_ms = (when - _EPOCH) // timedelta(milliseconds=1)
+    if type(timestamp_ms) is not int:
         raise ValueError(
             f"{path} is no time: {_short(inner)}; expected an integer, milliseconds since 1970, or ISO 8601 with a zone,"
             " such as 2026-11-27T03:09:55.123Z"
         )
-    if not 0 <= told <= HIGHEST_TIMESTAMP:
+    if not 0 <= timestamp_ms <= HIGHEST_TIMESTAMP:
         raise ValueError(f"{path} = {_short(inner)}: a timestamp is not before 1970 and fits into 64 bits")
-    return told
+    return timestamp_ms
 
 
 def _short(found: Any) -> str:

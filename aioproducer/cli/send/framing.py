@@ -15,7 +15,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """UTF-8 byte order mark, which is not part of the first record."""
 
 
-class Whole(NamedTuple):
+class FramedRecords(NamedTuple):
     """Complete records of the input."""
 
     items: Sequence[bytes]
@@ -27,7 +27,7 @@ class Whole(NamedTuple):
     """Line on which each record begins; None if records are lines or there are no lines."""
 
 
-NOTHING: Final = Whole((), (), b"")
+NOTHING: Final = FramedRecords((), (), b"")
 
 
 class Framing(Protocol):
@@ -37,10 +37,10 @@ class Framing(Protocol):
     def unit(self) -> str:
         """Word for a record: "line" or "record"."""
 
-    def feed(self, data: bytes) -> Whole:
+    def feed(self, data: bytes) -> FramedRecords:
         """Return the records that *data* completes. Raises: ValueError: malformed record."""
 
-    def finish(self) -> Whole:
+    def finish(self) -> FramedRecords:
         """Return further records at the end of the file, repeatedly until none. Raises: ValueError: cut record."""
 
 
@@ -60,7 +60,7 @@ class Lines:
         """Last bytes of the unfinished record: a delimiter may begin there."""
         self._first = True
 
-    def feed(self, data: bytes) -> Whole:
+    def feed(self, data: bytes) -> FramedRecords:
         """Return the records that end in *data*."""
         delimiter = self._delimiter
         self._begun.append(data)
@@ -69,7 +69,7 @@ class Lines:
             *lines, begun = raw.split(delimiter)
             self._begun = [begun]
             ends = accumulate(len(line) + len(delimiter) for line in lines)
-            whole = Whole(self._items(lines), list(ends), raw[: len(raw) - len(begun)])
+            whole = FramedRecords(self._items(lines), list(ends), raw[: len(raw) - len(begun)])
         else:
             whole = NOTHING
         if len(delimiter) > 1:
@@ -78,13 +78,13 @@ class Lines:
             raise ValueError(f"it is longer than max.request.size = {self._limit:,} bytes")
         return whole
 
-    def finish(self) -> Whole:
+    def finish(self) -> FramedRecords:
         """Return the last record if it has no delimiter."""
         raw = b"".join(self._begun)
         self._begun = []
         if self._first and raw == BYTE_ORDER_MARK:
             return NOTHING
-        return Whole(self._items([raw]), [len(raw)], raw) if raw else NOTHING
+        return FramedRecords(self._items([raw]), [len(raw)], raw) if raw else NOTHING
 
     def _items(self, lines: list[bytes]) -> list[bytes]:
         if self._delimiter == b"\n":
@@ -106,7 +106,7 @@ class LengthPrefixed:
         self._size = 0
         self._needed = LENGTH_BYTES
 
-    def feed(self, data: bytes) -> Whole:
+    def feed(self, data: bytes) -> FramedRecords:
         """Return the records that end in *data*."""
         self._begun.append(data)
         self._size += len(data)
@@ -134,9 +134,9 @@ class LengthPrefixed:
             ends.append(at)
         self._begun = [raw[at:]]
         self._size = len(raw) - at
-        return Whole(items, ends, raw[:at])
+        return FramedRecords(items, ends, raw[:at])
 
-    def finish(self) -> Whole:
+    def finish(self) -> FramedRecords:
         """Check that the last record is complete, and return no record."""
         if self._size:
             self.feed(b"")  # raises for an illegal length, the better error
@@ -234,7 +234,7 @@ class JsonInput:
         """Word for a record."""
         return Lines.unit if self._inner is None else self._inner.unit
 
-    def feed(self, data: bytes) -> Whole:
+    def feed(self, data: bytes) -> FramedRecords:
         """Return the records that end in *data*. Raises: ValueError: malformed record."""
         if self._inner is not None:
             return self._inner.feed(data)
@@ -244,7 +244,7 @@ class JsonInput:
             shape = Shape.VALUES if self._held.lstrip(_LEADING).startswith(b"[") else Shape.LINES
         return NOTHING if shape is None else self._begin(shape).feed(self._take())
 
-    def finish(self) -> Whole:
+    def finish(self) -> FramedRecords:
         """Return the records that the end of the file ends. Raises: ValueError: the last one is cut."""
         if self._inner is not None:
             return self._inner.finish()
@@ -290,11 +290,11 @@ class JsonValues:
         self._scanned = 0
         """Position in `_rest` up to which the brackets of the unfinished record are counted in `_depth`."""
 
-    def feed(self, data: bytes) -> Whole:
+    def feed(self, data: bytes) -> FramedRecords:
         """Return the records that end in *data*."""
         return self._records(data, ended=False)
 
-    def finish(self) -> Whole:
+    def finish(self) -> FramedRecords:
         """Return the last record, if the file ends it. Raises: ValueError: the record or its array is cut."""
         if (whole := self._records(b"", ended=True)).items:
             return whole
@@ -304,7 +304,7 @@ class JsonValues:
             raise ValueError("the array has no end: is the input whole?")
         return whole
 
-    def _records(self, data: bytes, *, ended: bool) -> Whole:
+    def _records(self, data: bytes, *, ended: bool) -> FramedRecords:
         raw = self._rest = self._rest + data
         if self._unpacks is None and raw.startswith(BYTE_ORDER_MARK):
             self._at = max(self._at, len(BYTE_ORDER_MARK))
@@ -327,13 +327,13 @@ class JsonValues:
             self._at, self._behind_element, self._behind_comma = end, self._in_array, False
         return self._cut(items, ends, lines) if items else NOTHING
 
-    def _cut(self, items: list[bytes], ends: list[int], lines: list[int]) -> Whole:
+    def _cut(self, items: list[bytes], ends: list[int], lines: list[int]) -> FramedRecords:
         raw, end = self._rest, ends[-1]
         self._line, self._counted = self._line_at(end), 0
         self._rest = raw[end:]
         self._at -= end
         self._scanned = max(0, self._scanned - end)
-        return Whole(items, ends, raw[:end], lines)
+        return FramedRecords(items, ends, raw[:end], lines)
 
     def _line_at(self, position: int) -> int:
         return self._line + self._rest.count(b"\n", self._counted, position)

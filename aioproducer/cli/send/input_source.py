@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer._core.logfmt import escaped
-from aioproducer.cli.send.framing import Framing, Whole
+from aioproducer.cli.send.framing import FramedRecords, Framing
 from aioproducer.cli.send.input_kind import HEAD_BYTES, BinaryInput, TextCheck
 from aioproducer.cli.send.unpacking import Meter, unpacked
 
@@ -33,7 +33,7 @@ class InputError(Exception):
 class Block:
     """Consecutive records of one file."""
 
-    whole: Whole
+    whole: FramedRecords
     file: str
     first: int
     """Number of the first record in its file, from 1."""
@@ -57,7 +57,7 @@ class Block:
         begin = self.size_of(start)
         raw = raw[begin : self.size_of(stop)]
         return Block(
-            Whole(
+            FramedRecords(
                 items[start:stop],
                 [end - begin for end in ends[start:stop]],
                 raw,
@@ -194,12 +194,12 @@ async def _behind(taken: list[bytes], reader: AsyncGenerator[bytes, None]) -> As
 def size_of(paths: Sequence[str]) -> int | None:
     """Return the total size of the files in bytes; None with a pipe or a terminal."""
     try:
-        told = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
-        if not all(stat.S_ISREG(each.st_mode) for each in told):
+        stats = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
+        if not all(stat.S_ISREG(each.st_mode) for each in stats):
             return None
     except OSError:
         return None  # reading the file raises the error
-    return sum(each.st_size for each in told)
+    return sum(each.st_size for each in stats)
 
 
 async def _read(path: str) -> AsyncGenerator[bytes, None]:

@@ -19,8 +19,8 @@ from aioproducer._core.logfmt import escaped
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import OutputLost, echo_json, escaping, on_terminal
 from aioproducer.cli.reports import audit_hint, counted, done, on_signals
+from aioproducer.cli.send.arguments import SendArguments, SendOutcome
 from aioproducer.cli.send.input_source import STDIN, size_of
-from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.send_run import Sending
 
 BAR_CELLS: Final = 20
@@ -54,7 +54,7 @@ class _Figures(ProgressColumn):
         return Text(line, no_wrap=True, overflow="ellipsis")
 
     def _all(self, task: Task) -> list[_Figure]:
-        outcome: Outcome = task.fields["outcome"]
+        outcome: SendOutcome = task.fields["outcome"]
         size = decimal(int(task.completed))
         if task.total is not None:
             size += f" of {decimal(int(task.total))} ({task.percentage:.0f} %)"
@@ -77,14 +77,14 @@ class _Figures(ProgressColumn):
 
 
 @contextmanager
-def progress(console: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
-    """Show the progress of *plan* on a terminal while the block runs."""
-    figures = _Figures(console, done(plan.config))
+def progress(console: Console, arguments: SendArguments) -> Iterator[Callable[[SendOutcome], None]]:
+    """Show the progress of *arguments* on a terminal while the block runs."""
+    figures = _Figures(console, done(arguments.config))
     columns = (BarColumn(BAR_CELLS), figures) if console.width >= BAR_FROM_CELLS else (figures,)
     with Progress(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task("", total=size_of(plan.paths), outcome=Outcome(plan))
+        bar = bars.add_task("", total=size_of(arguments.paths), outcome=SendOutcome(arguments))
 
-        def show(outcome: Outcome) -> None:
+        def show(outcome: SendOutcome) -> None:
             position = outcome.meter.position(outcome.prefix.size)
             if not outcome.acknowledged:  # skipping a checkpoint's prefix is faster than sending
                 bars.reset(bar, completed=int(position), outcome=outcome)
@@ -115,8 +115,8 @@ class _Result(Console):
         raise  # noqa: PLE0704 - the BrokenPipeError that rich handles
 
 
-async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
-    """Run *plan*, show the results, and return True if every record was acknowledged.
+async def send_and_report(arguments: SendArguments, *, as_json: bool = False) -> bool:
+    """Run *arguments*, show the results, and return True if every record was acknowledged.
 
     *as_json* writes the results to standard output in any case.
 
@@ -129,15 +129,17 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
     def interrupt() -> None:
         if sending.interrupt():
             with suppress(OSError):  # the terminal may be closed
-                what = "waiting for what was sent" if plan.config.transactional_id is None else "ending it"
+                what = (
+                    "waiting for what was sent" if arguments.config.transactional_id is None else "ending it"
+                )
                 screen.print(
                     f"Interrupted: {what}. Press Ctrl-C again to stop waiting.",
                     soft_wrap=True,
                 )
 
     with without_warnings("aioproducer.batching"), on_signals(interrupt):
-        with _bar(screen, plan) as on_progress:
-            sending = Sending(plan, on_progress)
+        with _bar(screen, arguments) as on_progress:
+            sending = Sending(arguments, on_progress)
             try:
                 outcome = await sending.run()
             except asyncio.CancelledError:  # during start-up
@@ -157,31 +159,31 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
 
 
 @contextmanager
-def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
+def _bar(screen: Console, arguments: SendArguments) -> Iterator[Callable[[SendOutcome], None]]:
     """Show the progress on a terminal, unless the user types records there."""
-    typed = STDIN in plan.paths and sys.stdin.isatty()
+    typed = STDIN in arguments.paths and sys.stdin.isatty()
     if typed:
-        screen.print(f"Type records, one {plan.format.unit} each; Ctrl-D ends them.")
+        screen.print(f"Type records, one {arguments.format.unit} each; Ctrl-D ends them.")
     if typed or not on_terminal(screen):
         yield lambda _: None
         return
-    with progress(screen, plan) as show:
+    with progress(screen, arguments) as show:
         yield show
 
 
-def to_dict(outcome: Outcome) -> dict[str, Any]:
+def to_dict(outcome: SendOutcome) -> dict[str, Any]:
     """Return the results as JSON values."""
-    letters = outcome.plan.dead_letters
+    letters = outcome.arguments.dead_letters
     return {
-        "topic": outcome.plan.topic,
-        "run": outcome.plan.run,
+        "topic": outcome.arguments.topic,
+        "run": outcome.arguments.run,
         "complete": outcome.complete,
         "stopped": outcome.stopped,
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
         "acknowledged_before": outcome.skipped,
         "failed": outcome.failures.total(),
-        "failed_possibly_persisted": outcome.doubtful,
+        "failed_possibly_persisted": outcome.possibly_persisted,
         "left_out": outcome.left_out,
         "dead_letters": None if letters is None or letters.path is None else str(letters.path),
         "without_outcome": outcome.unknown,
@@ -193,17 +195,17 @@ def to_dict(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _verdict(outcome: Outcome) -> Text:
-    plan, verdict = outcome.plan, Text()
+def _verdict(outcome: SendOutcome) -> Text:
+    arguments, verdict = outcome.arguments, Text()
     if outcome.skipped:
         verdict.append(f"{counted(outcome.skipped)} had been acknowledged before, and not sent again.\n")
-    verdict.append(f"{counted(outcome.acknowledged)} {done(plan.config)}", "bold")
+    verdict.append(f"{counted(outcome.acknowledged)} {done(arguments.config)}", "bold")
     verdict.append(f" in {outcome.seconds:,.2f} s")
     if outcome.seconds >= RATE_FROM_S:
         verdict.append(f", {outcome.acknowledged / outcome.seconds:,.0f} records/s")
     verdict.append("\n")
     if outcome.left_out:
-        letters = plan.dead_letters
+        letters = arguments.dead_letters
         where = "" if letters is None or letters.path is None else f": {escaped(str(letters.path))} has them"
         verdict.append(f"{counted(outcome.left_out)} left out{where}\n", "bold yellow")
     verdict.append_text(_failures(outcome))
@@ -212,49 +214,53 @@ def _verdict(outcome: Outcome) -> Text:
     if outcome.transaction is not None:
         verdict.append(f"{outcome.transaction.value}\n", "bold")
     if not outcome.complete:
-        if plan.config.transactional_id is None:
-            verdict.append(_how_far(outcome))
-    elif plan.run is not None and outcome.prefix.records:
-        verdict.append(_audit_hint(outcome, plan.run))
+        if arguments.config.transactional_id is None:
+            verdict.append(_progress_text(outcome))
+    elif arguments.run is not None and outcome.prefix.records:
+        verdict.append(_audit_hint(outcome, arguments.run))
     return verdict
 
 
-def _audit_hint(outcome: Outcome, run: str) -> str:
-    told = audit_hint(outcome.plan.config, outcome.plan.topic, run, outcome.prefix.records)
+def _audit_hint(outcome: SendOutcome, run: str) -> str:
+    text = audit_hint(outcome.arguments.config, outcome.arguments.topic, run, outcome.prefix.records)
     if outcome.refused:
-        told += f"The audit counts {counted(outcome.refused)} as lost, which the brokers refused.\n"
+        text += f"The audit counts {counted(outcome.refused)} as lost, which the brokers refused.\n"
     if outcome.skipped:
-        told += "If an earlier command was killed, its last records may be duplicated.\n"
-    return told
+        text += "If an earlier command was killed, its last records may be duplicated.\n"
+    return text
 
 
-def _failures(outcome: Outcome) -> Text:
+def _failures(outcome: SendOutcome) -> Text:
     failures = Text()
     for failure, count in outcome.failures.items():
         failures.append(f"{count:,} failed: {failure}\n", "bold red")
-    if outcome.failures and outcome.plan.config.transactional_id is None:
-        doubtful = f"{outcome.doubtful:,} of these may be" if outcome.doubtful else "None of these is"
-        failures.append(f"{doubtful} in the topic.\n")
+    if outcome.failures and outcome.arguments.config.transactional_id is None:
+        possibly_persisted = (
+            f"{outcome.possibly_persisted:,} of these may be"
+            if outcome.possibly_persisted
+            else "None of these is"
+        )
+        failures.append(f"{possibly_persisted} in the topic.\n")
     if outcome.first_failure is not None:
         failures.append(f"First failure: {outcome.first_failure}\n")
-    if outcome.unknown and outcome.plan.config.transactional_id is None:
+    if outcome.unknown and outcome.arguments.config.transactional_id is None:
         failures.append(f"Not waited for: {counted(outcome.unknown)}, which may be in the topic.\n")
     return failures
 
 
-def _how_far(outcome: Outcome) -> str:
+def _progress_text(outcome: SendOutcome) -> str:
     """Return the acknowledged prefix, and the records that a repetition sends again."""
-    prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
-    if checkpoint is not None and not outcome.recognised:
+    prefix, checkpoint = outcome.prefix, outcome.arguments.checkpoint
+    if checkpoint is not None and not outcome.prefix_matched:
         return f"It did not get to the end of what {escaped(str(checkpoint.path))} remembers, and left that as it was.\n"
     there = prefix.records - outcome.refused_before
-    told = f"Acknowledged from the beginning to {prefix.place}: {counted(there)}\n"
+    text = f"Acknowledged from the beginning to {prefix.place}: {counted(there)}\n"
     if prefix.place is None:
-        told = "Nothing is acknowledged from the beginning of the input.\n"
+        text = "Nothing is acknowledged from the beginning of the input.\n"
     if behind := outcome.skipped + outcome.acknowledged - there:
-        told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
-    if checkpoint is not None and not outcome.remembered:
-        told += f"{escaped(str(checkpoint.path))} remembers less of it: the same command repeats the rest.\n"
+        text += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
+    if checkpoint is not None and not outcome.is_saved:
+        text += f"{escaped(str(checkpoint.path))} remembers less of it: the same command repeats the rest.\n"
     elif checkpoint is not None and prefix.place is not None:
-        told += f"The same command continues from there: {escaped(str(checkpoint.path))} remembers it.\n"
-    return told
+        text += f"The same command continues from there: {escaped(str(checkpoint.path))} remembers it.\n"
+    return text

@@ -17,10 +17,16 @@ from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
 from aioproducer.cli.reports import await_topic
+from aioproducer.cli.send.arguments import (
+    SendArguments,
+    SendOutcome,
+    SendTransaction,
+    TransactionOutcome,
+    root_error,
+)
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
-from aioproducer.cli.send.plan import AllOrNothing, Ended, Outcome, Plan, culprit_of
-from aioproducer.cli.send.written_files import CheckpointError, DeadLetter, Remembered, is_dead
+from aioproducer.cli.send.written_files import CheckpointError, DeadLetter, StoredPrefix, is_record_error
 from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
 from aioproducer.producer import Producer
 
@@ -29,7 +35,7 @@ CALLS: Final = 4
 RECORDS_A_CALL: Final = 10_000
 CALLS_A_SECOND: Final = 20
 """Calls per second with a rate; low rates send one record per call."""
-REMEMBER_EVERY_S: Final = 1.0
+SAVE_INTERVAL_S: Final = 1.0
 
 
 class Call(NamedTuple):
@@ -44,21 +50,21 @@ class Call(NamedTuple):
 class Sending:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, on_progress: Callable[[Outcome], None]) -> None:
-        self.outcome: Outcome = Outcome(plan)
-        self._plan = plan
+    def __init__(self, arguments: SendArguments, on_progress: Callable[[SendOutcome], None]) -> None:
+        self.outcome: SendOutcome = SendOutcome(arguments)
+        self._arguments = arguments
         self._on_progress = on_progress
         self._calls: Queue[Call | None] = Queue()
         self._ordered = OrderedCalls()
         self._free_calls = Semaphore(CALLS)
-        self._under_way: set[Task[Mapping[int, ProducerError]]] = set()
+        self._running_calls: set[Task[Mapping[int, ProducerError]]] = set()
         self._feeding: Task[None] | None = None
         self._settling: Task[None] | None = None
         self._starting: Task[object] | None = None
-        self._transaction: AllOrNothing | None = None
-        self._knows_culprit = False
+        self._transaction: SendTransaction | None = None
+        self._has_root_error = False
         """True if `first_failure` is the failure of a record and not of its transaction."""
-        self._remembering: asyncio.TimerHandle | None = None
+        self._saving: asyncio.TimerHandle | None = None
         self._interrupts = 0
 
     def interrupt(self) -> bool:
@@ -80,7 +86,7 @@ class Sending:
             self._stop("interrupted")
         return True
 
-    async def run(self) -> Outcome:
+    async def run(self) -> SendOutcome:
         """Send the input, and return the results.
 
         Raises:
@@ -89,27 +95,27 @@ class Sending:
                 unwritable; no record was sent.
             CancelledError: interrupted during start-up.
         """
-        checkpoint, letters = self._plan.checkpoint, self._plan.dead_letters
+        checkpoint, letters = self._arguments.checkpoint, self._arguments.dead_letters
         with (
             nullcontext() if checkpoint is None else checkpoint.locked(),
             nullcontext() if letters is None else letters.opened(),
         ):
             return await self._run(None if checkpoint is None else checkpoint.load())
 
-    async def _run(self, remembered: Remembered | None) -> Outcome:
-        plan, loop = self._plan, asyncio.get_running_loop()
-        self.outcome.recognised = remembered is None or remembered.size == 0
+    async def _run(self, stored: StoredPrefix | None) -> SendOutcome:
+        arguments, loop = self._arguments, asyncio.get_running_loop()
+        self.outcome.prefix_matched = stored is None or stored.size == 0
         self._starting = asyncio.current_task()
-        async with Producer.from_config(plan.config) as producer:
-            await await_topic(producer, plan.topic)
-            if plan.checkpoint is not None:
-                await self._check_cluster(remembered)
-            if self.outcome.recognised:
-                self._remember()  # an unwritable file has to fail before the first send
+        async with Producer.from_config(arguments.config) as producer:
+            await await_topic(producer, arguments.topic)
+            if arguments.checkpoint is not None:
+                await self._check_cluster(stored)
+            if self.outcome.prefix_matched:
+                self._save_checkpoint()  # an unwritable file has to fail before the first send
             began = loop.time()
-            transaction = self._transaction = AllOrNothing(producer)
+            transaction = self._transaction = SendTransaction(producer)
             await transaction.begin()
-            self._feeding = asyncio.create_task(self._feed(producer, remembered))
+            self._feeding = asyncio.create_task(self._feed(producer, stored))
             self._settling = asyncio.create_task(self._settle())
             feeding = self._feeding
             feeding.add_done_callback(lambda _: self._calls.put_nowait(None))
@@ -119,51 +125,54 @@ class Sending:
                 if self.outcome.stopped is not None:  # an abort releases unsent records
                     await transaction.end(commit=False)
                 await asyncio.wait([self._settling])
-                await transaction.end(commit=self._went_well)
+                await transaction.end(commit=self._succeeded)
             finally:
-                for task in (self._feeding, self._settling, *self._under_way):
+                for task in (self._feeding, self._settling, *self._running_calls):
                     task.cancel()
-                if self._remembering is not None:
-                    self._remembering.cancel()
+                if self._saving is not None:
+                    self._saving.cancel()
             self.outcome.seconds = loop.time() - began
-            self._take_transaction(transaction)
-            if self.outcome.unknown or transaction.ended in {Ended.LEFT_OPEN, Ended.UNKNOWN}:
+            self._record_transaction(transaction)
+            if self.outcome.unknown or transaction.ended in {
+                TransactionOutcome.LEFT_OPEN,
+                TransactionOutcome.UNKNOWN,
+            }:
                 _ = await producer.close(0)
-        self._remember_now()
+        self._save_checkpoint_now()
         self._raise_failures(self._feeding, self._settling)
         return self.outcome
 
     @property
-    def _went_well(self) -> bool:
+    def _succeeded(self) -> bool:
         """True if the whole input was read and acknowledged."""
         tasks = (self._feeding, self._settling)
         ended_well = all(each is not None and not each.cancelled() and not each.exception() for each in tasks)
         return ended_well and self.outcome.complete
 
-    def _take_transaction(self, transaction: AllOrNothing) -> None:
+    def _record_transaction(self, transaction: SendTransaction) -> None:
         self.outcome.transaction = transaction.ended
         if transaction.failure is not None:
             why, before = f"{type(transaction.failure).__name__}: {transaction.failure}", self.outcome.stopped
             self.outcome.stopped = why if before is None else f"{before}; then {why}"
 
-    async def _check_cluster(self, remembered: Remembered | None) -> None:
+    async def _check_cluster(self, stored: StoredPrefix | None) -> None:
         """Compare the cluster id with the checkpoint's. Raises: CheckpointError: another cluster."""
-        async with Client(self._plan.config) as client:
+        async with Client(self._arguments.config) as client:
             cluster = self.outcome.prefix.cluster = await client.cluster_id()
-        if remembered is not None and remembered.cluster != cluster:
+        if stored is not None and stored.cluster != cluster:
             raise CheckpointError(
-                f"the checkpoint was made on the cluster {remembered.cluster}, not {cluster}: name another file"
+                f"the checkpoint was made on the cluster {stored.cluster}, not {cluster}: name another file"
             )
 
-    async def _feed(self, producer: Producer, remembered: Remembered | None) -> None:
-        plan = self._plan
-        framing = plan.format.framing(plan.config.max_request_size)
-        check = plan.format.check(skips=plan.dead_letters is not None)
-        limit = _RateLimit(plan.rate)
+    async def _feed(self, producer: Producer, stored: StoredPrefix | None) -> None:
+        arguments = self._arguments
+        framing = arguments.format.framing(arguments.config.max_request_size)
+        check = arguments.format.check(skips=arguments.dead_letters is not None)
+        limit = _RateLimit(arguments.rate)
         try:
             async with (
-                aclosing(blocks(plan.paths, framing, check, self.outcome.meter)) as source,
-                aclosing(self._behind(remembered, source)) as rest,
+                aclosing(blocks(arguments.paths, framing, check, self.outcome.meter)) as source,
+                aclosing(self._behind(stored, source)) as rest,
             ):
                 async for block in rest:
                     start = 0
@@ -173,12 +182,13 @@ class Sending:
                         part, start = block.slice(start, stop), stop
                         if self.outcome.stopped is not None:
                             return
-                        decode = plan.format.decode(
-                            await producer.partitions_for(plan.topic), skips=plan.dead_letters is not None
+                        decode = arguments.format.decode(
+                            await producer.partitions_for(arguments.topic),
+                            skips=arguments.dead_letters is not None,
                         )
                         columns = decode(part.whole.items)
-                        self._hand_over(producer, part, columns)
-                        if columns.bad and plan.dead_letters is None:
+                        self._start_call(producer, part, columns)
+                        if columns.bad and arguments.dead_letters is None:
                             [(index, reason)] = columns.bad
                             self._stop(f"{part.place(index)}: {reason}")
                             return
@@ -190,7 +200,7 @@ class Sending:
             self._stop(f"{type(error).__name__}: {error}")
 
     async def _behind(
-        self, remembered: Remembered | None, source: AsyncIterator[Block]
+        self, stored: StoredPrefix | None, source: AsyncIterator[Block]
     ) -> AsyncGenerator[Block, None]:
         """Yield the blocks after the prefix of the checkpoint.
 
@@ -198,38 +208,38 @@ class Sending:
         """
         prefix = self.outcome.prefix
         async for block in source:
-            missing = remembered.size - prefix.size if remembered is not None else 0
-            if remembered is None or missing <= 0:
+            missing = stored.size - prefix.size if stored is not None else 0
+            if stored is None or missing <= 0:
                 yield block
                 continue
             ends = block.whole.ends
             count = len(block) if ends[-1] <= missing else bisect_left(ends, missing) + 1
             self._extend(block.slice(0, count), 0)
-            if prefix.size >= remembered.size:
-                self._recognise(remembered)
+            if prefix.size >= stored.size:
+                self._check_prefix(stored)
                 if count < len(block):
                     yield block.slice(count, len(block))
             self._on_progress(self.outcome)
             await asyncio.sleep(0)  # reading a file never yields, and signals need the event loop
-        if remembered is not None and prefix.size < remembered.size:
+        if stored is not None and prefix.size < stored.size:
             raise CheckpointError(
-                f"the input has {prefix.size:,} bytes, fewer than the {remembered.size:,} that the checkpoint says are"
+                f"the input has {prefix.size:,} bytes, fewer than the {stored.size:,} that the checkpoint says are"
                 " acknowledged: is it a different input?"
             )
 
-    def _recognise(self, remembered: Remembered) -> None:
+    def _check_prefix(self, stored: StoredPrefix) -> None:
         prefix = self.outcome.prefix
-        if (prefix.size, prefix.sha256) != (remembered.size, remembered.sha256):
+        if (prefix.size, prefix.sha256) != (stored.size, stored.sha256):
             raise CheckpointError(
-                f"the first {remembered.size:,} bytes of the input are not those that the checkpoint says are"
+                f"the first {stored.size:,} bytes of the input are not those that the checkpoint says are"
                 " acknowledged: is it a different input?"
             )
-        prefix.records = self.outcome.skipped = remembered.records
-        self.outcome.recognised = True
-        self._remember()  # fails if the checkpoint is read-only
+        prefix.records = self.outcome.skipped = stored.records
+        self.outcome.prefix_matched = True
+        self._save_checkpoint()  # fails if the checkpoint is read-only
 
-    def _hand_over(self, producer: Producer, block: Block, columns: Columns) -> None:
-        run, first = self._plan.run, self.outcome.skipped + self.outcome.sent
+    def _start_call(self, producer: Producer, block: Block, columns: Columns) -> None:
+        run, first = self._arguments.run, self.outcome.skipped + self.outcome.sent
         if run is not None:
             stamps = (stamp(run, first + position) for position in range(len(columns.values)))
             if columns.headers is None:
@@ -237,25 +247,25 @@ class Sending:
             else:  # the audit reads the first header of a name
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
-        task = asyncio.create_task(_send(producer, self._ordered, self._plan.topic, columns))
-        self._under_way.add(task)
+        task = asyncio.create_task(_send(producer, self._ordered, self._arguments.topic, columns))
+        self._running_calls.add(task)
         self._calls.put_nowait(Call(block, columns, task))
 
     async def _settle(self) -> None:
         while (call := await self._calls.get()) is not None:
             self._take(call, await call.failures)
-            self._under_way.discard(call.failures)
+            self._running_calls.discard(call.failures)
             self._free_calls.release()
             self._on_progress(self.outcome)
 
     def _take(self, call: Call, failures: Mapping[int, ProducerError]) -> None:
         outcome, block, columns = self.outcome, call.block, call.columns
         outcome.acknowledged += len(columns.values) - len(failures)
-        taken_back = (TransactionAborted, TransactionStateError)
-        aborted = [at for at, error in failures.items() if isinstance(error, taken_back)]
+        transaction_errors = (TransactionAborted, TransactionStateError)
+        aborted = [at for at, error in failures.items() if isinstance(error, transaction_errors)]
         outcome.aborted += len(aborted)
-        skips = self._plan.dead_letters is not None
-        refused = {at: error for at, error in failures.items() if skips and is_dead(error)}
+        skips = self._arguments.dead_letters is not None
+        refused = {at: error for at, error in failures.items() if skips and is_record_error(error)}
         outcome.refused += len(refused)
         failed = [at for at in failures if at not in aborted and at not in refused]
         for at in failed:
@@ -263,10 +273,10 @@ class Sending:
         if aborted:
             return  # an aborted transaction has no prefix
         has_ended = outcome.first_failure is not None
-        culprits = [at for at in failed if culprit_of(failures[at]) is failures[at]]
-        if failed and (not has_ended or (culprits and not self._knows_culprit)):
-            self._knows_culprit = bool(culprits)
-            row = columns.rows[min(culprits or failed)]
+        root_errors = [at for at in failed if root_error(failures[at]) is failures[at]]
+        if failed and (not has_ended or (root_errors and not self._has_root_error)):
+            self._has_root_error = bool(root_errors)
+            row = columns.rows[min(root_errors or failed)]
             outcome.first_failure = block.place(row)
         if has_ended:
             return  # the prefix ends before this call
@@ -278,12 +288,12 @@ class Sending:
         if skips and not self._write_dead_letters(call, refused, good):
             return
         self._extend(block.slice(0, good), records)
-        if self._plan.checkpoint is not None and self._remembering is None:
-            self._remembering = asyncio.get_running_loop().call_later(REMEMBER_EVERY_S, self._remember_now)
+        if self._arguments.checkpoint is not None and self._saving is None:
+            self._saving = asyncio.get_running_loop().call_later(SAVE_INTERVAL_S, self._save_checkpoint_now)
 
     def _write_dead_letters(self, call: Call, refused: Mapping[int, ProducerError], good: int) -> bool:
         """Write the dead letters of a call before item *good*; return False if the write fails."""
-        outcome, letters, (block, columns, _) = self.outcome, self._plan.dead_letters, call
+        outcome, letters, (block, columns, _) = self.outcome, self._arguments.dead_letters, call
         reasons = dict(columns.bad)
         reasons |= {columns.rows[at]: f"{type(error).__name__}: {error}" for at, error in refused.items()}
         found = [
@@ -314,20 +324,20 @@ class Sending:
         if self._feeding is not None and self._feeding is not asyncio.current_task():
             self._feeding.cancel()
 
-    def _remember_now(self) -> None:
-        self._remembering = None
+    def _save_checkpoint_now(self) -> None:
+        self._saving = None
         try:
-            self._remember()
+            self._save_checkpoint()
         except CheckpointError as error:
             self._stop(str(error))
 
-    def _remember(self) -> None:
-        checkpoint = self._plan.checkpoint
-        if checkpoint is None or not self.outcome.recognised:
+    def _save_checkpoint(self) -> None:
+        checkpoint = self._arguments.checkpoint
+        if checkpoint is None or not self.outcome.prefix_matched:
             return
-        self.outcome.remembered = False
+        self.outcome.is_saved = False
         checkpoint.save(self.outcome.prefix)
-        self.outcome.remembered = True
+        self.outcome.is_saved = True
 
     @staticmethod
     def _raise_failures(*tasks: Task[None]) -> None:

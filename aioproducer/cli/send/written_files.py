@@ -113,7 +113,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class StoredPrefix:
     """Contents of a checkpoint."""
 
     size: int
@@ -129,7 +129,7 @@ class Checkpoint:
     path: Path
     work: dict[str, str | None]
 
-    def load(self) -> Remembered | None:
+    def load(self) -> StoredPrefix | None:
         """Return the contents; None without a file.
 
         Raises: CheckpointError: not a checkpoint, or of another topic, format or run.
@@ -148,10 +148,13 @@ class Checkpoint:
                 f"cannot read the checkpoint {escaped(str(self.path))}: {_reason(error)}"
             ) from error
         try:
-            told = json.loads(text)
-            work = {name: told["work"][name] for name in self.work}
-            remembered = Remembered(
-                _count(told["bytes"]), _count(told["records"]), str(told["sha256"]), told["cluster"]
+            content = json.loads(text)
+            work = {name: content["work"][name] for name in self.work}
+            stored = StoredPrefix(
+                _count(content["bytes"]),
+                _count(content["records"]),
+                str(content["sha256"]),
+                content["cluster"],
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
@@ -162,7 +165,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"the checkpoint {escaped(str(self.path))} was made with {name} {work[name]}, not {mine}: name another file"
                 )
-        return remembered
+        return stored
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -190,7 +193,7 @@ class Checkpoint:
                 raise CheckpointError(in_use) from None
             except OSError:
                 pass  # a file system without locks
-            if not _is_still(path, file):
+            if not _is_open_file(path, file):
                 raise CheckpointError(in_use)  # the other process has just ended and removed the file
             if os.fstat(file).st_size:
                 raise self._name_in_use(path)
@@ -208,7 +211,7 @@ class Checkpoint:
 
         Raises: CheckpointError: the write failed; the old contents stay.
         """
-        told = {
+        content = {
             "work": self.work,
             "cluster": prefix.cluster,
             "bytes": prefix.size,
@@ -223,7 +226,7 @@ class Checkpoint:
                 with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
                     if hasattr(os, "fchmod") and target.exists():
                         os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
-                    file.write(json.dumps(told, indent=2) + "\n")
+                    file.write(json.dumps(content, indent=2) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
                 new.replace(target)
@@ -240,7 +243,7 @@ class Checkpoint:
             new = self._beside(".new")
             if not os.path.lexists(new):
                 return
-            if new.is_symlink() or not new.is_file() or _begin_of(new) not in (b"", _BEGIN):
+            if new.is_symlink() or not new.is_file() or _first_bytes(new) not in (b"", _BEGIN):
                 raise self._name_in_use(new)
             new.unlink()
         except OSError as error:
@@ -263,12 +266,12 @@ class Checkpoint:
         return CheckpointError(f"cannot write the checkpoint {escaped(str(self.path))}: {why}")
 
 
-def _begin_of(path: Path) -> bytes:
+def _first_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(len(_BEGIN))
 
 
-def _is_still(path: Path, file: int) -> bool:
+def _is_open_file(path: Path, file: int) -> bool:
     """Return True if *path* is the open *file*."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
@@ -276,23 +279,23 @@ def _is_still(path: Path, file: int) -> bool:
         return False
 
 
-def _count(told: Any) -> int:
-    if type(told) is not int or told < 0:
-        raise ValueError(f"{told} is no count")
-    return told
+def _count(content: Any) -> int:
+    if type(content) is not int or content < 0:
+        raise ValueError(f"{content} is no count")
+    return content
 
 
 def _reason(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
 
 
-OF_THE_RECORD: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
+RECORD_ERRORS: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
 """Errors caused by a record itself, which repeat whenever it is sent."""
 
 
-def is_dead(error: ProducerError) -> bool:
+def is_record_error(error: ProducerError) -> bool:
     """Return True if the record itself caused *error* and is not in the topic."""
-    return isinstance(error, OF_THE_RECORD) and not error.possibly_persisted
+    return isinstance(error, RECORD_ERRORS) and not error.possibly_persisted
 
 
 class DeadLetter(NamedTuple):
@@ -309,12 +312,12 @@ class DeadLetter(NamedTuple):
 
     def to_json(self) -> str:
         """Return a JSON object on one line, with Base64 for bytes that are not UTF-8."""
-        told: dict[str, object] = {"file": self.file, self.unit: self.number, "reason": self.reason}
+        content: dict[str, object] = {"file": self.file, self.unit: self.number, "reason": self.reason}
         try:
-            told["input"] = self.input.decode()
+            content["input"] = self.input.decode()
         except UnicodeDecodeError:
-            told["input_base64"] = base64.b64encode(self.input).decode()
-        return json.dumps(told, ensure_ascii=False)
+            content["input_base64"] = base64.b64encode(self.input).decode()
+        return json.dumps(content, ensure_ascii=False)
 
 
 class DeadLetters:

@@ -87,7 +87,7 @@ class AIOKafkaClient:
         self._bootstrap_servers = bootstrap_servers
         self._client_id = producer.config.client_id
         self._connecting = connecting
-        self._theirs: asyncio.Future[Any] | None = None
+        self._aiokafka_client: asyncio.Future[Any] | None = None
         self.cluster: ClusterMetadata = ClusterMetadata(self._snapshot)
 
     def get_random_node(self) -> int | None:
@@ -162,25 +162,25 @@ class AIOKafkaClient:
 
         Some programs create topics this way. Such a request exists only if aiokafka is installed.
         """
-        if self._theirs is None:
-            self._theirs = asyncio.ensure_future(self._make_theirs())
+        if self._aiokafka_client is None:
+            self._aiokafka_client = asyncio.ensure_future(self._make_theirs())
         try:
-            theirs = await asyncio.shield(self._theirs)
+            theirs = await asyncio.shield(self._aiokafka_client)
         except Exception:
-            self._theirs = None
+            self._aiokafka_client = None
             raise
         return await theirs.send(node_id, request, **more)
 
     async def close(self) -> None:
         """Close what `send` has opened; the producer closes the rest itself."""
-        theirs, self._theirs = self._theirs, None
+        theirs, self._aiokafka_client = self._aiokafka_client, None
         if theirs is not None:
             await (await theirs).close()
 
     async def _make_theirs(self) -> Any:
-        from aiokafka.client import AIOKafkaClient as Theirs  # noqa: PLC0415 - few need it, and it need not be there
+        from aiokafka.client import AIOKafkaClient as TheirClient  # noqa: PLC0415 - few need it, and it need not be there
 
-        theirs = Theirs(
+        theirs = TheirClient(
             bootstrap_servers=self._bootstrap_servers, client_id=self._client_id, **self._connecting
         )
         await theirs.bootstrap()

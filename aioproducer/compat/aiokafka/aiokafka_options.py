@@ -15,14 +15,14 @@ from aioproducer.config import ProducerConfig
 DEFAULT_PORT: Final = 9092
 """Port of a server without a port."""
 
-NEVER_MS: Final = 2**31 - 1
+UNLIMITED_MS: Final = 2**31 - 1
 """24 days. aiokafka's idempotent producer waits without limit for the end of a transaction."""
 
 BUFFER_MEMORY: Final = 33_554_432
 """Kafka's default. aiokafka has no such limit, so large requests raise the value."""
 
 
-class _KeepsTrying(ProducerConfig):
+class _IdempotentConfig(ProducerConfig):
     """Configuration of an idempotent producer: batches outlive the delivery timeout while their partition has a leader."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class _KeepsTrying(ProducerConfig):
         return super().batching_settings()._replace(outlives_deadline_if_led=True)
 
 
-def our_config(
+def translated_config(
     *,
     bootstrap_servers: str | Sequence[str],
     acks: Any,
@@ -59,7 +59,7 @@ def our_config(
         }
     if acks is None or type(acks) is object:  # aiokafka's default object, which programs pass on
         acks = "all" if enable_idempotence else 1
-    return (_KeepsTrying if enable_idempotence else ProducerConfig)(
+    return (_IdempotentConfig if enable_idempotence else ProducerConfig)(
         bootstrap_servers=with_ports(bootstrap_servers),
         acks=acks,
         enable_idempotence=enable_idempotence,
@@ -91,7 +91,7 @@ BY_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS: Final = (*BY_PASSWORD, "GSSAPI", "OAUTHBEARER")
 
 
-def our_security(
+def translated_security(
     *,
     security_protocol: str,
     ssl_context: Any,
@@ -108,29 +108,29 @@ def our_security(
     """
     if security_protocol not in PROTOCOLS:
         raise ValueError("`security_protocol` should be SSL or PLAINTEXT, SASL_SSL or SASL_PLAINTEXT")
-    ours: dict[str, Any] = {"security_protocol": security_protocol}
+    options: dict[str, Any] = {"security_protocol": security_protocol}
     if security_protocol.endswith("SSL"):
         if ssl_context is None:
             raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")
-        ours["ssl_context"] = ssl_context
+        options["ssl_context"] = ssl_context
     if not security_protocol.startswith("SASL"):
-        return ours
+        return options
     if sasl_mechanism not in MECHANISMS:
         raise ValueError(f"sasl_mechanism should be one of {', '.join(MECHANISMS)}")
-    ours["sasl_mechanism"] = sasl_mechanism
+    options["sasl_mechanism"] = sasl_mechanism
     if sasl_mechanism in BY_PASSWORD:
         if sasl_plain_username is None or sasl_plain_password is None:
             raise ValueError(f"sasl_plain_username and sasl_plain_password are required for {sasl_mechanism}")
-        ours |= {"sasl_username": sasl_plain_username, "sasl_password": sasl_plain_password}
+        options |= {"sasl_username": sasl_plain_username, "sasl_password": sasl_plain_password}
     elif sasl_mechanism == "OAUTHBEARER":
-        ours["sasl_oauth_token_provider"] = _token_provider(sasl_oauth_token_provider)
+        options["sasl_oauth_token_provider"] = _token_provider(sasl_oauth_token_provider)
     else:
-        ours["sasl_kerberos_service_name"] = sasl_kerberos_service_name
+        options["sasl_kerberos_service_name"] = sasl_kerberos_service_name
         if sasl_kerberos_domain_name is not None:
-            ours["sasl_mechanism"] = partial(
-                _InDomain, KerberosSettings(sasl_kerberos_service_name), sasl_kerberos_domain_name
+            options["sasl_mechanism"] = partial(
+                _DomainGssapi, KerberosSettings(sasl_kerberos_service_name), sasl_kerberos_domain_name
             )
-    return ours
+    return options
 
 
 class _Provided(NamedTuple):
@@ -154,7 +154,7 @@ def _token_provider(provider: Any) -> Callable[[], Awaitable[_Provided]]:
     return provide
 
 
-class _InDomain(Gssapi):
+class _DomainGssapi(Gssapi):
     """Kerberos with another host name than the broker's."""
 
     def __init__(self, settings: KerberosSettings, domain: str) -> None:

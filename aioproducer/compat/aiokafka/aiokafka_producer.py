@@ -20,10 +20,10 @@ from aioproducer._core.security.secret import without_frames
 from aioproducer._lifecycle import State
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
-from aioproducer.compat.aiokafka.aiokafka_options import our_config, our_security
+from aioproducer.compat.aiokafka.aiokafka_options import translated_config, translated_security
 from aioproducer.compat.aiokafka.aiokafka_transactions import AIOKafkaTransactions
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
-from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translating
+from aioproducer.compat.aiokafka.translation import as_aiokafka, relayed, translating
 from aioproducer.errors import AuthenticationFailed, ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.producer import Producer
@@ -223,7 +223,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             "sasl_oauth_token_provider": sasl_oauth_token_provider,
         }
         try:
-            config = our_config(
+            config = translated_config(
                 bootstrap_servers=bootstrap_servers,
                 client_id=client_id,
                 metadata_max_age_ms=metadata_max_age_ms,
@@ -239,7 +239,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
                 enable_idempotence=enable_idempotence,
                 transactional_id=transactional_id,
                 transaction_timeout_ms=transaction_timeout_ms,
-                **our_security(**security),
+                **translated_security(**security),
             )
         except ValueError as error:
             without_frames(error)
@@ -250,7 +250,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         self._key_serializer = key_serializer  # not passed on: a batch serializes before it is sent
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
-        self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._partition_locks: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._batches: set[asyncio.Task[SendManyResult]] = set()
         self._ordered = OrderedCalls()
         # Read by health checks, instrumentation and frameworks.
@@ -292,7 +292,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             try:
                 await self._producer.start()
             except AuthenticationFailed as error:  # aiokafka has one error for all failed starts
-                raise also_theirs(errors.KafkaConnectionError)(str(error)) from error
+                raise as_aiokafka(errors.KafkaConnectionError)(str(error)) from error
 
     async def stop(self) -> None:
         """Send all appended records and close. Has no effect before the start and after the first call."""
@@ -384,12 +384,12 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         with translating():
             _ = self._producer._sending()  # noqa: SLF001 - our own
         where = TopicPartition(topic, partition)
-        turn = self._turns[where]
+        turn = self._partition_locks[where]
         try:
             async with asyncio.timeout(self._producer.config.max_block_s):
                 await turn.acquire()
         except TimeoutError as error:
-            raise also_theirs(errors.KafkaTimeoutError)(
+            raise as_aiokafka(errors.KafkaTimeoutError)(
                 f"{where}: the previous batch has no outcome yet"
             ) from error
         batch.close()
@@ -442,7 +442,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         """Return the partition of a record, as far as it is known before the send. Frameworks call this."""
         every = self._metadata.partitions_for_topic(topic)
         if every is None:
-            raise also_theirs(errors.UnknownTopicOrPartitionError)(f"topic {topic!r}: no metadata yet")
+            raise as_aiokafka(errors.UnknownTopicOrPartitionError)(f"topic {topic!r}: no metadata yet")
         if partition is not None:
             if partition not in every:
                 raise ValueError(f"topic {topic!r} has no partition {partition!r}")

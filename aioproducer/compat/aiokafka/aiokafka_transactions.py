@@ -10,21 +10,21 @@ from aioproducer._core.steps import Log
 from aioproducer._core.transactions.transaction_types import GroupMetadata
 from aioproducer._transactional import Transaction
 from aioproducer.compat.aiokafka import errors
-from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS
-from aioproducer.compat.aiokafka.translation import also_theirs, translating
+from aioproducer.compat.aiokafka.aiokafka_options import UNLIMITED_MS
+from aioproducer.compat.aiokafka.translation import as_aiokafka, translating
 
 if TYPE_CHECKING:
     from aioproducer.producer import Producer
 
 
-NEVER_S: Final = NEVER_MS / 1000
+UNLIMITED_S: Final = UNLIMITED_MS / 1000
 """Time limit of ends of transactions, in seconds. aiokafka has none."""
 
 
-class PatientTransaction(Transaction):
+class UnlimitedTransaction(Transaction):
     """A transaction whose commit waits without a time limit."""
 
-    commit_timeout_s: float | None = NEVER_S
+    commit_timeout_s: float | None = UNLIMITED_S
 
 
 class TransactionContext:
@@ -32,13 +32,13 @@ class TransactionContext:
 
     def __init__(self, producer: AIOKafkaTransactions) -> None:
         self._producer = producer
-        self._transaction: PatientTransaction | None = None
+        self._transaction: UnlimitedTransaction | None = None
 
     async def __aenter__(self) -> Self:
         """Begin."""
-        ours = self._producer._transactional()  # noqa: SLF001 - our own
+        producer = self._producer._transactional()  # noqa: SLF001 - our own
         with translating():
-            self._transaction = await PatientTransaction(ours).__aenter__()
+            self._transaction = await UnlimitedTransaction(producer).__aenter__()
         return self
 
     async def __aexit__(
@@ -65,9 +65,9 @@ class AIOKafkaTransactions:
 
     async def begin_transaction(self) -> None:
         """Begin a transaction after the end of the previous transaction."""
-        ours = self._transactional()
+        producer = self._transactional()
         with translating():
-            _ = await ours.begin_transaction()
+            _ = await producer.begin_transaction()
 
     async def commit_transaction(self) -> None:
         """Send all records of the transaction, and commit without a time limit. Cancelling only ends the waiting.
@@ -75,15 +75,15 @@ class AIOKafkaTransactions:
         Raises: the error of a failed record or offset; the transaction must then be aborted. ProducerFenced: another
             producer has the same transactional id. IllegalOperation: no transaction is open.
         """
-        ours = self._transactional()
+        producer = self._transactional()
         with translating():
-            await ours.commit_transaction(NEVER_S)
+            await producer.commit_transaction(UNLIMITED_S)
 
     async def abort_transaction(self) -> None:
         """Abort; unsent records fail. Cancelling only ends the waiting. Raises: as `commit_transaction`."""
-        ours = self._transactional()
+        producer = self._transactional()
         with translating():
-            await ours.abort_transaction(NEVER_S)
+            await producer.abort_transaction(UNLIMITED_S)
 
     def transaction(self) -> TransactionContext:
         """Return a context manager that begins a transaction, and commits or aborts it at its exit."""
@@ -100,17 +100,17 @@ class AIOKafkaTransactions:
         Raises: ValueError, TypeError: an argument is invalid. IllegalOperation: no transaction is open.
             IllegalGenerationError, UnknownMemberIdError: the group has rebalanced without the consumer.
         """
-        ours = self._transactional()
+        producer = self._transactional()
         if not group_id or not offsets:
             with translating():
-                ours._transactions().check_sending("send offsets")  # noqa: SLF001 - our own
+                producer._transactions().check_sending("send offsets")  # noqa: SLF001 - our own
             raise ValueError(f"group_id={group_id!r}, offsets={offsets!r}: neither may be empty")
         with translating():
-            await ours.send_offsets_to_transaction(offsets, group_id, timeout_s=NEVER_S)
+            await producer.send_offsets_to_transaction(offsets, group_id, timeout_s=UNLIMITED_S)
 
     def _transactional(self) -> Producer:
         if self._producer.config.transactional_id is None:
-            raise also_theirs(errors.IllegalOperation)(
+            raise as_aiokafka(errors.IllegalOperation)(
                 "a producer without a transactional_id has no transactions"
             )
         return self._producer

@@ -36,9 +36,9 @@ def create_ssl_context(
     """
     context = ssl.create_default_context(cafile=cafile, capath=capath, cadata=cadata)
     if certfile is not None:
-        context.load_cert_chain(certfile, keyfile, _not_asked if password is None else password)
+        context.load_cert_chain(certfile, keyfile, _no_password if password is None else password)
     return context
 
 
-def _not_asked() -> NoReturn:
+def _no_password() -> NoReturn:
     raise ValueError("the key is encrypted: give its password")

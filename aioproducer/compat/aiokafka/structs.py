@@ -48,12 +48,12 @@ def record_metadata(sent: types.RecordMetadata) -> RecordMetadata:
     """Return *sent* with aiokafka's fields. If aiokafka is imported, the result is also an instance of its class."""
     where = TopicPartition(sent.topic, sent.partition)
     module = sys.modules.get("aiokafka.structs")
-    kind = RecordMetadata if module is None else _also(module)
+    kind = RecordMetadata if module is None else _combined(module)
     return kind(*where, where, sent.offset, sent.timestamp_ms, int(sent.log_append_time), None)
 
 
 @cache
-def _also(module: ModuleType) -> type[RecordMetadata]:
+def _combined(module: ModuleType) -> type[RecordMetadata]:
     def reduced(metadata: RecordMetadata) -> tuple[object, ...]:
         return RecordMetadata, tuple(metadata)  # aiokafka may be missing in another process
 

@@ -10,23 +10,26 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from aioproducer import errors as ours
-from aioproducer.compat.aiokafka import errors as theirs
+from aioproducer import errors
+from aioproducer.compat.aiokafka import errors as aiokafka_errors
 
 T = TypeVar("T")
 U = TypeVar("U")
 E = TypeVar("E", bound=Exception)
 
-_KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
-    (ours.RecordTooLarge, theirs.MessageSizeTooLargeError),
-    (ours.MetadataTimeout, theirs.UnknownTopicOrPartitionError),  # aiokafka raises it for any reason
-    (ours.BufferTimeout, theirs.KafkaTimeoutError),
-    (ours.TransactionTimeout, theirs.KafkaTimeoutError),
-    (ours.TransactionOutcomeUnknown, theirs.KafkaTimeoutError),
-    (ours.ProducerClosed, theirs.ProducerClosed),
-    (ours.ConnectionFailed, theirs.KafkaConnectionError),
-    (ours.AuthenticationFailed, theirs.AuthenticationFailedError),
-    (ours.ProtocolError, theirs.KafkaProtocolError),
+_KINDS: tuple[tuple[type[errors.ProducerError], type[aiokafka_errors.KafkaError]], ...] = (
+    (errors.RecordTooLarge, aiokafka_errors.MessageSizeTooLargeError),
+    (
+        errors.MetadataTimeout,
+        aiokafka_errors.UnknownTopicOrPartitionError,
+    ),  # aiokafka raises it for any reason
+    (errors.BufferTimeout, aiokafka_errors.KafkaTimeoutError),
+    (errors.TransactionTimeout, aiokafka_errors.KafkaTimeoutError),
+    (errors.TransactionOutcomeUnknown, aiokafka_errors.KafkaTimeoutError),
+    (errors.ProducerClosed, aiokafka_errors.ProducerClosed),
+    (errors.ConnectionFailed, aiokafka_errors.KafkaConnectionError),
+    (errors.AuthenticationFailed, aiokafka_errors.AuthenticationFailedError),
+    (errors.ProtocolError, aiokafka_errors.KafkaProtocolError),
 )
 
 
@@ -36,53 +39,53 @@ def translated(error: BaseException) -> BaseException:
     Other errors than ProducerError are returned unchanged.
     """
     match error:
-        case ours.SendManyError(__cause__=ours.ProducerError() as first):
+        case errors.SendManyError(__cause__=errors.ProducerError() as first):
             # a large batch is split, and some parts may be in the log
             return _translation(
                 first, possibly_persisted=error.possibly_persisted or error.result.delivered > 0
             )
-        case ours.ProducerError():
+        case errors.ProducerError():
             return _translation(error, possibly_persisted=error.possibly_persisted)
     return error
 
 
 def _translation(
-    error: ours.ProducerError, *, possibly_persisted: bool
-) -> theirs.KafkaError | theirs.IllegalOperation:
-    if isinstance(error, ours.TransactionStateError):
-        illegal = also_theirs(theirs.IllegalOperation)(str(error))
+    error: errors.ProducerError, *, possibly_persisted: bool
+) -> aiokafka_errors.KafkaError | aiokafka_errors.IllegalOperation:
+    if isinstance(error, errors.TransactionStateError):
+        illegal = as_aiokafka(aiokafka_errors.IllegalOperation)(str(error))
         illegal.__cause__ = error
         return illegal
-    translation = also_theirs(_kind(error))(str(error))
+    translation = as_aiokafka(_kind(error))(str(error))
     translation.possibly_persisted = possibly_persisted
     translation.__cause__ = error
     return translation
 
 
-def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:  # noqa: PLR0911 - a table
+def _kind(error: errors.ProducerError) -> type[aiokafka_errors.KafkaError]:  # noqa: PLR0911 - a table
     match error:
-        case ours.ProducerFenced() | ours.InvalidProducerEpoch(fatal=True):
-            return theirs.ProducerFenced
-        case ours.CommitFailed(__cause__=ours.ProducerError() as first):
+        case errors.ProducerFenced() | errors.InvalidProducerEpoch(fatal=True):
+            return aiokafka_errors.ProducerFenced
+        case errors.CommitFailed(__cause__=errors.ProducerError() as first):
             return _kind(first)  # aiokafka raises the reason
-        case ours.BrokerError():
-            return theirs.for_code(error.code)
-        case ours.DeliveryTimeout(__cause__=ours.ConnectionFailed(written=False)):
-            return theirs.NodeNotReadyError
-        case ours.DeliveryTimeout(__cause__=ours.UnknownTopicId()):
-            return theirs.NotLeaderForPartitionError  # aiokafka's error for a deleted topic
-        case ours.DeliveryTimeout(__cause__=ours.ProducerError() as last):
+        case errors.BrokerError():
+            return aiokafka_errors.for_code(error.code)
+        case errors.DeliveryTimeout(__cause__=errors.ConnectionFailed(written=False)):
+            return aiokafka_errors.NodeNotReadyError
+        case errors.DeliveryTimeout(__cause__=errors.UnknownTopicId()):
+            return aiokafka_errors.NotLeaderForPartitionError  # aiokafka's error for a deleted topic
+        case errors.DeliveryTimeout(__cause__=errors.ProducerError() as last):
             return _kind(last)  # aiokafka raises the error of the last attempt
-        case ours.DeliveryTimeout(possibly_persisted=True):
-            return theirs.RequestTimedOutError
-        case ours.DeliveryTimeout():
-            return theirs.KafkaTimeoutError
-        case ours.ConnectionFailed(written=True, __cause__=TimeoutError()):
-            return theirs.RequestTimedOutError
-    return next((kind for base, kind in _KINDS if isinstance(error, base)), theirs.KafkaError)
+        case errors.DeliveryTimeout(possibly_persisted=True):
+            return aiokafka_errors.RequestTimedOutError
+        case errors.DeliveryTimeout():
+            return aiokafka_errors.KafkaTimeoutError
+        case errors.ConnectionFailed(written=True, __cause__=TimeoutError()):
+            return aiokafka_errors.RequestTimedOutError
+    return next((kind for base, kind in _KINDS if isinstance(error, base)), aiokafka_errors.KafkaError)
 
 
-def also_theirs(kind: type[E]) -> type[E]:
+def as_aiokafka(kind: type[E]) -> type[E]:
     """Return a subclass of *kind* and of aiokafka's class of this name, if aiokafka is imported; else *kind*.
 
     Existing `except` clauses with aiokafka's classes keep working.
@@ -90,26 +93,26 @@ def also_theirs(kind: type[E]) -> type[E]:
     module = sys.modules.get("aiokafka.errors")
     if module is None:
         return kind
-    made: type[E] = _also(cast("Any", kind), module)
+    made: type[E] = _combined(cast("Any", kind), module)
     return made
 
 
 @cache
-def _also(kind: Any, module: ModuleType) -> Any:
+def _combined(kind: Any, module: ModuleType) -> Any:
     of_aiokafka = getattr(module, kind.__name__, None)
     if not (isinstance(of_aiokafka, type) and issubclass(of_aiokafka, Exception)):
         return kind
 
     def reduced(error: BaseException) -> tuple[object, ...]:
-        return _again, (kind, error.args, vars(error))
+        return _unpickled, (kind, error.args, vars(error))
 
     body = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduced}
     return type(kind.__name__, (kind, of_aiokafka), body)
 
 
-def _again(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
-    """Unpickle an error of `also_theirs`; aiokafka may be missing in another process."""
-    error = also_theirs(kind)(*args)
+def _unpickled(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
+    """Unpickle an error of `as_aiokafka`; aiokafka may be missing in another process."""
+    error = as_aiokafka(kind)(*args)
     vars(error).update(fields)
     return error
 
@@ -119,7 +122,7 @@ def translating() -> Generator[None]:
     """Convert errors of aioproducer to aiokafka's."""
     try:
         yield
-    except ours.ProducerError as error:
+    except errors.ProducerError as error:
         raise translated(error) from error
 
 

@@ -11,7 +11,7 @@ from aioproducer import errors
 from aioproducer._core.protocol import client, metadata, transactions
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
-from aioproducer.testing.faults import HangUp, Refused
+from aioproducer.testing.faults import CloseConnection, Refused
 from aioproducer.testing.state import Call, Node
 
 OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
@@ -39,11 +39,11 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> metadata.ApiVersionsResponse:
     """Return the APIs with their versions."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             if call.version >= SOFTWARE_NAMES_SINCE:
                 _check_software(request.client_software_name, request.client_software_version)
             _check_node(call, request)
-            call.session.tell_versions()
+            call.session.mark_versions_sent()
     except Refused as refused:
         return metadata.ApiVersionsResponse(error_code=refused.code, api_keys=[])
     return metadata.ApiVersionsResponse(
@@ -133,7 +133,7 @@ def _node(call: Call, key_type: int, key: str) -> Node:
 
 def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinator:
     try:
-        with call.strike.around():
+        with call.faults.around():
             node = _node(call, key_type, key)
     except Refused as refused:
         return transactions.Coordinator(
@@ -152,16 +152,16 @@ def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinato
 async def sasl_handshake(call: Call, request: client.SaslHandshakeRequest) -> client.SaslHandshakeResponse:
     """Begin an authentication with the mechanism of the client."""
     if call.version == 0:
-        raise HangUp("the login of version 0, in messages without headers, is not served")
+        raise CloseConnection("the login of version 0, in messages without headers, is not served")
     code = 0
     try:
-        with call.strike.around():
+        with call.faults.around():
             call.session.choose(request.mechanism)
     except Refused as refused:
         code = refused.code
         call.session.refuse()
-    told = call.session.mechanisms if code in {0, errors.UnsupportedSaslMechanism.code} else []
-    return client.SaslHandshakeResponse(error_code=code, mechanisms=told)
+    mechanisms = call.session.mechanisms if code in {0, errors.UnsupportedSaslMechanism.code} else []
+    return client.SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
 
 
 async def sasl_authenticate(
@@ -169,7 +169,7 @@ async def sasl_authenticate(
 ) -> client.SaslAuthenticateResponse:
     """Pass one message to the mechanism."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             answer, lifetime_ms = call.session.authenticate(request.auth_bytes)
     except Refused as refused:
         call.session.refuse()
@@ -186,7 +186,7 @@ async def get_telemetry_subscriptions(
 ) -> client.GetTelemetrySubscriptionsResponse:
     """Return the subscription."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             return call.state.telemetry.describe(request.client_instance_id)
     except Refused as refused:
         return client.GetTelemetrySubscriptionsResponse(error_code=refused.code)
@@ -195,7 +195,7 @@ async def get_telemetry_subscriptions(
 async def push_telemetry(call: Call, request: client.PushTelemetryRequest) -> client.PushTelemetryResponse:
     """Accept pushed metrics."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             call.state.telemetry.take(request)
     except Refused as refused:
         return client.PushTelemetryResponse(error_code=refused.code)

@@ -31,8 +31,8 @@ async def list_offsets(call: Call, request: protocol.ListOffsetsRequest) -> prot
             protocol.ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _offset_for(call, topic.name, asked, request.isolation_level)
-                    for asked in topic.partitions
+                    _offset_for(call, topic.name, requested, request.isolation_level)
+                    for requested in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -41,20 +41,20 @@ async def list_offsets(call: Call, request: protocol.ListOffsetsRequest) -> prot
 
 
 def _offset_for(
-    call: Call, topic: str, asked: protocol.ListOffsetsPartition, isolation_level: int
+    call: Call, topic: str, requested: protocol.ListOffsetsPartition, isolation_level: int
 ) -> protocol.ListOffsetsPartitionResponse:
-    response = protocol.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    response = protocol.ListOffsetsPartitionResponse(partition_index=requested.partition_index)
     try:
-        with call.strike.around(topic, asked.partition_index):
+        with call.faults.around(topic, requested.partition_index):
             partition = call.state.led_partition(
-                call.node_id, topic, asked.partition_index, leader_epoch=asked.current_leader_epoch
+                call.node_id, topic, requested.partition_index, leader_epoch=requested.current_leader_epoch
             )
             response.offset, response.timestamp = _find(
-                partition.log, asked.timestamp, call.version, isolation_level
+                partition.log, requested.timestamp, call.version, isolation_level
             )
     except Refused as refused:
         return protocol.ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=refused.code
+            partition_index=requested.partition_index, error_code=refused.code
         )
     if call.version >= LEADER_EPOCH_SINCE:
         response.leader_epoch = partition.leader_epoch
@@ -103,8 +103,8 @@ async def fetch(call: Call, request: protocol.FetchRequest) -> protocol.FetchRes
 def fetch_targets(request: protocol.FetchRequest, _state: ClusterState) -> Iterator[Target]:
     """Yield the partitions of a fetch."""
     for topic in request.topics:
-        for asked in topic.partitions:
-            yield Target(topic.topic, asked.partition)
+        for requested in topic.partitions:
+            yield Target(topic.topic, requested.partition)
 
 
 def _logs(call: Call, request: protocol.FetchRequest) -> list[PartitionLog]:
@@ -127,11 +127,11 @@ def _read(call: Call, request: protocol.FetchRequest) -> protocol.FetchResponse:
     responses = []
     for topic in request.topics:
         parts = []
-        for asked in topic.partitions:
+        for requested in topic.partitions:
             part = _read_partition(
                 call,
                 topic.topic,
-                asked,
+                requested,
                 left,
                 first=left == request.max_bytes,
                 read_committed=request.isolation_level == READ_COMMITTED,
@@ -143,26 +143,32 @@ def _read(call: Call, request: protocol.FetchRequest) -> protocol.FetchResponse:
 
 
 def _read_partition(
-    call: Call, topic: str, asked: protocol.FetchPartition, left: int, *, first: bool, read_committed: bool
+    call: Call,
+    topic: str,
+    requested: protocol.FetchPartition,
+    left: int,
+    *,
+    first: bool,
+    read_committed: bool,
 ) -> protocol.PartitionData:
-    max_bytes = min(asked.partition_max_bytes, left)
+    max_bytes = min(requested.partition_max_bytes, left)
     try:
-        with call.strike.around(topic, asked.partition):
-            log = _log_with_offset(call, topic, asked)
+        with call.faults.around(topic, requested.partition):
+            log = _log_with_offset(call, topic, requested)
             until = log.last_stable_offset if read_committed else log.end_offset
-            records = log.read(asked.fetch_offset, max_bytes, at_least_one=first, until=until)
+            records = log.read(requested.fetch_offset, max_bytes, at_least_one=first, until=until)
     except Refused as refused:
         return protocol.PartitionData(
-            partition_index=asked.partition, error_code=refused.code, high_watermark=-1, records=b""
+            partition_index=requested.partition, error_code=refused.code, high_watermark=-1, records=b""
         )
     return protocol.PartitionData(
-        partition_index=asked.partition,
+        partition_index=requested.partition,
         high_watermark=log.end_offset,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=0,
         aborted_transactions=[
             protocol.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-            for each in log.transactions.aborted(asked.fetch_offset, until)
+            for each in log.transactions.aborted(requested.fetch_offset, until)
         ]
         if read_committed
         else None,
@@ -170,10 +176,10 @@ def _read_partition(
     )
 
 
-def _log_with_offset(call: Call, topic: str, asked: protocol.FetchPartition) -> PartitionLog:
+def _log_with_offset(call: Call, topic: str, requested: protocol.FetchPartition) -> PartitionLog:
     partition = call.state.led_partition(
-        call.node_id, topic, asked.partition, leader_epoch=asked.current_leader_epoch
+        call.node_id, topic, requested.partition, leader_epoch=requested.current_leader_epoch
     )
-    if not 0 <= asked.fetch_offset <= partition.log.end_offset:
+    if not 0 <= requested.fetch_offset <= partition.log.end_offset:
         raise Refused(OffsetOutOfRange, f"the log ends at {partition.log.end_offset}")
     return partition.log

@@ -24,9 +24,9 @@ CONFIG_DEFAULTS = {
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     """Describe the running nodes and the requested topics."""
-    asked = request.topics
-    if asked is None:
-        asked = [protocol.MetadataRequestTopic(name=name) for name in call.state.topics]
+    requested = request.topics
+    if requested is None:
+        requested = [protocol.MetadataRequestTopic(name=name) for name in call.state.topics]
     alive = call.state.alive_nodes()
     response = MetadataResponse(
         brokers=[
@@ -37,9 +37,9 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         ],
         cluster_id=call.state.cluster_id,
         controller_id=min(node.node_id for node in alive),
-        topics=[_describe(call, each, may_create=request.allow_auto_topic_creation) for each in asked],
+        topics=[_describe(call, each, may_create=request.allow_auto_topic_creation) for each in requested],
     )
-    if call.version >= WHOLE_ANSWER_ERROR_SINCE and _asks_to_rebootstrap(call, response):
+    if call.version >= WHOLE_ANSWER_ERROR_SINCE and _must_rebootstrap(call, response):
         return MetadataResponse(brokers=[], topics=[], error_code=errors.RebootstrapRequired.code)
     return response
 
@@ -53,14 +53,14 @@ def metadata_targets(request: MetadataRequest, state: ClusterState) -> Iterator[
             yield Target(_name(topic, state))
 
 
-def _name(asked: protocol.MetadataRequestTopic, state: ClusterState) -> str | None:
-    return state.names.get(asked.topic_id) if asked.name is None else asked.name
+def _name(requested: protocol.MetadataRequestTopic, state: ClusterState) -> str | None:
+    return state.names.get(requested.topic_id) if requested.name is None else requested.name
 
 
-def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:
+def _must_rebootstrap(call: Call, response: MetadataResponse) -> bool:
     """Return True if a rule has this error, which belongs to the whole response."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             pass
     except Refused as refused:
         return refused.code == errors.RebootstrapRequired.code
@@ -68,16 +68,16 @@ def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:
 
 
 def _describe(
-    call: Call, asked: protocol.MetadataRequestTopic, *, may_create: bool
+    call: Call, requested: protocol.MetadataRequestTopic, *, may_create: bool
 ) -> protocol.MetadataResponseTopic:
     state = call.state
-    name = _name(asked, state)
+    name = _name(requested, state)
     try:
-        with call.strike.around(name):
+        with call.faults.around(name):
             topic = _find_or_create(state, name, may_create=may_create)
     except Refused as refused:
         return protocol.MetadataResponseTopic(
-            error_code=refused.code, name=name, topic_id=asked.topic_id, partitions=[]
+            error_code=refused.code, name=name, topic_id=requested.topic_id, partitions=[]
         )
     return protocol.MetadataResponseTopic(
         name=topic.name,
@@ -118,15 +118,17 @@ async def create_topics(call: Call, request: admin.CreateTopicsRequest) -> admin
     )
 
 
-def _create(call: Call, asked: admin.CreatableTopic, *, validate_only: bool) -> admin.CreatableTopicResult:
+def _create(
+    call: Call, requested: admin.CreatableTopic, *, validate_only: bool
+) -> admin.CreatableTopicResult:
     try:
-        with call.strike.around(asked.name):
-            topic = _new_topic(call.state, asked)
+        with call.faults.around(requested.name):
+            topic = _new_topic(call.state, requested)
             if not validate_only:
                 call.state.add_topic(topic)
     except Refused as refused:
         return admin.CreatableTopicResult(
-            name=asked.name, error_code=refused.code, error_message=refused.message
+            name=requested.name, error_code=refused.code, error_message=refused.message
         )
     return admin.CreatableTopicResult(
         name=topic.name,
@@ -137,12 +139,12 @@ def _create(call: Call, asked: admin.CreatableTopic, *, validate_only: bool) -> 
     )
 
 
-def _new_topic(state: ClusterState, asked: admin.CreatableTopic) -> Topic:
-    if asked.assignments:
+def _new_topic(state: ClusterState, requested: admin.CreatableTopic) -> Topic:
+    if requested.assignments:
         raise Refused(errors.InvalidRequest, "this broker chooses the leaders itself")
-    if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(state.nodes):
+    if requested.replication_factor != -1 and not 1 <= requested.replication_factor <= len(state.nodes):
         raise Refused(errors.InvalidReplicationFactor, f"there are {len(state.nodes)} brokers")
-    configs = {config.name: config.value for config in asked.configs}
+    configs = {config.name: config.value for config in requested.configs}
     message_max_bytes = configs.get("max.message.bytes")
     if message_max_bytes is not None and not message_max_bytes.isdecimal():
         raise Refused(errors.InvalidConfig, f"max.message.bytes cannot be {message_max_bytes!r}")
@@ -152,7 +154,9 @@ def _new_topic(state: ClusterState, asked: admin.CreatableTopic) -> Topic:
         message_max_bytes=None if message_max_bytes is None else int(message_max_bytes),
         given={name: value for name, value in configs.items() if value is not None},
     )
-    return state.new_topic(asked.name, None if asked.num_partitions == -1 else asked.num_partitions, config)
+    return state.new_topic(
+        requested.name, None if requested.num_partitions == -1 else requested.num_partitions, config
+    )
 
 
 async def describe_configs(
@@ -162,10 +166,10 @@ async def describe_configs(
     return admin.DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
 
 
-def _settings(call: Call, asked: admin.DescribeConfigsResource) -> admin.DescribeConfigsResult:
-    name = asked.resource_name
+def _settings(call: Call, requested: admin.DescribeConfigsResource) -> admin.DescribeConfigsResult:
+    name = requested.resource_name
     try:
-        with call.strike.around(name):
+        with call.faults.around(name):
             config = call.state.topic(name).config
     except Refused as refused:
         return admin.DescribeConfigsResult(
@@ -182,7 +186,7 @@ def _settings(call: Call, asked: admin.DescribeConfigsResource) -> admin.Describ
         "max.message.bytes": str(largest),
         **config.given,
     }
-    keys = settings if asked.configuration_keys is None else asked.configuration_keys
+    keys = settings if requested.configuration_keys is None else requested.configuration_keys
     return admin.DescribeConfigsResult(
         error_message=None,
         resource_type=admin.TOPIC_RESOURCE,

@@ -20,7 +20,7 @@ ABORTABLE_SINCE = 4
 MANY_GROUPS_SINCE = 8
 """KIP-709."""
 
-TOLD_AS: dict[int, type[errors.BrokerError]] = {
+GROUP_ERRORS: dict[int, type[errors.BrokerError]] = {
     errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable,
     errors.ProducerFenced.code: errors.InvalidProducerEpoch,
 }
@@ -32,13 +32,13 @@ async def txn_offset_commit(
 ) -> transactions.TxnOffsetCommitResponse:
     """Add offsets to commit with a transaction."""
     if call.version >= ADDS_GROUP_SINCE:
-        await call.state.timers.settled(request.transactional_id)
+        await call.state.timers.wait_until_complete(request.transactional_id)
     try:
         _admit(call, request)
         refusal = 0
     except Refused as refused:
-        told = TOLD_AS.get(refused.code)
-        refusal = refused.code if told is None else told.code
+        requested_error = GROUP_ERRORS.get(refused.code)
+        refusal = refused.code if requested_error is None else requested_error.code
     return transactions.TxnOffsetCommitResponse(
         topics=[
             transactions.TxnOffsetCommitResponseTopic(
@@ -79,18 +79,18 @@ def _take(
     call: Call,
     request: transactions.TxnOffsetCommitRequest,
     topic: str,
-    asked: transactions.TxnOffsetCommitRequestPartition,
+    requested: transactions.TxnOffsetCommitRequestPartition,
     refusal: int,
 ) -> int:
     try:
-        with call.strike.around(topic, asked.partition_index):
-            call.state.partition(topic, asked.partition_index)
+        with call.faults.around(topic, requested.partition_index):
+            call.state.partition(topic, requested.partition_index)
             if refusal:
                 return refusal
             offset = CommittedOffset(
-                asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata
+                requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata
             )
-            target = Target(topic, asked.partition_index)
+            target = Target(topic, requested.partition_index)
             call.state.groups.add(request.group_id, request.producer_id, target, offset)
     except Refused as refused:
         return refused.code
@@ -113,12 +113,12 @@ async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> cons
                 for group in request.groups
             ]
         )
-    asked = (
+    requested = (
         None
         if request.topics is None
         else [(topic.name, topic.partition_indexes) for topic in request.topics]
     )
-    group = _of_group(call, request, request.group_id, asked)
+    group = _of_group(call, request, request.group_id, requested)
     topics = [
         consumer.OffsetFetchResponseTopic(
             name=topic.name,
@@ -142,17 +142,17 @@ def _of_group(
     call: Call,
     request: consumer.OffsetFetchRequest,
     group_id: str,
-    asked: list[tuple[str, Sequence[int]]] | None,
+    requested: list[tuple[str, Sequence[int]]] | None,
 ) -> consumer.OffsetFetchResponseGroup:
     try:
-        with call.strike.around():
+        with call.faults.around():
             check_coordinator(call, group_id)
     except Refused as refused:
         return consumer.OffsetFetchResponseGroup(group_id=group_id, error_code=refused.code)
-    if asked is None:
+    if requested is None:
         targets = call.state.groups.targets(group_id)
     else:
-        targets = [Target(topic, index) for topic, indexes in asked for index in indexes]
+        targets = [Target(topic, index) for topic, indexes in requested for index in indexes]
     by_topic: dict[str, list[consumer.OffsetFetchResponsePartitions]] = defaultdict(list)
     for target in targets:
         by_topic[target.topic or ""].append(_offset(call, request, group_id, target))

@@ -9,7 +9,7 @@ from aioproducer import errors
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.protocol import produce as protocol
 from aioproducer.testing.coordinator import Identity
-from aioproducer.testing.faults import HangUp, Refused, Target
+from aioproducer.testing.faults import CloseConnection, Refused, Target
 from aioproducer.testing.log import Appended, PartitionLog, is_zstd, transactional_stamp
 from aioproducer.testing.producer_state import Stamp
 from aioproducer.testing.state import Call, ClusterState
@@ -26,14 +26,14 @@ LEADER_HINTS_SINCE = 10
 async def produce(call: Call, request: protocol.ProduceRequest) -> protocol.ProduceResponse | None:
     """Append the batches; with acks=0 an error closes the connection."""
     if request.transactional_id is not None and call.version >= ADDS_PARTITIONS_SINCE:
-        await call.state.timers.settled(request.transactional_id)
+        await call.state.timers.wait_until_complete(request.transactional_id)
     response = protocol.ProduceResponse(
         responses=[
             protocol.TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    _answer_for(call, request, _name(topic, call.state), data)
+                    _response_for(call, request, _name(topic, call.state), data)
                     for data in topic.partition_data
                 ],
             )
@@ -43,7 +43,7 @@ async def produce(call: Call, request: protocol.ProduceRequest) -> protocol.Prod
     answers = [answer for topic in response.responses for answer in topic.partition_responses]
     if request.acks == 0:
         if any(answer.error_code for answer in answers):
-            raise HangUp
+            raise CloseConnection
         return None
     hinted = {answer.current_leader.leader_id for answer in answers}
     response.node_endpoints = [
@@ -67,13 +67,13 @@ def _name(topic: protocol.TopicProduceData, state: ClusterState) -> str | None:
     return topic.name or state.names.get(topic.topic_id)
 
 
-def _answer_for(
+def _response_for(
     call: Call, request: protocol.ProduceRequest, topic: str | None, data: protocol.PartitionProduceData
 ) -> protocol.PartitionProduceResponse:
     if topic is None:
         return _refusal(call, "", data.index, Refused(errors.UnknownTopicId))
     try:
-        with call.strike.around(topic, data.index):
+        with call.faults.around(topic, data.index):
             appended = _append(call, request, topic, data)
     except Refused as refused:
         return _refusal(call, topic, data.index, refused)
@@ -124,10 +124,10 @@ def _admit(
         else:
             coordinator.verify(request.transactional_id, identity, target)
     except Refused as refused:
-        raise Refused(_told(refused.code, call.version), refused.message) from refused
+        raise Refused(_error_code(refused.code, call.version), refused.message) from refused
 
 
-def _told(code: int, version: int) -> type[errors.BrokerError]:
+def _error_code(code: int, version: int) -> type[errors.BrokerError]:
     """Return the error of the partition for an error code of the transaction coordinator."""
     if code == errors.ProducerFenced.code:
         return errors.InvalidProducerEpoch

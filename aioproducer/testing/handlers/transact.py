@@ -27,11 +27,11 @@ OPERATION_NOT_ATTEMPTED = errors.broker_error(55).code
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Return a new producer id, or the next epoch of a transactional id."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             producer_id, epoch = _init(call, request)
     except Refused as refused:
         return InitProducerIdResponse(
-            error_code=_told(refused, call, since=FENCED_SINCE_ON_INIT), producer_epoch=-1
+            error_code=_error_code(refused, call, since=FENCED_SINCE_ON_INIT), producer_epoch=-1
         )
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
@@ -81,7 +81,7 @@ def _add_partitions(
     codes: dict[Target, int] = {}
     entered: dict[Target, AbstractContextManager[None]] = {}
     for target in targets:
-        around: AbstractContextManager[None] = call.strike.around(*target)
+        around: AbstractContextManager[None] = call.faults.around(*target)
         try:
             around.__enter__()
             call.state.partition(target.topic or "", -1 if target.partition is None else target.partition)
@@ -100,7 +100,7 @@ def _add_partitions(
             now_ms=wall_ms(),
         )
     except Refused as refused:
-        return dict.fromkeys(targets, _told(refused, call, since=FENCED_SINCE))
+        return dict.fromkeys(targets, _error_code(refused, call, since=FENCED_SINCE))
     for target, around in entered.items():
         try:
             around.__exit__(None, None, None)
@@ -114,7 +114,7 @@ async def add_offsets_to_txn(
 ) -> protocol.AddOffsetsToTxnResponse:
     """Add the offsets of a group to the transaction."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             check_coordinator(call, request.transactional_id)
             call.state.coordinator.add(
                 request.transactional_id,
@@ -123,14 +123,14 @@ async def add_offsets_to_txn(
                 now_ms=wall_ms(),
             )
     except Refused as refused:
-        return protocol.AddOffsetsToTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
+        return protocol.AddOffsetsToTxnResponse(error_code=_error_code(refused, call, since=FENCED_SINCE))
     return protocol.AddOffsetsToTxnResponse()
 
 
 async def end_txn(call: Call, request: protocol.EndTxnRequest) -> protocol.EndTxnResponse:
     """End the transaction; the response precedes the markers, as in Kafka."""
     try:
-        with call.strike.around():
+        with call.faults.around():
             check_coordinator(call, request.transactional_id)
             following = call.state.coordinator.end(
                 request.transactional_id,
@@ -139,7 +139,7 @@ async def end_txn(call: Call, request: protocol.EndTxnRequest) -> protocol.EndTx
                 bumps_epoch=call.version >= BUMPS_EPOCH_SINCE,
             )
     except Refused as refused:
-        return protocol.EndTxnResponse(error_code=_told(refused, call, since=FENCED_SINCE))
+        return protocol.EndTxnResponse(error_code=_error_code(refused, call, since=FENCED_SINCE))
     return protocol.EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch)
 
 
@@ -150,7 +150,7 @@ def check_coordinator(call: Call, key: str) -> None:
         raise Refused(errors.NotCoordinator, f"node {call.node_id} does not coordinate {key!r}")
 
 
-def _told(refused: Refused, call: Call, *, since: int) -> int:
+def _error_code(refused: Refused, call: Call, *, since: int) -> int:
     if refused.code == errors.ProducerFenced.code and call.version < since:
         return errors.InvalidProducerEpoch.code
     return refused.code
@@ -167,7 +167,7 @@ async def describe_transactions(
 
 def _described(call: Call, transactional_id: str) -> protocol.TransactionState:
     try:
-        with call.strike.around():
+        with call.faults.around():
             check_coordinator(call, transactional_id)
             known = call.state.coordinator.described(transactional_id)
     except Refused as refused:
@@ -192,8 +192,8 @@ async def list_transactions(
     """List the transactional ids of this node's coordinator."""
     unknown = sorted(set(request.state_filters) - set(TransactionState))
     try:
-        with call.strike.around():
-            found = [known for known in _coordinated(call) if _is_asked_for(known, request)]
+        with call.faults.around():
+            found = [known for known in _coordinated(call) if _matches_filters(known, request)]
     except Refused as refused:
         return admin.ListTransactionsResponse(error_code=refused.code)
     return admin.ListTransactionsResponse(
@@ -216,7 +216,7 @@ def _coordinated(call: Call) -> Iterator[Transaction]:
             yield known
 
 
-def _is_asked_for(known: Transaction, request: admin.ListTransactionsRequest) -> bool:
+def _matches_filters(known: Transaction, request: admin.ListTransactionsRequest) -> bool:
     age_ms = wall_ms() - known.started_ms
     return (
         (not request.state_filters or known.state in request.state_filters)
@@ -252,7 +252,7 @@ async def describe_producers(
 
 def _producers(call: Call, topic: str, index: int) -> admin.PartitionResponse:
     try:
-        with call.strike.around(topic, index):
+        with call.faults.around(topic, index):
             log = call.state.led_partition(call.node_id, topic, index).log
     except Refused as refused:
         return admin.PartitionResponse(

@@ -10,19 +10,19 @@ from aioproducer._core.protocol.metadata import MetadataResponse
 from aioproducer._core.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
 from aioproducer._core.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.errors import UnknownTopicId
-from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
+from aioproducer.testing.faults import CloseConnection, NoResponse, Rewrite
 
 
 def cut(frame: bytes) -> Iterator[bytes]:
     """Half of it, and then the connection is closed."""
     yield frame[: len(frame) // 2]
-    raise HangUp
+    raise CloseConnection
 
 
 def stuck(frame: bytes) -> Iterator[bytes]:
     """Half of it, and then silence."""
     yield frame[: len(frame) // 2]
-    raise NeverAnswer
+    raise NoResponse
 
 
 def twice(frame: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from aioproducer import Producer
 from aioproducer.cli import audit_command, commands, demo_command, perf_command, topics
 from aioproducer.cli.commands import serve
-from aioproducer.cli.demo_command import Plan
+from aioproducer.cli.demo_command import DemoArguments
 from aioproducer.config import ProducerConfig
 from tests.cases import for_each
 
@@ -105,10 +105,10 @@ def test_wrong_option_is_one_line_and_exit_code_2() -> None:
 def test_demo_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
-    plans: list[Plan] = []
+    plans: list[DemoArguments] = []
 
-    async def run_and_report(plan: Plan) -> bool:
-        plans.append(plan)
+    async def run_and_report(arguments: DemoArguments) -> bool:
+        plans.append(arguments)
         return good
 
     monkeypatch.setattr(demo_command, "run_and_report", run_and_report)
@@ -121,9 +121,9 @@ def test_demo_passes_options_and_sets_exit_code(
         == code
     )
     in_process, on_a_cluster = plans
-    assert in_process == Plan(None, records=200_000, partitions=6, compression="zstd")
+    assert in_process == DemoArguments(None, records=200_000, partitions=6, compression="zstd")
     config = on_a_cluster.config
-    assert on_a_cluster == Plan(config, records=500, partitions=2, compression="lz4")
+    assert on_a_cluster == DemoArguments(config, records=500, partitions=2, compression="lz4")
     assert config is not None
     assert (config.bootstrap_servers, config.compression_type) == (("a:1", "b:1"), "lz4")
 
@@ -224,9 +224,9 @@ def test_audit_passes_options_and_sets_exit_code(
 def test_perf_passes_options_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, good: bool, code: int
 ) -> None:
-    plans: list[perf_command.Plan] = []
+    plans: list[perf_command.PerfArguments] = []
 
-    async def run_and_report(plan: perf_command.Plan, *, as_json: bool) -> bool:
+    async def run_and_report(plan: perf_command.PerfArguments, *, as_json: bool) -> bool:
         plans.append(plan)
         return good == (not as_json)
 
@@ -282,9 +282,9 @@ def test_topic_is_an_argument_and_is_required_once(command: tuple[str, ...]) -> 
 
 
 def test_perf_takes_the_topic_and_the_compression(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[perf_command.Plan] = []
+    plans: list[perf_command.PerfArguments] = []
 
-    async def run_and_report(plan: perf_command.Plan, *, as_json: bool) -> bool:
+    async def run_and_report(plan: perf_command.PerfArguments, *, as_json: bool) -> bool:
         plans.append(plan)
         return not as_json
 

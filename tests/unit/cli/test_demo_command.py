@@ -18,11 +18,11 @@ from aioproducer.cli import demo_command
 from aioproducer.cli.demo_command import (
     EVENTS_A_DAY,
     Check,
+    DemoArguments,
+    DemoOutcome,
     Events,
-    Follow,
     Measured,
-    Outcome,
-    Plan,
+    ShowProgress,
     number_of,
     run,
     send_in_bulk,
@@ -95,8 +95,8 @@ def flaws(
     ]
     check = Check(EVENTS, acknowledged)
     for partition, records in by_partition.items():
-        check.see(partition, records)
-    assert check.seen == sum(map(len, by_partition.values()))
+        check.add(partition, records)
+    assert check.records_read == sum(map(len, by_partition.values()))
     return check.flaws()
 
 
@@ -259,14 +259,16 @@ class Followed:
         self.stages.append((what, total, before, done()))
 
 
-async def demo(servers: str | None = None, *, compression: str = "zstd") -> Outcome:
+async def demo(servers: str | None = None, *, compression: str = "zstd") -> DemoOutcome:
     config = None if servers is None else ProducerConfig(bootstrap_servers=servers)
-    return await run(Plan(config, records=RECORDS, partitions=3, compression=compression), Followed())
+    return await run(
+        DemoArguments(config, records=RECORDS, partitions=3, compression=compression), Followed()
+    )
 
 
 async def test_every_record_is_sent_once_and_read_back() -> None:
     followed = Followed()
-    outcome = await run(Plan(None, records=RECORDS, partitions=3, compression="lz4"), followed)
+    outcome = await run(DemoArguments(None, records=RECORDS, partitions=3, compression="lz4"), followed)
     assert outcome.flaws == {}
     assert outcome.records_read == RECORDS
     assert outcome.warm_up.records == 4
@@ -311,7 +313,7 @@ async def test_demo_refuses_unknown_codec() -> None:
         await demo(compression="zip")
 
 
-PLAN = Plan(None, records=60, partitions=6, compression="zstd")
+PLAN = DemoArguments(None, records=60, partitions=6, compression="zstd")
 ACKNOWLEDGED = RecordMetadata("t", 0, 0, 0, log_append_time=False)
 
 
@@ -326,8 +328,8 @@ def part(records: int, seconds: float, *, latencies_s: tuple[float, ...] = ()) -
     )
 
 
-OUTCOME = Outcome(
-    plan=PLAN,
+OUTCOME = DemoOutcome(
+    arguments=PLAN,
     config=ProducerConfig(bootstrap_servers="a:1", compression_type="zstd"),
     topic="aioproducer-demo-1f",
     warm_up=part(2, 0.5),
@@ -347,18 +349,18 @@ class Terminal(io.StringIO):
 
 
 async def reported(
-    monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, terminal: bool = False
+    monkeypatch: pytest.MonkeyPatch, outcome: DemoOutcome, *, terminal: bool = False
 ) -> tuple[bool, str]:
-    async def run(plan: Plan, follow: Follow) -> Outcome:
-        assert plan is outcome.plan
-        async with follow("sending", 60, lambda: 45):
+    async def run(arguments: DemoArguments, show_progress: ShowProgress) -> DemoOutcome:
+        assert arguments is outcome.arguments
+        async with show_progress("sending", 60, lambda: 45):
             await asyncio.sleep(0)  # the bar's turn
         return outcome
 
     monkeypatch.setattr(demo_command, "run", run)
     screen = Terminal() if terminal else io.StringIO()
     console = Console(file=screen, width=300, force_terminal=terminal, highlight=False)
-    return await demo_command.run_and_report(outcome.plan, console), screen.getvalue()
+    return await demo_command.run_and_report(outcome.arguments, console), screen.getvalue()
 
 
 async def test_demo_table_has_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,8 +393,8 @@ async def test_demo_fails_with_counts_of_flaws(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_demo_names_remaining_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ProducerConfig(bootstrap_servers="a:1,b:1")
-    plan = replace(PLAN, config=config, partitions=1)
-    _, text = await reported(monkeypatch, replace(OUTCOME, plan=plan, config=config))
+    arguments = replace(PLAN, config=config, partitions=1)
+    _, text = await reported(monkeypatch, replace(OUTCOME, arguments=arguments, config=config))
     assert "click stream to a:1,b:1\n" in text
     assert "1 partition, keyed" in text
     assert "Topic aioproducer-demo-1f stays on the cluster." in text

@@ -17,8 +17,8 @@ from aioproducer.cli.perf_command import (
     RECORDS_A_CALL,
     VALUES_BYTES,
     Latencies,
-    Outcome,
-    Plan,
+    PerfArguments,
+    PerfOutcome,
     Window,
     run,
     run_and_report,
@@ -70,8 +70,8 @@ def test_equal_latencies_are_counted_together() -> None:
 RUN = "perf-1"
 
 
-def plan_of(cluster: Cluster, *, records: int, rate: float | None = None, **options: Any) -> Plan:
-    return Plan(
+def plan_of(cluster: Cluster, *, records: int, rate: float | None = None, **options: Any) -> PerfArguments:
+    return PerfArguments(
         config=ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options),
         topic="orders",
         run=RUN,
@@ -130,8 +130,8 @@ async def test_latency_is_from_call_to_acknowledgement() -> None:
 async def test_failures_are_counted_by_their_kind() -> None:
     async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
         cluster.on("produce").answer(InvalidRecord)
-        plan = plan_of(cluster, records=500, rate=1_000, linger_ms=0)
-        outcome = await run(plan, ignore)
+        arguments = plan_of(cluster, records=500, rate=1_000, linger_ms=0)
+        outcome = await run(arguments, ignore)
     [(failure, count)] = outcome.failures.items()
     assert failure.startswith("InvalidRecord: ")
     assert count == 500 - outcome.acknowledged > 0
@@ -187,14 +187,16 @@ async def test_perf_reports_missing_topic() -> None:
 @in_virtual_time
 async def test_without_a_cluster_nothing_is_sent() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
-        plan = plan_of(cluster, records=5)
+        arguments = plan_of(cluster, records=5)
     with pytest.raises(ConnectionFailed):
-        await run(plan, ignore)
+        await run(arguments, ignore)
 
 
-def sized(*, records: int, value_bytes: int) -> Plan:
+def sized(*, records: int, value_bytes: int) -> PerfArguments:
     config = ProducerConfig(bootstrap_servers="a:1")
-    return Plan(config=config, topic="t", run="r", records=records, value_bytes=value_bytes, rate=None)
+    return PerfArguments(
+        config=config, topic="t", run="r", records=records, value_bytes=value_bytes, rate=None
+    )
 
 
 @for_each(
@@ -211,8 +213,8 @@ def test_number_of_values_is_bounded_by_memory(records: int, value_bytes: int, c
 @in_virtual_time
 async def test_rate_selects_enqueue_instead_of_send_many() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
-        assert (await run(plan_of(cluster, records=10), ignore)).way == "send_many"
-        assert (await run(plan_of(cluster, records=10, rate=100), ignore)).way == "enqueue"
+        assert (await run(plan_of(cluster, records=10), ignore)).method == "send_many"
+        assert (await run(plan_of(cluster, records=10, rate=100), ignore)).method == "enqueue"
 
 
 @in_virtual_time
@@ -241,9 +243,9 @@ async def test_abandoned_calls_count_as_failed() -> None:
     assert [failure.split(":")[0] for failure in outcome.failures] == ["ProducerClosed"]
 
 
-def planned(servers: str = "a:1,b:2", **changes: int) -> Plan:
+def planned(servers: str = "a:1,b:2", **changes: int) -> PerfArguments:
     config = ProducerConfig(bootstrap_servers=servers, linger_ms=0)
-    return Plan(
+    return PerfArguments(
         config=config,
         topic="orders",
         run="perf-1",
@@ -334,7 +336,7 @@ async def test_second_signal_ends_waiting_with_report(
 
 
 def test_rate_is_of_the_duration_of_the_run() -> None:
-    outcome = Outcome(planned(records=4, value_bytes=1024 * 1024), sent=4, seconds=2.0)
+    outcome = PerfOutcome(planned(records=4, value_bytes=1024 * 1024), sent=4, seconds=2.0)
     for each in range(4):
         outcome.latencies.add(each / 1000)
     outcome.windows.append(Window(0.0, 1.0, Latencies()))

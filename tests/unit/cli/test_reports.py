@@ -112,9 +112,9 @@ def test_audit_hint_is_a_command() -> None:
     hint = audit_hint(ProducerConfig(bootstrap_servers="a:1,b:2"), "orders", "r", 3)
     command = "aioproducer audit orders --bootstrap-servers a:1,b:2 --run r --expect 3"
     assert hint == f"Is all of it there? {command}\n"
-    secured = ProducerConfig(bootstrap_servers="a:1,b:2", security_protocol="SSL")
+    with_security = ProducerConfig(bootstrap_servers="a:1,b:2", security_protocol="SSL")
     assert (
-        audit_hint(secured, "orders", "r", 3)
+        audit_hint(with_security, "orders", "r", 3)
         == f"Is all of it there? {command}, and the options for security\n"
     )
 

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.errors import ProducerError, ProducerFenced
-from aioproducer.spark.decision_protocol import End, Plan, TransactionInfo, choose_id, decide, give_up, plan
+from aioproducer.spark.decision_protocol import (
+    End,
+    Plan,
+    TransactionInfo,
+    abort_batch,
+    choose_id,
+    decide,
+    plan,
+)
 from aioproducer.spark.decision_records import Decided, Entry, Share
 from aioproducer.spark.delivery import BatchId, BatchLost, ExactlyOnce, Guarantee
 from tests.unit.spark.decision_log_rig import Log, read
@@ -194,7 +202,7 @@ class ModelKafka:
         await Step()
         return ends
 
-    async def fate(self, share: Share) -> End:
+    async def outcome_in_log(self, share: Share) -> End:
         await Step()
         return self._cluster.ids[share.transactional_id].ends.get(share.epoch, End.UNKNOWN)
 
@@ -342,7 +350,7 @@ class Spark:
                 try:
                     await decide(self.kafka, DELIVERY, planned, batch, reports)
                 except (Failed, ProducerError):
-                    await give_up(self.kafka, DELIVERY, planned, batch)
+                    await abort_batch(self.kafka, DELIVERY, planned, batch)
                     raise
             self.committed = max(self.committed, number + 1)
             await Step()

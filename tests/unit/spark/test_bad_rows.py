@@ -19,11 +19,11 @@ from aioproducer.spark.bad_rows import (
     DIFFERENCE,
     KEPT_BYTES,
     Limit,
-    Sieved,
+    SplitRows,
     TimeWindow,
     dead_letter_topic,
     outside,
-    sieve,
+    split_rows,
     time_window,
 )
 from tests.cases import for_each
@@ -51,7 +51,7 @@ COUNTS = {"orders": 3, "more": 6}
 LARGEST = 4_000
 
 
-def sieved(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 100) -> Sieved:
+def split(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 100) -> SplitRows:
     names = columns.names
     piece = pa.RecordBatch.from_pylist(
         [{name: row.get(name) for name in names} for row in rows],
@@ -59,7 +59,7 @@ def sieved(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 
     )
     settings = ProducerConfig(bootstrap_servers="b:1", max_request_size=LARGEST).batching_settings()
     numbers = range(first, first + len(rows))
-    return sieve(
+    return split_rows(
         piece,
         columns,
         numbers,
@@ -69,11 +69,11 @@ def sieved(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 
     )
 
 
-def reasons(found: Sieved) -> list[str]:
+def reasons(found: SplitRows) -> list[str]:
     return [told(letter)["dead-letter.reason"].decode() for letter in letters(found)]
 
 
-def letters(found: Sieved) -> list[dict[str, Any]]:
+def letters(found: SplitRows) -> list[dict[str, Any]]:
     return [] if found.letters is None else found.letters.to_pylist()
 
 
@@ -85,7 +85,7 @@ GOOD = {"topic": "orders", "value": b"v", "partition": 2}
 
 
 def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
-    found = sieved([GOOD, {**GOOD, "partition": None}, {"topic": "orders"}])
+    found = split([GOOD, {**GOOD, "partition": None}, {"topic": "orders"}])
     assert found.letters is None
     assert (found.numbers, found.reason) == (range(100, 103), "")
     assert found.good.num_rows == 3
@@ -109,7 +109,7 @@ def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
     ],
 )
 def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, Any], reason: str) -> None:
-    found = sieved([GOOD, {**GOOD, **bad}, {**GOOD, "topic": "more", "partition": 5}])
+    found = split([GOOD, {**GOOD, **bad}, {**GOOD, "topic": "more", "partition": 5}])
     assert found.good.column("topic").to_pylist() == ["orders", "more"]
     assert list(found.numbers) == [100, 102], "a failure behind it has the number of its row"
     (told_reason,) = reasons(found)
@@ -120,19 +120,19 @@ def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, An
 def test_all_bad_rows_of_a_piece_are_found_in_order() -> None:
     large = {**GOOD, "value": b"x" * LARGEST}
     late = {**GOOD, "timestamp": -5}
-    found = sieved([large, {**GOOD, "topic": None}, GOOD, late, {**GOOD, "partition": 9}, large, late])
+    found = split([large, {**GOOD, "topic": None}, GOOD, late, {**GOOD, "partition": 9}, large, late])
     assert list(found.numbers) == [102]
     assert [each.split()[0] for each in reasons(found)] == [
         "RecordTooLarge:", "column", "column", "there", "RecordTooLarge:", "column",
     ]  # fmt: skip
     assert found.bad == [100, 101, 103, 104, 105, 106]
-    assert sieved([{"topic": None}] * 3).good.num_rows == 0
+    assert split([{"topic": None}] * 3).good.num_rows == 0
 
 
 def test_letter_has_the_row_and_its_destination() -> None:
     own = [{"key": "trace", "value": b"7"}, {"key": None, "value": b"lost"}]
     row = {"topic": "orders", "key": b"k", "value": None, "partition": 9, "headers": own}
-    (letter,) = letters(sieved([row]))
+    (letter,) = letters(split([row]))
     assert (letter["key"], letter["value"]) == (b"k", None)
     assert letter["headers"][0] == {"key": "trace", "value": b"7"}
     named = told(letter)
@@ -141,7 +141,7 @@ def test_letter_has_the_row_and_its_destination() -> None:
 
 
 def test_a_letter_says_nothing_of_what_was_not_asked_for() -> None:
-    (letter,) = letters(sieved([{"topic": None, "value": b"v"}], dataclasses.replace(ALL, headers=None)))
+    (letter,) = letters(split([{"topic": None, "value": b"v"}], dataclasses.replace(ALL, headers=None)))
     assert list(told(letter)) == ["dead-letter.reason"]
 
 
@@ -152,7 +152,7 @@ def test_of_a_row_that_is_too_large_the_letter_has_the_beginning() -> None:
         "value": b"v" * 3_000,
         "headers": [{"key": "h", "value": b"h" * 3_000}],
     }
-    (letter,) = letters(sieved([row]))
+    (letter,) = letters(split([row]))
     assert (letter["key"], letter["value"]) == (b"k" * KEPT_BYTES, b"v" * KEPT_BYTES)
     assert told(letter)["dead-letter.bytes"] == b"6000"
     assert "h" not in told(letter)
@@ -165,7 +165,7 @@ def test_too_large_rows_match_the_producers_limit(headers: tuple[tuple[str, byte
     columns = Columns(value="value", key="key", headers="headers", topic="orders")
 
     def is_good(size: int) -> bool:
-        return not letters(sieved([{"value": b"v" * size, "key": b"k", "headers": listed}], columns))
+        return not letters(split([{"value": b"v" * size, "key": b"k", "headers": listed}], columns))
 
     limit = max(
         size
@@ -190,14 +190,14 @@ def test_the_name_of_the_topic_is_taken_as_it_is() -> None:
 
 def test_letter_that_its_headers_make_too_large_is_cut() -> None:
     fits = {"topic": "orders", "value": b"v" * (LARGEST - 110), "partition": 9}
-    assert sieved([{**fits, "partition": 0}]).letters is None
-    first, second = letters(sieved([fits, {"topic": "orders", "value": b"v", "partition": 9}]))
+    assert split([{**fits, "partition": 0}]).letters is None
+    first, second = letters(split([fits, {"topic": "orders", "value": b"v", "partition": 9}]))
     assert (first["value"], second["value"]) == (b"v" * KEPT_BYTES, b"v")
     assert told(first)["dead-letter.bytes"] == b"%d" % (LARGEST - 110)
 
 
 def test_letter_of_a_long_illegal_topic_is_cut() -> None:
-    (letter,) = letters(sieved([{"topic": "t" * 2 * LARGEST, "value": b"v"}]))
+    (letter,) = letters(split([{"topic": "t" * 2 * LARGEST, "value": b"v"}]))
     named = told(letter)
     assert named["dead-letter.topic"] == b"t" * KEPT_BYTES
     assert named["dead-letter.reason"].startswith(b"topic 'ttt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from aioproducer.spark.decision_records import TOPIC, Decided
 from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.messages import Shared, Skipped, log_topic_unchecked
-from aioproducer.spark.pace import RateLimit
+from aioproducer.spark.rate_limit import RateLimit
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
@@ -322,7 +323,7 @@ def test_recreated_topic_is_refused_until_confirmed(here: Here, guarantee: Guara
         with pytest.raises(DeliveryError, match=r"deleted or recreated.*spark-recover p --confirm"):
             here.task()
     here.task("another")
-    here.host.ask(
+    here.host.run_with_kafka(
         task.settings, "p", lambda kafka: missing(kafka, ExactlyOnce(Guarantee.LOG, "p", None), confirm=True)
     )
     assert here.task() is not None
@@ -387,7 +388,8 @@ def test_removed_records_are_refused_until_confirmed(
             DeliveryError, match=rf"before offset 7 were removed.*spark-recover {prefix} --confirm"
         ):
             here.task(prefix)
-        here.host.ask(task.settings, prefix, lambda kafka, d=delivery: missing(kafka, d, confirm=True))  # type: ignore[misc]
+        confirmed = partial(missing, delivery=delivery, confirm=True)
+        here.host.run_with_kafka(task.settings, prefix, confirmed)
         assert here.task(prefix) is not None
 
 

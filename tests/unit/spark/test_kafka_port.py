@@ -34,7 +34,15 @@ from aioproducer.spark.decision_records import (
     decision,
 )
 from aioproducer.spark.delivery import BatchId, DeliveryError, ExactlyOnce, Guarantee
-from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end, check_kept, commit_with, read_on, resumed
+from aioproducer.spark.kafka_port import (
+    REPLACED,
+    KafkaPort,
+    _end,
+    check_retention,
+    commit_with,
+    read_new_records,
+    resumed,
+)
 from aioproducer.spark.messages import log_topic_unchecked
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
@@ -56,7 +64,7 @@ async def port(cluster: Cluster) -> AsyncIterator[KafkaPort]:
     async def read() -> DecisionView:
         view = DecisionView("p")
         async with Client(settings(cluster).config()) as client:
-            await read_on(view, client)
+            await read_new_records(view, client)
         return view
 
     async with (
@@ -176,13 +184,13 @@ async def test_the_log_tells_how_a_transaction_ended(
 ) -> None:
     share, other = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
     async with port(kafka_cluster) as kafka, TransactionAdmin(kafka_cluster.bootstrap_servers) as admin:
-        assert await kafka.fate(share) is End.UNKNOWN
+        assert await kafka.outcome_in_log(share) is End.UNKNOWN
         await admin.end(other.prepared, commit=not commit)
-        assert await kafka.fate(share) is End.UNKNOWN
+        assert await kafka.outcome_in_log(share) is End.UNKNOWN
         await admin.end(share.prepared, commit=commit)
         again = await prepared(kafka_cluster)
         await admin.end(again.prepared, commit=not commit)
-        assert await kafka.fate(share) is (End.COMMITTED if commit else End.LOST)
+        assert await kafka.outcome_in_log(share) is (End.COMMITTED if commit else End.LOST)
 
 
 async def test_ongoing_ids_are_listed_by_prefix_and_fenced(kafka_cluster: Cluster) -> None:
@@ -228,7 +236,7 @@ async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, ver
             ends = await kafka.commit([first, second])
             assert ends[first] is End.COMMITTED
             assert ends[second] in {End.LOST, End.UNKNOWN}
-            assert await kafka.fate(second) is End.LOST
+            assert await kafka.outcome_in_log(second) is End.LOST
 
 
 def test_commit_raises_for_other_errors() -> None:
@@ -246,7 +254,7 @@ async def test_the_log_is_made_by_whoever_is_first(kafka_cluster: Cluster) -> No
 
     async def read(view: DecisionView) -> None:
         async with Client(settings(kafka_cluster).config()) as client:
-            await read_on(view, client)
+            await read_new_records(view, client)
 
     await asyncio.gather(*map(read, views))
     assert [view.offset for view in views] == [0, 0, 0]
@@ -257,7 +265,7 @@ async def test_a_log_that_has_lost_its_end_is_an_error(kafka_cluster: Cluster) -
     view.offset = 7
     with pytest.raises(DeliveryError, match="decisions are lost"):
         async with Client(settings(kafka_cluster).config()) as client:
-            await read_on(view, client)
+            await read_new_records(view, client)
 
 
 def test_a_share_is_a_transaction() -> None:
@@ -308,7 +316,7 @@ class Log:
 async def read(log: Log, at: int = 0) -> None:
     view, client = DecisionView("p"), log
     view.offset, view.topic_id = at, TOPIC_ID
-    await read_on(view, client)  # type: ignore[arg-type]
+    await read_new_records(view, client)  # type: ignore[arg-type]
 
 
 async def test_missing_log_is_created_with_compaction() -> None:
@@ -380,14 +388,14 @@ async def test_log_that_lost_unread_records_is_refused(first: int, end: int, top
     view = DecisionView("p")
     view.offset, view.topic_id = 5, topic_id
     with pytest.raises(DeliveryError, match="decisions are lost, as the topic was read up to offset 5"):
-        await read_on(view, Log(first, end))  # type: ignore[arg-type]
+        await read_new_records(view, Log(first, end))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("known", "told"), [(NO_TOPIC_ID, TOPIC_ID), (TOPIC_ID, NO_TOPIC_ID)])
 async def test_topic_without_an_id_is_no_other_topic(known: bytes, told: bytes) -> None:
     view, log = DecisionView("p"), Log(0, 9)
     view.offset, view.topic_id, log.topic_id_now = 5, known, told
-    await read_on(view, log)  # type: ignore[arg-type]
+    await read_new_records(view, log)  # type: ignore[arg-type]
     assert view.topic_id == TOPIC_ID
 
 
@@ -409,7 +417,7 @@ async def test_topic_that_keeps_decisions_is_accepted(
 ) -> None:
     log = Log(is_there=False)
     log.described = described
-    await check_kept(log, "b:1")  # type: ignore[arg-type]
+    await check_retention(log, "b:1")  # type: ignore[arg-type]
     assert log.created == [(TOPIC, PARTITION + 1, TOPIC_CONFIG)]
     assert caplog.messages == []
 
@@ -427,7 +435,7 @@ async def test_topic_whose_decisions_expire_is_refused(described: dict[str, str]
     log = Log()
     log.described = described
     with pytest.raises(DeliveryError, match="decisions expire") as told:
-        await check_kept(log, "b:1,c:2")  # type: ignore[arg-type]
+        await check_retention(log, "b:1,c:2")  # type: ignore[arg-type]
     assert limit in str(told.value)
     assert str(told.value).endswith(
         "run kafka-configs.sh --bootstrap-server b:1,c:2 --entity-type topics --entity-name __aioproducer_spark"
@@ -444,7 +452,7 @@ async def test_settings_that_are_not_described_are_one_warning(
     log = Log()
     log.described = described
     for _ in range(2):
-        await check_kept(log, "b:1")  # type: ignore[arg-type]
+        await check_retention(log, "b:1")  # type: ignore[arg-type]
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.message.startswith(f'spark.decision_topic.unchecked topic={TOPIC} reason="')
@@ -454,4 +462,4 @@ async def test_settings_that_are_not_described_now_are_an_error() -> None:
     log = Log()
     log.described = NotController("later")
     with pytest.raises(NotController):
-        await check_kept(log, "b:1")  # type: ignore[arg-type]
+        await check_retention(log, "b:1")  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ from aioproducer.errors import ProducerError
 from aioproducer.spark import memory_limit
 from aioproducer.spark.memory_limit import (
     buffer_bytes,
+    freeze_heap,
     is_out_of_memory,
     limit_bytes,
     out_of_memory,
-    settle_heap,
 )
 from aioproducer.spark.sink_options import ProducerSettings, sink_options
 
@@ -172,14 +172,14 @@ def runs(monkeypatch: pytest.MonkeyPatch, program: str | None) -> None:
 
 
 def test_garbage_is_collected_before_the_rest_is_left_alone(done: list[str]) -> None:
-    settle_heap()
+    freeze_heap()
     assert done == ["collect", "freeze"]
 
 
 def test_heap_is_frozen_twice_per_process(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> None:
     for pid in (1, 1, 1, 2, 2, 2):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
-        settle_heap()
+        freeze_heap()
     assert done == ["collect", "freeze"] * 4
 
 
@@ -188,5 +188,5 @@ def test_heap_of_other_programs_is_not_frozen(
     monkeypatch: pytest.MonkeyPatch, done: list[str], program: str | None
 ) -> None:
     runs(monkeypatch, program)
-    settle_heap()
+    freeze_heap()
     assert done == []

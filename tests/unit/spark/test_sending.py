@@ -15,7 +15,7 @@ from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_columns import Columns
 from aioproducer.errors import BrokerError, InvalidRecord, TopicAuthorizationFailed, UnknownTopicOrPartition
 from aioproducer.spark.messages import BadRows
-from aioproducer.spark.pace import Pace
+from aioproducer.spark.rate_limit import RateLimiter
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
@@ -265,11 +265,11 @@ def test_sending_paces_keys_values_headers_and_letters(
         ),
     )
     slept: list[float] = []
-    pace = Pace(1_000.0, clock=lambda: sum(slept), sleep=slept.append)
+    limiter = RateLimiter(1_000.0, clock=lambda: sum(slept), sleep=slept.append)
     producer = Producer(kafka_cluster.bootstrap_servers)
     host.submit(producer.start()).result()
     try:
-        sent = Sending(producer, host, columns, dead_letters, pace=pace).run(
+        sent = Sending(producer, host, columns, dead_letters, limiter=limiter).run(
             [rows.slice(0, 60), rows.slice(60)]
         )
     finally:

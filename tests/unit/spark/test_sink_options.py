@@ -12,11 +12,11 @@ import pytest
 from aioproducer.errors import ConfigError
 from aioproducer.spark.sink_options import (
     BATCH_BYTES,
+    CONSUMER_OPTIONS,
     NAMED,
-    OF_CONSUMERS,
-    OF_SOURCE,
-    OF_SPARK,
     PREFIX,
+    SOURCE_OPTIONS,
+    SPARK_OPTIONS,
     SinkOptions,
     sink_options,
     with_named_code,
@@ -66,7 +66,7 @@ def test_without_the_topic_option_a_column_has_to_tell() -> None:
 
 
 @for_each("spelt", [str, str.lower, str.upper])
-@for_each("name", OF_SPARK)
+@for_each("name", SPARK_OPTIONS)
 def test_options_of_spark_are_ignored(
     name: str, spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,7 +75,7 @@ def test_options_of_spark_are_ignored(
 
 
 @for_each("spelt", [str, str.lower, str.upper])
-@for_each("name", [*OF_SOURCE, *(PREFIX + each for each in sorted(OF_CONSUMERS))])
+@for_each("name", [*SOURCE_OPTIONS, *(PREFIX + each for each in sorted(CONSUMER_OPTIONS))])
 def test_an_option_of_sparks_kafka_source_is_one_warning(
     name: str, spelt: Callable[[str], str], new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,7 +106,7 @@ def test_options_of_the_source_are_logged_after_the_check(
 
 
 def test_the_page_lists_what_does_nothing() -> None:
-    for name in (*OF_SPARK, *OF_SOURCE, *(PREFIX + each for each in OF_CONSUMERS)):
+    for name in (*SPARK_OPTIONS, *SOURCE_OPTIONS, *(PREFIX + each for each in CONSUMER_OPTIONS)):
         assert f"`{name}`" in PAGE
 
 

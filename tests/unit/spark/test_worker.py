@@ -88,11 +88,11 @@ async def the_admin(kafka: KafkaPort) -> TransactionAdmin:
 
 
 def test_clients_are_reused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
-    first, second = (host.ask(settings(kafka_cluster), "p", the_admin) for _ in range(2))
+    first, second = (host.run_with_kafka(settings(kafka_cluster), "p", the_admin) for _ in range(2))
     assert first is second
     decided = [host.submit(host.decisions(settings(kafka_cluster), "p")).result() for _ in range(2)]
     assert decided[0] is decided[1]
-    assert host.ask(settings(kafka_cluster, "another"), "p", the_admin) is not first
+    assert host.run_with_kafka(settings(kafka_cluster, "another"), "p", the_admin) is not first
 
 
 def test_of_two_who_ask_at_once_the_connections_of_one_are_kept(
@@ -105,10 +105,10 @@ def test_of_two_who_ask_at_once_the_connections_of_one_are_kept(
         return await the_admin(kafka)
 
     with ThreadPoolExecutor(2) as pool:
-        asking = [pool.submit(host.ask, settings(kafka_cluster), "p", meet) for _ in range(2)]
+        asking = [pool.submit(host.run_with_kafka, settings(kafka_cluster), "p", meet) for _ in range(2)]
         admins = [each.result(20) for each in asking]
     assert sorted(each._opened is None for each in admins) == [False, True]
-    assert host.ask(settings(kafka_cluster), "p", the_admin)._opened is not None
+    assert host.run_with_kafka(settings(kafka_cluster), "p", the_admin)._opened is not None
 
 
 def test_clients_reconnect_after_a_failure(host: Worker, kafka_cluster: ThreadedCluster) -> None:
@@ -118,8 +118,8 @@ def test_clients_reconnect_after_a_failure(host: Worker, kafka_cluster: Threaded
 
     broken: list[TransactionAdmin] = []
     with pytest.raises(ZeroDivisionError):
-        host.ask(settings(kafka_cluster), "p", fail)
-    assert host.ask(settings(kafka_cluster), "p", the_admin) is not broken[0]
+        host.run_with_kafka(settings(kafka_cluster), "p", fail)
+    assert host.run_with_kafka(settings(kafka_cluster), "p", the_admin) is not broken[0]
     assert broken[0]._opened is None
 
 
@@ -129,33 +129,33 @@ def test_connections_that_were_lost_meanwhile_are_made_again(
 ) -> None:
     """Between two batches: the second is no worse off than one who had never asked."""
 
-    async def ask(kafka: KafkaPort) -> tuple[TransactionAdmin, bool, int]:
+    async def run_with_kafka(kafka: KafkaPort) -> tuple[TransactionAdmin, bool, int]:
         driver = await kafka.take_over("p.d")
         await kafka.write(driver, decision("p", BatchId("query a", 7, ""), Guarantee.LOG))
         known = (await kafka.describe(["p.d"]))["p.d"]
         return kafka._admin, known is not None, (await kafka.decisions())["query a"].number
 
-    first = host.ask(settings(kafka_cluster), "p", ask)
+    first = host.run_with_kafka(settings(kafka_cluster), "p", run_with_kafka)
     if how == "disconnect":
         kafka_cluster.disconnect(1)
     else:
         kafka_cluster.stop_broker(1)
         kafka_cluster.start_broker(1)
-    assert host.ask(settings(kafka_cluster), "p", ask) == first
+    assert host.run_with_kafka(settings(kafka_cluster), "p", run_with_kafka) == first
 
 
 def test_clients_reconnect_after_a_long_idle_time(
     host: Worker, kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = host.ask(settings(kafka_cluster), "p", the_admin)
+    first = host.run_with_kafka(settings(kafka_cluster), "p", the_admin)
     monkeypatch.setattr("aioproducer.spark.worker.KEPT_S", 0.0)
-    assert host.ask(settings(kafka_cluster), "p", the_admin) is not first
+    assert host.run_with_kafka(settings(kafka_cluster), "p", the_admin) is not first
     assert first._opened is None
 
 
 def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     admins = [
-        host.ask(settings(kafka_cluster, f"client-{number}"), "p", the_admin)
+        host.run_with_kafka(settings(kafka_cluster, f"client-{number}"), "p", the_admin)
         for number in range(IDLE_PRODUCERS + 1)
     ]
     assert [each._opened is None for each in admins] == [True] + [False] * IDLE_PRODUCERS

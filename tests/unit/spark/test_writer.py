@@ -29,7 +29,7 @@ from aioproducer.spark.writer import (
     PlanningError,
     StreamWriter,
     dumps,
-    sparks_errors,
+    pyspark_errors,
 )
 from tests.cases import for_each
 
@@ -93,7 +93,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_is_one_line_of_a_pyspark_exception(
     error: Exception, kind: type[PySparkException], line: str
 ) -> None:
-    with pytest.raises(kind) as raised, sparks_errors():
+    with pytest.raises(kind) as raised, pyspark_errors():
         raise error from OSError("cause")
     assert str(raised.value) == line
     assert raised.value.__cause__ is None
@@ -104,7 +104,7 @@ def test_a_note_is_part_of_the_line() -> None:
     error = ProducerError("row 3: too large")
     error.add_note("rows are counted from 0")
     line = r"^ProducerError: row 3: too large; rows are counted from 0$"
-    with pytest.raises(PySparkRuntimeError, match=line), sparks_errors():
+    with pytest.raises(PySparkRuntimeError, match=line), pyspark_errors():
         raise error
 
 
@@ -112,7 +112,7 @@ def test_an_error_of_planning_passes_pickle_unchanged() -> None:
     """PySpark passes a PickleError, and wraps all other exceptions."""
     with (
         pytest.raises(pickle.PickleError, match=r"^BatchLost: batch 1$") as raised,
-        sparks_errors(pickling=True),
+        pyspark_errors(pickling=True),
     ):
         raise BatchLost("batch 1")
     assert isinstance(raised.value, PlanningError)
@@ -124,7 +124,7 @@ def test_a_fault_of_the_package_keeps_its_traceback(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", main_of("pyspark.daemon"))
-    with pytest.raises(type(error)) as raised, sparks_errors():
+    with pytest.raises(type(error)) as raised, pyspark_errors():
         raise error
     assert raised.value is error
     assert HIDE_TRACEBACK not in os.environ
@@ -144,7 +144,7 @@ def test_only_a_process_of_spark_hides_the_traceback(
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", main_of(name))
     monkeypatch.setenv(HIDE_TRACEBACK, "")
-    with pytest.raises(PySparkValueError), sparks_errors():
+    with pytest.raises(PySparkValueError), pyspark_errors():
         raise ConfigError("unknown option")
     assert bool(os.environ[HIDE_TRACEBACK]) is hidden
 

@@ -21,8 +21,8 @@ from aioproducer.errors import (
 from aioproducer.testing import in_virtual_time
 from aioproducer.testing.coordinator import (
     LAST_EPOCH,
+    MARKERS_WAIT_S,
     MAX_TIMEOUT_MS,
-    PATIENCE_S,
     Coordinator,
     Identity,
     Transaction,
@@ -455,23 +455,23 @@ async def test_markers_that_cannot_be_written_are_written_later() -> None:
 
 @in_virtual_time
 async def test_settled_waits_for_the_end() -> None:
-    rig = Rig(marker_delay_s=PATIENCE_S / 2)
-    await rig.timers.settled("nobody")
+    rig = Rig(marker_delay_s=MARKERS_WAIT_S / 2)
+    await rig.timers.wait_until_complete("nobody")
     identity = rig.begin()
-    await rig.timers.settled(ID)
+    await rig.timers.wait_until_complete(ID)
     assert asyncio.get_running_loop().time() == 0
     rig.commit(identity)
-    await rig.timers.settled(ID)
+    await rig.timers.wait_until_complete(ID)
     assert rig.state is State.COMPLETE_COMMIT
-    assert asyncio.get_running_loop().time() == PATIENCE_S / 2
+    assert asyncio.get_running_loop().time() == MARKERS_WAIT_S / 2
 
 
 @in_virtual_time
 async def test_settled_waits_for_limited_time() -> None:
     rig = Rig(marker_delay_s=60)
     following = rig.commit(rig.begin())
-    await rig.timers.settled(ID)
-    assert asyncio.get_running_loop().time() == PATIENCE_S
+    await rig.timers.wait_until_complete(ID)
+    assert asyncio.get_running_loop().time() == MARKERS_WAIT_S
     with pytest.raises(Refused) as refused:
         rig.timers.coordinator.add(ID, following)
     assert refused.value.code == ConcurrentTransactions.code

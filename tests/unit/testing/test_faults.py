@@ -17,7 +17,7 @@ from aioproducer.errors import (
     RequestTimedOut,
 )
 from aioproducer.testing import Cluster, Refused, in_virtual_time
-from aioproducer.testing.faults import NO_FAULT, Rule, Script, Strike, Target
+from aioproducer.testing.faults import NO_FAULT, RequestFaults, Rule, Script, Target
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, fetch_request, metadata_request, produce_request
 
@@ -56,7 +56,7 @@ async def test_illegal_error_class_is_refused(cluster: Cluster, error: Any) -> N
         TypeError, match=r"expected a class of aioproducer\.errors that stands for an error code"
     ):
         rule.answer(error)
-    assert rule.only_watches()
+    assert rule.only_counts()
 
 
 @pytest.mark.parametrize("code", [0, 2**15, -(2**15) - 1])
@@ -289,12 +289,12 @@ def test_illegal_rule_is_refused(times: int, after: int) -> None:
 
 def test_script_without_rules_strikes_nothing() -> None:
     script = Script()
-    strike = script.strike("produce", 1, [Target("orders", 0)])
-    assert strike is script.strike("metadata", 1, []) is NO_FAULT
+    faults = script.faults_of("produce", 1, [Target("orders", 0)])
+    assert faults is script.faults_of("metadata", 1, []) is NO_FAULT
 
 
 def test_refusal_answers_all_targets() -> None:
-    refusal = Strike({}, IllegalSaslState)
+    refusal = RequestFaults({}, IllegalSaslState)
     for target in (Target(), Target("orders"), Target("orders", 1)):
         with pytest.raises(Refused) as refused, refusal.around(*target):
             pytest.fail("done all the same")

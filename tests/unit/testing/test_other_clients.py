@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-PATIENCE_S = 20.0
+MARKERS_WAIT_S = 20.0
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"\x1f"), ("empty", None), ("trace", b"")]
 SENT = [
     DecodedRecord(0, 1_700_000_000_000, b"key", b"value", tuple(HEADERS)),
@@ -45,14 +45,14 @@ def produce_with_librdkafka(cluster: ThreadedCluster, **options: Any) -> None:
             timestamp=record.timestamp_ms,
             headers=list(record.headers),
         )
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(MARKERS_WAIT_S) == 0
 
 
 def consume_with_librdkafka(cluster: ThreadedCluster, partition: int, count: int) -> list[DecodedRecord]:
     consumer = confluent_kafka.Consumer(librdkafka(cluster, group_id="any", enable_auto_commit=False))
     consumer.assign([confluent_kafka.TopicPartition("orders", partition, confluent_kafka.OFFSET_BEGINNING)])
     consumed: list[DecodedRecord] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MARKERS_WAIT_S
     while len(consumed) < count and time.monotonic() < deadline:
         for message in consumer.consume(count, timeout=1):
             assert message.error() is None, message.error()
@@ -130,7 +130,7 @@ def test_many_records_arrive_once_and_in_order(kafka_cluster: ThreadedCluster) -
     producer = confluent_kafka.Producer(librdkafka(kafka_cluster, enable_idempotence=True, linger_ms=1))
     for number in range(count):
         producer.produce("orders", str(number).encode(), partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(MARKERS_WAIT_S) == 0
     expected = [str(number).encode() for number in range(count)]
     assert [record.value for record in kafka_cluster.records("orders", 0)] == expected
     assert [record.value for record in consume_with_librdkafka(kafka_cluster, 0, count)] == expected
@@ -142,10 +142,10 @@ def test_librdkafka_follows_a_leader(kafka_cluster: ThreadedCluster) -> None:
     )
     for to_broker in (2, 1):
         producer.produce("orders", b"value", partition=0)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(MARKERS_WAIT_S) == 0
         kafka_cluster.move_leader("orders", 0, to_broker=to_broker)
     producer.produce("orders", b"value", partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(MARKERS_WAIT_S) == 0
     assert len(kafka_cluster.records("orders", 0)) == 3
     assert set(kafka_cluster.produce_requests("orders", 0)) == {1, 2}
 
@@ -160,9 +160,9 @@ def test_librdkafka_asks_for_offsets(kafka_cluster: ThreadedCluster) -> None:
     produce_with_librdkafka(kafka_cluster)
     consumer = confluent_kafka.Consumer(librdkafka(kafka_cluster, group_id="any"))
     partition = confluent_kafka.TopicPartition("orders", 1)
-    assert consumer.get_watermark_offsets(partition, timeout=PATIENCE_S) == (0, len(SENT))
+    assert consumer.get_watermark_offsets(partition, timeout=MARKERS_WAIT_S) == (0, len(SENT))
     partition.offset = SENT[1].timestamp_ms
-    [found] = consumer.offsets_for_times([partition], timeout=PATIENCE_S)
+    [found] = consumer.offsets_for_times([partition], timeout=MARKERS_WAIT_S)
     assert found.offset == 1
     consumer.close()
 
@@ -171,12 +171,12 @@ def test_admin_client_creates_topics(kafka_cluster: ThreadedCluster) -> None:
     admin = confluent_kafka.admin.AdminClient(librdkafka(kafka_cluster))
     names = ("new", "orders", "bad name")
     outcomes = admin.create_topics([confluent_kafka.admin.NewTopic(name, 3) for name in names])
-    assert outcomes["new"].result(PATIENCE_S) is None
+    assert outcomes["new"].result(MARKERS_WAIT_S) is None
     for name, code in (
         ("orders", confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS),
         ("bad name", confluent_kafka.KafkaError.TOPIC_EXCEPTION),
     ):
         with pytest.raises(confluent_kafka.KafkaException) as refused:
-            outcomes[name].result(PATIENCE_S)
+            outcomes[name].result(MARKERS_WAIT_S)
         assert refused.value.args[0].code() == code
-    assert len(admin.list_topics("new", timeout=PATIENCE_S).topics["new"].partitions) == 3
+    assert len(admin.list_topics("new", timeout=MARKERS_WAIT_S).topics["new"].partitions) == 3

@@ -15,7 +15,7 @@ from tests.cases import for_each
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
+MARKERS_WAIT_S = 20.0
 USERS = {"alice": "alice's password"}
 
 
@@ -42,7 +42,7 @@ def librdkafka(cluster: ThreadedCluster, mechanism: str | None = None) -> dict[s
 def produce(cluster: ThreadedCluster, settings: dict[str, Any]) -> None:
     producer = confluent_kafka.Producer(settings)
     producer.produce("orders", b"value")
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(MARKERS_WAIT_S) == 0
     [record] = cluster.records("orders", 0)
     assert record.value == b"value"
 
@@ -70,13 +70,13 @@ def test_librdkafka_renews_its_session() -> None:
     with secured("SASL_PLAINTEXT", users=USERS, session_lifetime_s=2) as cluster:
         producer = confluent_kafka.Producer(librdkafka(cluster, "SCRAM-SHA-512"))
         producer.produce("orders", b"before")
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(MARKERS_WAIT_S) == 0
         logins = cluster.request_count("sasl_handshake")
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + MARKERS_WAIT_S
         while cluster.request_count("sasl_handshake") == logins and time.monotonic() < deadline:
             producer.poll(0.1)
         producer.produce("orders", b"after")
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(MARKERS_WAIT_S) == 0
         assert len(cluster.records("orders", 0)) == 2
 
 
@@ -99,7 +99,7 @@ def test_librdkafka_reports_authentication_errors(mechanism: str, wrong: dict[st
         producer = confluent_kafka.Producer(
             librdkafka(cluster, mechanism) | wrong | {"error_cb": lambda error: told.append(error.code())}
         )
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + MARKERS_WAIT_S
         while code not in told and time.monotonic() < deadline:
             producer.poll(0.1)
     assert code in told

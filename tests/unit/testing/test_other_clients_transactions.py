@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-PATIENCE_S = 20.0
+MARKERS_WAIT_S = 20.0
 END = "end"
 """The value of the last record: consumers read up to it."""
 
@@ -31,16 +31,16 @@ def librdkafka(cluster: ThreadedCluster, **options: Any) -> dict[str, Any]:
 def write_with_librdkafka(cluster: ThreadedCluster) -> None:
     """Commit one transaction, abort one, and commit another."""
     producer = confluent_kafka.Producer(librdkafka(cluster, transactional_id="tx"))
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(MARKERS_WAIT_S)
     for value in ("one", "aborted", END):
         producer.begin_transaction()
         for partition in (0, 1):
             producer.produce("orders", value, partition=partition)
-        producer.flush(PATIENCE_S)
+        producer.flush(MARKERS_WAIT_S)
         if value == "aborted":
-            producer.abort_transaction(PATIENCE_S)
+            producer.abort_transaction(MARKERS_WAIT_S)
         else:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(MARKERS_WAIT_S)
 
 
 async def write_with_aiokafka(cluster: ThreadedCluster) -> None:
@@ -64,7 +64,7 @@ def read_with_librdkafka(cluster: ThreadedCluster, isolation_level: str) -> list
     )
     consumer.assign([confluent_kafka.TopicPartition("orders", 0, confluent_kafka.OFFSET_BEGINNING)])
     values: list[str] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MARKERS_WAIT_S
     while END not in values and time.monotonic() < deadline:
         for message in consumer.consume(10, timeout=0.2):
             assert message.error() is None, message.error()
@@ -115,16 +115,16 @@ async def test_consumers_see_what_was_committed(
 def test_librdkafka_commits_offsets_with_a_transaction(kafka_cluster: ThreadedCluster) -> None:
     producer = confluent_kafka.Producer(librdkafka(kafka_cluster, transactional_id="tx"))
     consumer = confluent_kafka.Consumer(librdkafka(kafka_cluster, group_id="readers"))
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(MARKERS_WAIT_S)
     producer.begin_transaction()
     producer.produce("orders", "made of it", partition=0)
     producer.send_offsets_to_transaction(
-        [confluent_kafka.TopicPartition("orders", 1, 7)], consumer.consumer_group_metadata(), PATIENCE_S
+        [confluent_kafka.TopicPartition("orders", 1, 7)], consumer.consumer_group_metadata(), MARKERS_WAIT_S
     )
     assert kafka_cluster.committed_offset("readers", "orders", 1) is None
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(MARKERS_WAIT_S)
     assert kafka_cluster.committed_offset("readers", "orders", 1) == CommittedOffset(7, metadata="")
-    (read,) = consumer.committed([confluent_kafka.TopicPartition("orders", 1)], timeout=PATIENCE_S)
+    (read,) = consumer.committed([confluent_kafka.TopicPartition("orders", 1)], timeout=MARKERS_WAIT_S)
     assert read.offset == 7
     consumer.close()
 
@@ -133,12 +133,12 @@ def test_librdkafka_is_fenced_by_its_successor(kafka_cluster: ThreadedCluster) -
     first, second = (
         confluent_kafka.Producer(librdkafka(kafka_cluster, transactional_id="tx")) for _ in range(2)
     )
-    first.init_transactions(PATIENCE_S)
+    first.init_transactions(MARKERS_WAIT_S)
     first.begin_transaction()
     first.produce("orders", "aborted", partition=0)
-    first.flush(PATIENCE_S)
-    second.init_transactions(PATIENCE_S)
+    first.flush(MARKERS_WAIT_S)
+    second.init_transactions(MARKERS_WAIT_S)
     with pytest.raises(confluent_kafka.KafkaException) as fenced:
-        first.commit_transaction(PATIENCE_S)
+        first.commit_transaction(MARKERS_WAIT_S)
     assert fenced.value.args[0].fatal()
     assert kafka_cluster.records("orders", 0, isolation_level="read_committed") == []

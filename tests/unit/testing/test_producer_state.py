@@ -152,15 +152,15 @@ def test_producers_do_not_know_each_other() -> None:
 
 def test_log_is_stable_up_to_the_first_open_transaction() -> None:
     known = OpenTransactions()
-    assert known.stable_before(9) == 9
+    assert known.stable_offset(9) == 9
     known.wrote(5, 2)
     known.wrote(6, 3)
     known.wrote(5, 4)
-    assert (known.stable_before(9), known.first_offset(5), known.first_offset(6)) == (2, 2, 3)
+    assert (known.stable_offset(9), known.first_offset(5), known.first_offset(6)) == (2, 2, 3)
     known.ended(5, 5, committed=True)
-    assert (known.stable_before(9), known.first_offset(5)) == (3, None)
+    assert (known.stable_offset(9), known.first_offset(5)) == (3, None)
     known.ended(6, 6, committed=False)
-    assert known.stable_before(9) == 9
+    assert known.stable_offset(9) == 9
 
 
 def test_aborted_transactions_are_returned_by_offset() -> None:

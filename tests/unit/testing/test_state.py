@@ -41,7 +41,7 @@ def test_delete_topic_wakes_fetches(state: ClusterState) -> None:
 def test_only_produce_requests_are_recorded(state: ClusterState) -> None:
     target = Target("orders", 0)
     for request, node_id in (("produce", 1), ("fetch", 1), ("produce", 2)):
-        state.note(request, node_id, [target])
+        state.count_request(request, node_id, [target])
     assert state.produce_requests == {target: [1, 2]}
     assert state.requests == {("produce", 1): 1, ("fetch", 1): 1, ("produce", 2): 1}
 

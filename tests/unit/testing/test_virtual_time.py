@@ -40,11 +40,11 @@ def test_two_hours_pass_at_once() -> None:
 async def test_timers_come_in_order_each_at_its_time() -> None:
     seen: list[tuple[str, float]] = []
 
-    async def note(name: str, delay_s: float) -> None:
+    async def count_request(name: str, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         seen.append((name, now()))
 
-    await asyncio.gather(note("late", 3), note("early", 0.1), note("middle", 2))
+    await asyncio.gather(count_request("late", 3), count_request("early", 0.1), count_request("middle", 2))
     assert seen == [("early", 0.1), ("middle", 2), ("late", 3)]
 
 

@@ -16,7 +16,7 @@ from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import Headers
 from tests.unit._core.batching.accumulator_rig import BATCH, RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
-from tests.unit.producer_rig import pass_time
+from tests.unit.producer_rig import advance
 
 
 @in_virtual_time
@@ -43,7 +43,7 @@ async def test_topic_counts_as_used_once_per_second() -> None:
         put(rig)
         assert rig.updater.touched == [TOPIC] * expected
         rig.accumulator.seal(unresolved(rig)[-1], rig.loop.time())
-        pass_time(0.5)
+        advance(0.5)
 
 
 @in_virtual_time
@@ -377,7 +377,7 @@ async def test_a_turn_of_the_event_loop_may_be_due_when_a_batch_is_opened_or_ful
     yields = rig.accumulator.yields
     put(rig)
     assert not yields.should_yield
-    pass_time(TURN_AFTER_S)
+    advance(TURN_AFTER_S)
     put(rig)
     assert not yields.should_yield
     put(rig)

@@ -18,7 +18,7 @@ def work(takes_s: float = SLOW_S) -> None:
     """Let time pass while the event loop stands still."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop.pass_time(takes_s)
+    loop.advance(takes_s)
 
 
 def slow_serializer(value: str) -> bytes:

@@ -132,7 +132,7 @@ class Told:
         self.took.append(took_s)
 
 
-async def pass_time(seconds: float) -> None:
+async def advance(seconds: float) -> None:
     await asyncio.sleep(seconds)
     await settle()
 

@@ -12,7 +12,7 @@ from aioproducer._core.sender.requests import Encoder, ResponseHandler
 from aioproducer.errors import DeliveryTimeout, TimeoutReason
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
+from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, advance
 from tests.unit.floor_rig import NODE, lost, settle
 
 
@@ -21,10 +21,10 @@ class TestWhatGoesWhen:
     async def test_a_record_goes_once_it_has_lingered(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
-            await pass_time(LINGER_S / 2)
+            await advance(LINGER_S / 2)
             rig.fill(b"b")
             assert rig.sent_values() == []
-            await pass_time(LINGER_S / 2)
+            await advance(LINGER_S / 2)
             assert rig.sent_values() == [[b"a", b"b"]]
 
     @in_virtual_time
@@ -59,7 +59,7 @@ class TestWhatGoesWhen:
         async with Rig(connected=(), batching={"delivery_timeout_s": 1.0}) as rig:
             rig.pool.errors[NODE] = lost()
             future = rig.append()
-            await pass_time(1)
+            await advance(1)
             error = future.exception()
             assert isinstance(error, DeliveryTimeout)
             assert "never sent: node 1 is not connected: " in str(error)
@@ -67,7 +67,7 @@ class TestWhatGoesWhen:
             assert error.__cause__ is rig.pool.errors[NODE]
             rig.pool.connections[NODE] = FakeConnection()
             batch = rig.fill(b"b")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert batch.sequence is not None
             assert batch.sequence.base_sequence == 0
 
@@ -87,7 +87,7 @@ class TestWhatGoesWhen:
         async with Rig(partitions=3, batching={"batch_bytes": 150}, **settings) as rig:
             for partition in range(3):
                 rig.fill(b"%d" % partition * 60, partition=partition)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.sent_values() == expected
 
     @in_virtual_time
@@ -95,7 +95,7 @@ class TestWhatGoesWhen:
         async with Rig(partitions=3) as rig:
             for partition in range(3):
                 rig.fill(b"%d" % partition, partition=partition)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert len(rig.connection.calls) == 1
             assert sorted(*rig.sent_values()) == [b"0", b"1", b"2"]  # type: ignore[type-var]
 
@@ -133,20 +133,20 @@ class TestWhatGoesWhen:
         async with Rig() as rig:
             rig.connection.throttled_until = 3.0
             rig.fill(b"a")
-            await pass_time(2.9)
+            await advance(2.9)
             assert rig.connection.calls == []
-            await pass_time(0.1)
+            await advance(0.1)
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
     async def test_a_retry_goes_when_its_backoff_is_over(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             rig.connection.answer(lost())
-            await pass_time(0.09)
+            await advance(0.09)
             assert rig.connection.calls == []
-            await pass_time(0.02)
+            await advance(0.02)
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
@@ -193,7 +193,7 @@ class TestEnd:
         async with Rig() as rig:
             rig.fill()
             rig.sender.finish()
-            await pass_time(1)
+            await advance(1)
             assert not rig.running.done()
             rig.accept()
             await settle()
@@ -205,7 +205,7 @@ class TestEnd:
         async with Rig() as rig:
             rig.accumulator.pending_calls["one"] = 1
             rig.sender.finish()
-            await pass_time(1)
+            await advance(1)
             assert not rig.running.done()
             del rig.accumulator.pending_calls["one"]
             rig.wakeup.ring()
@@ -249,7 +249,7 @@ class TestBugs:
         monkeypatch.setattr(ResponseHandler, "take", fail)
         async with Rig() as rig:
             batch = rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             batch.persistence.answered()  # as the handler notes first
             with pytest.raises(LookupError):  # the connection wants to hear of it, too
                 rig.accept()
@@ -266,7 +266,7 @@ class TestBugs:
         monkeypatch.setattr(Encoder, "encode_off_loop", fail)
         async with Rig(codec=Codec.GZIP) as rig:
             rig.fill(LARGE)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert isinstance(rig.running.exception(), LookupError)
 
     @in_virtual_time

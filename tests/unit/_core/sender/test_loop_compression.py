@@ -19,7 +19,7 @@ from aioproducer._core.sender.requests import ZSTD_FROM, Encoder, Unencodable
 from aioproducer.errors import ProducerError, UnsupportedCompressionType
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, Told, pass_time, preparing_of
+from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, Told, advance, preparing_of
 from tests.unit.floor_rig import NODE, TOPIC, settle
 
 SILENT_S = 3.0
@@ -226,7 +226,7 @@ class TestCompression:
         async with Rig(codec=Codec.GZIP) as rig:
             limits = rig.accumulator.topics[TOPIC].limits
             batch = rig.fill(b"x" * 1_000)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.sent_values() == [[b"x" * 1_000]]
             assert limits.rate == pytest.approx(0.995 * RATE_MARGIN)
             rig.completion.reenqueue(batch, rig.loop.time())
@@ -241,7 +241,7 @@ class TestCompression:
     async def test_without_a_codec_nothing_is_estimated(self) -> None:
         async with Rig() as rig:
             rig.fill(b"x" * 1_000)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.sent_values() == [[b"x" * 1_000]]
             assert rig.accumulator.topics[TOPIC].limits.rate == 1.0
 
@@ -292,7 +292,7 @@ class TestCompression:
             await settle()
             silent(rig, Told())
             await thread.ends(rig)
-            await pass_time(SILENT_S)
+            await advance(SILENT_S)
             assert rig.sent_values() == [[LARGE]]
             rig.accept()
             await settle()
@@ -328,7 +328,7 @@ class TestCompression:
         async with Rig(partitions=2) as rig:
             good, bad = rig.append(b"good"), rig.append(b"bad", partition=1)
             spoil(rig.queue(1).batches[0])
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             error = bad.exception()
             assert isinstance(error, ProducerError)
             assert isinstance(error.__cause__, Exception)

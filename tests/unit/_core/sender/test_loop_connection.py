@@ -10,7 +10,7 @@ from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer.errors import AuthenticationFailed, UnsupportedVersion
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import NODE, TOPIC, lost, settle
 
 
@@ -19,7 +19,7 @@ class TestWithoutConnection:
     async def test_the_leader_is_connected_to(self) -> None:
         async with Rig(connected=()) as rig:
             rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.pool.wanted[-1] == (NODE, Address("b1", 9092))
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
@@ -31,12 +31,12 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.backing_off_until[NODE] = 1.0
             rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             tried = len(rig.pool.wanted)
-            await pass_time(0.9)
+            await advance(0.9)
             assert len(rig.pool.wanted) == tried
             rig.pool.backing_off_until.clear()
-            await pass_time(0.1)
+            await advance(0.1)
             assert len(rig.pool.wanted) == tried + 1
 
     @in_virtual_time
@@ -47,15 +47,15 @@ class TestWithoutConnection:
             )
             rig.pool.backing_off_until[NODE] = 60.0
             patient = rig.append(b"a")
-            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_PATIENCE_S - 0.1)
             assert not patient.done()
-            await pass_time(0.1)
+            await advance(0.1)
             error = patient.exception()
             assert isinstance(error, AuthenticationFailed)
             assert "orders-0: wrong password" in str(error)
             assert not error.possibly_persisted
             late = rig.append(b"b")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert isinstance(late.exception(), AuthenticationFailed)
 
     @in_virtual_time
@@ -64,7 +64,7 @@ class TestWithoutConnection:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 60.0
             refused = rig.append(b"a")
-            await pass_time(REFUSAL_PATIENCE_S)
+            await advance(REFUSAL_PATIENCE_S)
             assert isinstance(refused.exception(), AuthenticationFailed)
 
     @in_virtual_time
@@ -72,12 +72,12 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), -60.0)
             waiting = rig.append(b"a")
-            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_PATIENCE_S - 0.1)
             assert not waiting.done()
-            await pass_time(0.1)
+            await advance(0.1)
             assert isinstance(waiting.exception(), AuthenticationFailed)
             waiting = rig.append(b"b")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
             await settle()
@@ -91,10 +91,10 @@ class TestWithoutConnection:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 1.0
             rig.fill()
-            await pass_time(0.9)
+            await advance(0.9)
             tried = len(rig.pool.wanted)
             rig.pool.backing_off_until.clear()
-            await pass_time(0.1)
+            await advance(0.1)
             assert len(rig.pool.wanted) == tried + 1
 
     @in_virtual_time
@@ -107,7 +107,7 @@ class TestWithoutConnection:
                 batch = rig.queue(each).open
                 assert batch is not None
                 rig.accumulator.seal(batch, rig.loop.time())
-            await pass_time(REFUSAL_PATIENCE_S)
+            await advance(REFUSAL_PATIENCE_S)
             assert isinstance(refused.exception(), AuthenticationFailed)
             assert not gathering.done()
             assert not elsewhere.done()
@@ -117,7 +117,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             delivered = rig.append(b"a")
-            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_PATIENCE_S - 0.1)
             rig.pool.refused.clear()
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
@@ -131,7 +131,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE + 1] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             waiting = rig.append(b"a")
-            await pass_time(REFUSAL_PATIENCE_S + 1)
+            await advance(REFUSAL_PATIENCE_S + 1)
             assert not waiting.done()
 
     @in_virtual_time
@@ -139,7 +139,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.updater.snapshot = MetadataSnapshot()
             rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.pool.wanted == []
             assert rig.updater.refreshes[-1] is None
 
@@ -149,7 +149,7 @@ class TestWithoutConnection:
             rig.learn("lost", -1)
             queues = rig.accumulator.topics["lost"]
             _ = rig.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, rig.receipts)
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.updater.refreshes[-1] == frozenset({"lost"})
             assert rig.connection.calls == []
 
@@ -164,7 +164,7 @@ class TestWithoutConnection:
 
             rig.connection.call = break_off  # type: ignore[method-assign]
             batch = rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert batch.state is BatchState.BACKOFF
             assert not batch.possibly_persisted
             assert batch.attempts == 1
@@ -176,7 +176,7 @@ class TestWithoutConnection:
         async with Rig() as rig:
             rig.connection.error = UnsupportedVersion("Produce: too old")
             future = rig.append()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             error = future.exception()
             assert isinstance(error, UnsupportedVersion)
             assert str(error).startswith("orders-0 at b1:9092 (node 1), ")
@@ -188,15 +188,15 @@ class TestConnected:
     async def test_what_was_lost_with_the_connection_goes_after_the_shortest_pause(self) -> None:
         async with Rig() as rig:
             rig.fill()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             for _ in range(5):  # pauses grow from 0.1 to 1 s
                 rig.connection.answer(lost())
-                await pass_time(1.0)
+                await advance(1.0)
             rig.connection.answer(lost())
-            await pass_time(0.2)
+            await advance(0.2)
             assert rig.sent_values() == []
             rig.sender.connected(NODE)
-            await pass_time(0.09)
+            await advance(0.09)
             assert rig.sent_values() == []
-            await pass_time(0.01)
+            await advance(0.01)
             assert rig.sent_values() == [[b"value"]]

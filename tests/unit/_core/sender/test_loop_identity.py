@@ -5,7 +5,7 @@ from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProduc
 from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailable
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import NODE, TOPIC, settle
 
 
@@ -16,7 +16,7 @@ class TestIdentity:
             [asked] = rig.connection.calls
             assert isinstance(asked.request, InitProducerIdRequest)
             batch = rig.fill(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert len(rig.connection.calls) == 1
             rig.connection.answer(InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0))
             await settle()
@@ -28,7 +28,7 @@ class TestIdentity:
     async def test_without_idempotence_nobody_asks(self) -> None:
         async with Rig(identified=False, idempotent=False) as rig:
             rig.fill(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
@@ -39,14 +39,14 @@ class TestIdentity:
             await settle()
             asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert sum(asked) == 1
-            await pass_time(ANSWER_PATIENCE_S)
+            await advance(ANSWER_PATIENCE_S)
             asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert asked == [1, 1]
 
     @in_virtual_time
     async def test_when_all_are_silent_nothing_is_to_be_done_but_wait(self) -> None:
         async with Rig(identified=False) as rig:
-            await pass_time(10 * ANSWER_PATIENCE_S)
+            await advance(10 * ANSWER_PATIENCE_S)
             assert len(rig.connection.calls) == 1
             assert rig.pool.wanted == []
 
@@ -56,7 +56,7 @@ class TestIdentity:
             rig.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
             for _ in range(3):
                 rig.wakeup.ring()  # whatever else happens, they are dialled no faster
-                await pass_time(0.8 * CONNECT_STAGGER_S)
+                await advance(0.8 * CONNECT_STAGGER_S)
             assert {node for node, _ in rig.pool.wanted} == {1, 2, 3}
             assert len(rig.pool.wanted) == 3
 
@@ -72,14 +72,14 @@ class TestIdentity:
     @in_virtual_time
     async def test_before_any_broker_is_known_nothing_happens(self) -> None:
         async with Rig(identified=False, connected=(), partitions=0) as rig:
-            await pass_time(10)
+            await advance(10)
             assert rig.pool.wanted == []
 
     @in_virtual_time
     async def test_a_failure_that_may_pass_is_asked_again(self) -> None:
         async with Rig(identified=False) as rig:
             future = rig.append()
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             rig.connection.answer(
                 InitProducerIdResponse(
                     error_code=CoordinatorNotAvailable.code, producer_id=-1, producer_epoch=-1
@@ -87,7 +87,7 @@ class TestIdentity:
             )
             await settle()
             assert rig.connection.calls == []
-            await pass_time(0.1)
+            await advance(0.1)
             assert len(rig.connection.calls) == 1
             assert not future.done()
 
@@ -95,9 +95,9 @@ class TestIdentity:
     async def test_a_refusal_fails_what_was_to_be_sent_and_no_more(self) -> None:
         async with Rig(identified=False, partitions=2, batching={"linger_s": 1.0}) as rig:
             due = rig.append(partition=0)
-            await pass_time(0.5)
+            await advance(0.5)
             lingering = rig.append(partition=1)
-            await pass_time(0.5)
+            await advance(0.5)
             rig.connection.answer(
                 InitProducerIdResponse(
                     error_code=ClusterAuthorizationFailed.code, producer_id=-1, producer_epoch=-1

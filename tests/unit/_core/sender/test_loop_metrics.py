@@ -11,7 +11,7 @@ from aioproducer._core.records.compression import Codec
 from aioproducer.errors import ConnectionFailed
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import NODE, TOPIC, settle
 
 
@@ -26,7 +26,7 @@ async def test_batches_records_and_bytes_are_counted_when_they_are_written() -> 
         await asyncio.sleep(LINGER_S / 2)
         rig.fill(b"c", partition=1)
         assert TOPIC not in rig.metrics.topics
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         sent = [
             len(data.records)
             for call in rig.connection.calls
@@ -49,7 +49,7 @@ async def test_a_batch_is_its_share_of_a_request() -> None:
     async with Rig(partitions=3) as rig:
         for partition in range(3):
             rig.fill(b"%d" % partition, partition=partition)
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         assert len(rig.connection.calls) == 1
         assert counted(rig)["batches"] == 3
         assert counted(rig)["requests"] == pytest.approx(1)
@@ -59,7 +59,7 @@ async def test_a_batch_is_its_share_of_a_request() -> None:
 async def test_what_is_compressed_is_compared_with_its_size_before() -> None:
     async with Rig(codec=Codec.GZIP) as rig:
         batch = rig.fill(b"x" * 1_000)
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         assert counted(rig)["uncompressed"] == batch.size > 1_000
         assert counted(rig)["bytes"] < 200
 
@@ -68,8 +68,8 @@ async def test_what_is_compressed_is_compared_with_its_size_before() -> None:
 async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> None:
     async with Rig() as rig:
         rig.fill()
-        await pass_time(LINGER_S)
-        await pass_time(0.25)
+        await advance(LINGER_S)
+        await advance(0.25)
         rig.connection.answer(ProduceResponse(responses=[], throttle_time_ms=40))
         numbers = rig.connection.counters.numbers()
         assert (numbers["answers"], numbers["throttle_ms"]) == (1, 40)
@@ -80,12 +80,12 @@ async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> N
 async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts_again() -> None:
     async with Rig() as rig:
         rig.fill(b"a", b"b")
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         lost = rig.connection
         rig.pool.connections[NODE] = FakeConnection()
         lost.answer(ConnectionFailed("lost"))
         assert lost.counters.numbers()["answers"] == 0
-        await pass_time(10)
+        await advance(10)
         assert len(rig.connection.calls) == 1
         assert counted(rig)["records"] == 4
         assert len(rig.witness.retried_batches) == 1
@@ -95,7 +95,7 @@ async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts
 async def test_without_acknowledgements_it_counts_the_same() -> None:
     async with Rig(acks=0, idempotent=False) as rig:
         rig.fill(b"a", b"b")
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         assert (counted(rig)["batches"], counted(rig)["records"]) == (1, 2)
 
 
@@ -104,6 +104,6 @@ async def test_what_could_not_be_written_is_not_counted() -> None:
     async with Rig() as rig:
         rig.connection.error = ConnectionFailed("closed", written=False)
         rig.fill()
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         await settle()
         assert TOPIC not in rig.metrics.topics

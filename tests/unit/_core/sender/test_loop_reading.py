@@ -10,7 +10,7 @@ from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_
 from aioproducer._core.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import TOPIC, settle
 
 
@@ -94,7 +94,7 @@ async def test_where_nobody_sends_more_the_sender_has_no_turn(turns: list[str | 
     async with Rig(batching={"linger_s": 0.5}) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a"))
-        await pass_time(0.5)
+        await advance(0.5)
         assert turns
         turns.clear()
         office.from_the_transport()
@@ -137,11 +137,11 @@ async def test_it_looks_again_when_the_next_linger_is_over() -> None:
     async with Rig(batching={"linger_s": 0.5}) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a", b"b"))
-        await pass_time(0.5)
+        await advance(0.5)
         office.from_the_transport()
-        await pass_time(0.4)
+        await advance(0.4)
         assert rig.sent_values() == []
-        await pass_time(0.2)
+        await advance(0.2)
         assert rig.sent_values() == [[b"b"]]
         office.from_the_transport()
         await sending
@@ -183,7 +183,7 @@ async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | N
         rig.fill()
         await settle()
         turns.clear()
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         assert turns == [None]
         assert len(rig.connection.calls) == 1
     assert rig.wakeup.on_time is None, "nobody is there any more whose turn it could be"

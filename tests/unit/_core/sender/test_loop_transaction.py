@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._core.protocol.produce import BY_NAME
 from aioproducer.testing import in_virtual_time
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, Told, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, Told, advance
 from tests.unit.floor_rig import lost
 
 
@@ -16,7 +16,7 @@ async def test_it_looks_whenever_something_has_changed() -> None:
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
         looks = transaction.looks
         rig.wakeup.ring()
-        await pass_time(0)
+        await advance(0)
         assert transaction.looks == looks + 1
 
 
@@ -26,7 +26,7 @@ async def test_it_is_told_what_goes_out_and_says_in_which_version(at_most: int |
     transaction = Told(at_most)
     async with Rig(transaction=transaction, transactional_id="tx", request_timeout_s=1.5) as rig:
         batch = rig.fill()
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         assert transaction.written == [[batch]]
         [call] = rig.connection.calls
         assert (call.request.transactional_id, call.request.timeout_ms) == ("tx", 1_500)
@@ -37,9 +37,9 @@ async def test_it_is_told_what_goes_out_and_says_in_which_version(at_most: int |
 async def test_it_is_told_how_long_an_answer_took() -> None:
     transaction = Told()
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
-        await pass_time(1)
+        await advance(1)
         rig.fill()
-        await pass_time(LINGER_S + 0.25)
+        await advance(LINGER_S + 0.25)
         rig.accept()
         assert transaction.took == [pytest.approx(0.25)]
 
@@ -49,6 +49,6 @@ async def test_a_lost_connection_is_no_answer() -> None:
     transaction = Told()
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
         rig.fill()
-        await pass_time(LINGER_S)
+        await advance(LINGER_S)
         rig.connection.answer(lost())
         assert transaction.took == []

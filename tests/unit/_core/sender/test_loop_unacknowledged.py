@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer.testing import in_virtual_time
-from tests.unit._core.sender.loop_rig import LINGER_S, Rig, pass_time
+from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import lost, settle
 
 
@@ -13,7 +13,7 @@ class TestUnacknowledged:
     async def test_written_is_delivered(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             future = rig.append(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert future.result().offset == -1
             assert rig.witness.delivered_batches[0][1:] == (-1, -1)
             [request] = rig.connection.unanswered
@@ -23,9 +23,9 @@ class TestUnacknowledged:
     async def test_the_next_goes_when_the_socket_has_taken_it(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             rig.fill(b"b")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert len(rig.connection.unanswered) == 1
             assert [batch.state for batch in rig.queue().batches] == [BatchState.OPEN]
             rig.connection.drains[0].set_result(None)
@@ -37,7 +37,7 @@ class TestUnacknowledged:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.connection.full = True
             future = rig.append(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert rig.connection.unanswered == []
             assert not future.done()
             rig.connection.error = lost(written=False)
@@ -45,19 +45,19 @@ class TestUnacknowledged:
             await settle()
             assert not future.done()
             rig.connection.error, rig.connection.full = None, False
-            await pass_time(0.1)
+            await advance(0.1)
             assert future.result().offset == -1
 
     @in_virtual_time
     async def test_a_connection_lost_while_draining_is_the_pools_affair(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             rig.connection.drains[0].set_exception(lost())
             await settle()
             assert not rig.running.done()
             rig.fill(b"b")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
@@ -65,8 +65,8 @@ class TestUnacknowledged:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.connection.error = lost(written=False)
             future = rig.append(b"a")
-            await pass_time(LINGER_S)
+            await advance(LINGER_S)
             assert not future.done()
             rig.connection.error = None
-            await pass_time(0.1)
+            await advance(0.1)
             assert future.result().offset == -1

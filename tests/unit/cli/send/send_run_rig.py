@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.arguments import SendArguments, SendOutcome
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.send.written_files import Checkpoint
 from aioproducer.config import ProducerConfig
@@ -25,10 +25,10 @@ async def orders(partitions: int = 1) -> AsyncIterator[Cluster]:
 
 def plan_of(
     cluster: Cluster, path: Path, *, checkpoint: bool = False, run: str | None = None, **more: Any
-) -> Plan:
+) -> SendArguments:
     options = more.pop("options", {})
     work = {"topic": "orders", "format": "lines", "run": run}
-    return Plan(
+    return SendArguments(
         config=ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options),
         topic="orders",
         paths=[str(path)],
@@ -38,14 +38,14 @@ def plan_of(
     )
 
 
-async def send(plan: Plan) -> Outcome:
-    return await Sending(plan, lambda _: None).run()
+async def send(arguments: SendArguments) -> SendOutcome:
+    return await Sending(arguments, lambda _: None).run()
 
 
 def values(cluster: Cluster, partitions: int = 1) -> list[list[bytes | None]]:
     return [[each.value for each in cluster.records("orders", number)] for number in range(partitions)]
 
 
-def remembered(path: Path) -> dict[str, Any]:
+def stored(path: Path) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(path.with_name("cp").read_text())
     return told

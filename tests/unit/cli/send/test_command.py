@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
 from aioproducer.cli.send import send_report
+from aioproducer.cli.send.arguments import Format, SendArguments
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.plan import Format, Plan
 from aioproducer.cli.send.written_files import Checkpoint
 
 NEEDED = ("send", "orders", "--bootstrap-servers", "a:1,b:1")
@@ -20,27 +20,27 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    plans: list[Plan] = []
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[SendArguments]:
+    plans: list[SendArguments] = []
 
-    async def send_and_report(plan: Plan, *, as_json: bool) -> bool:
+    async def send_and_report(arguments: SendArguments, *, as_json: bool) -> bool:
         assert not as_json
-        plans.append(plan)
-        return plan.rate is None
+        plans.append(arguments)
+        return arguments.rate is None
 
     monkeypatch.setattr(send_report, "send_and_report", send_and_report)
     return plans
 
 
-def test_send_reads_lines_of_standard_input_by_default(plans: list[Plan]) -> None:
+def test_send_reads_lines_of_standard_input_by_default(plans: list[SendArguments]) -> None:
     assert call().exit_code == 0
-    [plan] = plans
-    assert (plan.topic, plan.paths, plan.format) == ("orders", ("-",), Format())
-    assert plan.config.bootstrap_servers == ("a:1", "b:1")
-    assert (plan.rate, plan.run, plan.checkpoint) == (None, None, None)
+    [arguments] = plans
+    assert (arguments.topic, arguments.paths, arguments.format) == ("orders", ("-",), Format())
+    assert arguments.config.bootstrap_servers == ("a:1", "b:1")
+    assert (arguments.rate, arguments.run, arguments.checkpoint) == (None, None, None)
 
 
-def test_send_passes_options_and_sets_exit_code(plans: list[Plan], tmp_path: Path) -> None:
+def test_send_passes_options_and_sets_exit_code(plans: list[SendArguments], tmp_path: Path) -> None:
     (tmp_path / "in").write_text("")
     paths = (str(tmp_path / "in"), "-")
     done = call(
@@ -50,20 +50,24 @@ def test_send_passes_options_and_sets_exit_code(plans: list[Plan], tmp_path: Pat
         *("--checkpoint", "cp", "--run", "nightly"),
     )
     assert done.exit_code == 1
-    [plan] = plans
-    assert plan.paths == paths
-    assert plan.format == Format(name="json", fields=Fields(value="v", key="k", headers="h", partition="p"))
-    assert (plan.config.compression_type, plan.config.linger_ms) == ("lz4", 7)
-    assert (plan.rate, plan.run) == (2.5, "nightly")
-    assert plan.checkpoint == Checkpoint(Path("cp"), {"topic": "orders", "format": "json", "run": "nightly"})
+    [arguments] = plans
+    assert arguments.paths == paths
+    assert arguments.format == Format(
+        name="json", fields=Fields(value="v", key="k", headers="h", partition="p")
+    )
+    assert (arguments.config.compression_type, arguments.config.linger_ms) == ("lz4", 7)
+    assert (arguments.rate, arguments.run) == (2.5, "nightly")
+    assert arguments.checkpoint == Checkpoint(
+        Path("cp"), {"topic": "orders", "format": "json", "run": "nightly"}
+    )
 
 
-def test_key_separator_accepts_escaped_tab(plans: list[Plan]) -> None:
+def test_key_separator_accepts_escaped_tab(plans: list[SendArguments]) -> None:
     assert call("--key-separator", r"\t").exit_code == 0
     assert plans[0].format == Format(key_separator=b"\t")
 
 
-def test_send_options_override_configuration_file(plans: list[Plan], tmp_path: Path) -> None:
+def test_send_options_override_configuration_file(plans: list[SendArguments], tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_text("bootstrap.servers=c:1\nlinger.ms=9\ncompression.type=gzip")
     arguments = ("send", "orders", "--config", str(file), "--compression", "lz4")
@@ -99,20 +103,24 @@ def test_send_options_override_configuration_file(plans: list[Plan], tmp_path: P
         (["--chekpoint", "cp"], "No such option '--chekpoint'"),
     ],
 )
-def test_send_refuses_contradicting_options(plans: list[Plan], arguments: list[str], complaint: str) -> None:
+def test_send_refuses_contradicting_options(
+    plans: list[SendArguments], arguments: list[str], complaint: str
+) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert complaint in done.output
     assert not plans
 
 
-def test_send_refuses_illegal_topic_name(plans: list[Plan]) -> None:
+def test_send_refuses_illegal_topic_name(plans: list[SendArguments]) -> None:
     done = CliRunner().invoke(program, ["send", "or ders", "--bootstrap-servers", "a:1"])
     assert done.exit_code == 2
     assert "topic 'or ders' is not a legal name" in done.output
 
 
-def test_send_fails_when_standard_input_is_closed(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_fails_when_standard_input_is_closed(
+    plans: list[SendArguments], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from aioproducer.cli.send import command  # noqa: PLC0415 - after CliRunner has put its own there
 
     class Closed:
@@ -126,26 +134,26 @@ def test_send_fails_when_standard_input_is_closed(plans: list[Plan], monkeypatch
 
 
 class TestTransactionalId:
-    def test_it_is_the_option_of_the_producer(self, plans: list[Plan]) -> None:
+    def test_it_is_the_option_of_the_producer(self, plans: list[SendArguments]) -> None:
         assert call("--transactional-id", "nightly").exit_code == 0
         assert call("--option", "transactional.id=nightly").exit_code == 0
-        assert [plan.config.transactional_id for plan in plans] == ["nightly", "nightly"]
+        assert [arguments.config.transactional_id for arguments in plans] == ["nightly", "nightly"]
 
-    def test_it_is_said_once(self, plans: list[Plan]) -> None:
+    def test_it_is_said_once(self, plans: list[SendArguments]) -> None:
         done = call("--transactional-id", "nightly", "--option", "transactional.id=daily")
         assert (done.exit_code, plans) == (2, [])
         assert "--transactional-id already sets transactional.id" in done.output
 
-    def test_a_checkpoint_has_nothing_to_remember(self, plans: list[Plan]) -> None:
+    def test_a_checkpoint_has_nothing_to_remember(self, plans: list[SendArguments]) -> None:
         done = call("--option", "transactional.id=nightly", "--checkpoint", "cp")
         assert (done.exit_code, plans) == (2, [])
         assert "there is nothing for a checkpoint to remember" in done.output
 
 
-def test_send_takes_constant_key_and_headers(plans: list[Plan]) -> None:
+def test_send_takes_constant_key_and_headers(plans: list[SendArguments]) -> None:
     assert call("--record-key", "k", "--header", "source=shop", "--header", "empty=").exit_code == 0
-    [plan] = plans
-    assert plan.format == Format(key=b"k", headers=(("source", b"shop"), ("empty", b"")))
+    [arguments] = plans
+    assert arguments.format == Format(key=b"k", headers=(("source", b"shop"), ("empty", b"")))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +166,7 @@ def test_send_takes_constant_key_and_headers(plans: list[Plan]) -> None:
     ],
 )
 def test_send_refuses_malformed_key_and_headers(
-    plans: list[Plan], arguments: tuple[str, ...], complaint: str
+    plans: list[SendArguments], arguments: tuple[str, ...], complaint: str
 ) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
@@ -169,7 +177,7 @@ def test_send_refuses_malformed_key_and_headers(
 def test_send_passes_json_option(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
-    async def send_and_report(_: Plan, *, as_json: bool) -> bool:
+    async def send_and_report(_: SendArguments, *, as_json: bool) -> bool:
         asked.append(as_json)
         return True
 
@@ -178,10 +186,10 @@ def test_send_passes_json_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [True]
 
 
-def test_on_error_selects_dead_letters(plans: list[Plan], tmp_path: Path) -> None:
+def test_on_error_selects_dead_letters(plans: list[SendArguments], tmp_path: Path) -> None:
     for asked in ("stop", "skip", str(tmp_path / "dead")):
         call("--on-error", asked)
-    stop, skip, file = (plan.dead_letters for plan in plans)
+    stop, skip, file = (arguments.dead_letters for arguments in plans)
     assert stop is None
     assert skip is not None
     assert skip.path is None
@@ -189,7 +197,7 @@ def test_on_error_selects_dead_letters(plans: list[Plan], tmp_path: Path) -> Non
     assert file.path == tmp_path / "dead"
 
 
-def test_send_refuses_on_error_in_transaction(plans: list[Plan]) -> None:
+def test_send_refuses_on_error_in_transaction(plans: list[SendArguments]) -> None:
     done = call("--transactional-id", "t", "--on-error", "skip")
     assert (done.exit_code, plans) == (2, [])
     assert "all of the input lands or nothing" in " ".join(done.output.split())

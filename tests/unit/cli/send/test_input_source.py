@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.send import input_source
-from aioproducer.cli.send.framing import LengthPrefixed, Lines, Whole
+from aioproducer.cli.send.framing import FramedRecords, LengthPrefixed, Lines
 from aioproducer.cli.send.input_kind import TextCheck
 from aioproducer.cli.send.input_source import Block, InputError, blocks, size_of
 
@@ -167,12 +167,12 @@ async def test_unreadable_fifo_is_reported(fifo: Path, monkeypatch: pytest.Monke
             await read([str(fifo)])
 
 
-BLOCK = Block(Whole([b"a", b"b", b"", b"d"], [2, 5, 6, 8], b"a\nb\r\n\nd\n"), "f", 11)
+BLOCK = Block(FramedRecords([b"a", b"b", b"", b"d"], [2, 5, 6, 8], b"a\nb\r\n\nd\n"), "f", 11)
 
 
 def test_block_is_sliced_between_records() -> None:
     nothing = BLOCK.slice(0, 0)
-    assert BLOCK.slice(1, 3) == Block(Whole([b"b", b""], [3, 4], b"b\r\n\n"), "f", 12)
+    assert BLOCK.slice(1, 3) == Block(FramedRecords([b"b", b""], [3, 4], b"b\r\n\n"), "f", 12)
     assert (len(nothing), nothing.whole.raw) == (0, b"")
     assert BLOCK.slice(0, 4) is BLOCK
 

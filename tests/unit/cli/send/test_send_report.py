@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from aioproducer.cli.send import send_report
-from aioproducer.cli.send.plan import Ended, Outcome, Plan
+from aioproducer.cli.send.arguments import SendArguments, SendOutcome, TransactionOutcome
 from aioproducer.cli.send.send_report import progress
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.send.written_files import Checkpoint, DeadLetters
@@ -26,9 +26,9 @@ from aioproducer.testing import ThreadedCluster
 from tests.unit.cli.entry_point import run, run_on_terminal
 
 
-def plan_of(path: Path, *, checkpoint: bool = False, run: str | None = None, **options: Any) -> Plan:
+def plan_of(path: Path, *, checkpoint: bool = False, run: str | None = None, **options: Any) -> SendArguments:
     path.write_bytes(b"a\nb\nc\n")
-    return Plan(
+    return SendArguments(
         config=ProducerConfig(bootstrap_servers="a:1,b:2", **options),
         topic="orders",
         paths=[str(path)],
@@ -37,17 +37,17 @@ def plan_of(path: Path, *, checkpoint: bool = False, run: str | None = None, **o
     )
 
 
-async def reported(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, progress: int = 0) -> bool:
-    async def run(self: Sending) -> Outcome:
+async def reported(monkeypatch: pytest.MonkeyPatch, outcome: SendOutcome, *, progress: int = 0) -> bool:
+    async def run(self: Sending) -> SendOutcome:
         for _ in range(progress):
             self._on_progress(outcome)
         return outcome
 
     monkeypatch.setattr(Sending, "run", run)
-    return await send_report.send_and_report(outcome.plan)
+    return await send_report.send_and_report(outcome.arguments)
 
 
-def extend(outcome: Outcome, records: int) -> None:
+def extend(outcome: SendOutcome, records: int) -> None:
     outcome.prefix.extend(b"x", records)
     outcome.prefix.place = f"in, line {records}"
 
@@ -55,7 +55,7 @@ def extend(outcome: Outcome, records: int) -> None:
 async def test_complete_send_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(
+    outcome = SendOutcome(
         plan_of(tmp_path / "in", run="nightly"), skipped=5, sent=4_000, acknowledged=4_000, seconds=2
     )
     extend(outcome, 4_005)
@@ -73,7 +73,7 @@ async def test_complete_send_is_reported(
 async def test_report_with_acks_0_does_not_say_acknowledged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
+    outcome = SendOutcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
     assert await reported(monkeypatch, outcome)
     assert capsys.readouterr().out == "1 record written, acks=0 in 0.00 s\n"
 
@@ -81,11 +81,13 @@ async def test_report_with_acks_0_does_not_say_acknowledged(
 async def test_report_names_failures_and_repeated_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1)
-    doubtful = DeliveryTimeout("too late")
-    doubtful.possibly_persisted = True
+    outcome = SendOutcome(
+        plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1
+    )
+    possibly_persisted = DeliveryTimeout("too late")
+    possibly_persisted.possibly_persisted = True
     for _ in range(20):
-        outcome.fail(doubtful)
+        outcome.fail(possibly_persisted)
     outcome.first_failure = "in, line 11"
     outcome.stopped = "a record failed"
     extend(outcome, 10)
@@ -106,8 +108,8 @@ async def test_report_names_failures_and_repeated_records(
 async def test_report_says_when_checkpoint_is_behind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    plan = plan_of(tmp_path / "in", checkpoint=True)
-    outcome = Outcome(plan, sent=3, acknowledged=3, stopped="the disk is full", remembered=False)
+    arguments = plan_of(tmp_path / "in", checkpoint=True)
+    outcome = SendOutcome(arguments, sent=3, acknowledged=3, stopped="the disk is full", is_saved=False)
     extend(outcome, 3)
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -118,9 +120,9 @@ async def test_report_says_when_checkpoint_is_behind(
 async def test_closed_standard_error_does_not_end_send(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    outcome, waited = Outcome(plan_of(tmp_path / "in"), sent=1, acknowledged=1), False
+    outcome, waited = SendOutcome(plan_of(tmp_path / "in"), sent=1, acknowledged=1), False
 
-    async def run(_: Sending) -> Outcome:
+    async def run(_: Sending) -> SendOutcome:
         nonlocal waited
         os.kill(os.getpid(), signal.SIGINT)
         await interrupted.wait()
@@ -139,7 +141,7 @@ async def test_closed_standard_error_does_not_end_send(
     os.close(reading)
     with os.fdopen(writing, "w") as nobody:
         monkeypatch.setattr(sys, "stderr", nobody)
-        assert await send_report.send_and_report(outcome.plan)
+        assert await send_report.send_and_report(outcome.arguments)
         monkeypatch.undo()
     assert waited
 
@@ -147,7 +149,7 @@ async def test_closed_standard_error_does_not_end_send(
 async def test_report_says_when_no_record_is_acknowledged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
+    outcome = SendOutcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[1:] == [
         "Stopped: in: Permission denied",
@@ -158,7 +160,7 @@ async def test_report_says_when_no_record_is_acknowledged(
 async def test_report_counts_acknowledgements_after_the_prefix(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
+    outcome = SendOutcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
     outcome.fail(DeliveryTimeout("late"))
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[-2:] == [
@@ -170,7 +172,9 @@ async def test_report_counts_acknowledgements_after_the_prefix(
 async def test_report_leaves_out_an_unverified_prefix(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True), recognised=False, stopped="interrupted")
+    outcome = SendOutcome(
+        plan_of(tmp_path / "in", checkpoint=True), prefix_matched=False, stopped="interrupted"
+    )
     extend(outcome, 0)
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[1:] == [
@@ -184,7 +188,7 @@ async def test_third_signal_does_not_suppress_report(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         Console, "print", lambda *_, **__: while_it_tells.append(signal.getsignal(signal.SIGTERM))
     )
-    assert await reported(monkeypatch, Outcome(plan_of(tmp_path / "in")))
+    assert await reported(monkeypatch, SendOutcome(plan_of(tmp_path / "in")))
     assert while_it_tells
     assert before not in while_it_tells
 
@@ -195,7 +199,7 @@ async def test_terminal_shows_progress_and_output_has_report(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    outcome = Outcome(plan_of(tmp_path / "in"), sent=1_234, acknowledged=1_234)
+    outcome = SendOutcome(plan_of(tmp_path / "in"), sent=1_234, acknowledged=1_234)
     extend(outcome, 1_234)
     assert await reported(monkeypatch, outcome, progress=2)
     told, shown = capsys.readouterr()
@@ -216,9 +220,9 @@ async def test_signal_interrupts_send_and_handler_is_restored(
         interrupted.set()
         return True
 
-    outcome = Outcome(plan_of(tmp_path / "in"), stopped="interrupted")
+    outcome = SendOutcome(plan_of(tmp_path / "in"), stopped="interrupted")
 
-    async def run(self: Sending) -> Outcome:
+    async def run(self: Sending) -> SendOutcome:
         os.kill(os.getpid(), number)
         await interrupted.wait()
         raise asyncio.CancelledError
@@ -226,7 +230,7 @@ async def test_signal_interrupts_send_and_handler_is_restored(
     monkeypatch.setattr(Sending, "run", run)
     monkeypatch.setattr(Sending, "interrupt", interrupt)
     before = signal.getsignal(number)
-    assert not await send_report.send_and_report(outcome.plan)
+    assert not await send_report.send_and_report(outcome.arguments)
     assert signal.getsignal(number) is before
     complaints = capsys.readouterr().err
     assert complaints.startswith(
@@ -238,7 +242,7 @@ async def test_signal_interrupts_send_and_handler_is_restored(
 async def test_report_says_when_no_failed_record_is_in_the_topic(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in"), sent=1)
+    outcome = SendOutcome(plan_of(tmp_path / "in"), sent=1)
     outcome.fail(DeliveryTimeout("late"))
     assert not await reported(monkeypatch, outcome)
     assert "None of these is in the topic.\n" in capsys.readouterr().err
@@ -250,7 +254,7 @@ async def test_typed_input_has_a_hint_and_no_progress(
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    outcome = Outcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
+    outcome = SendOutcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
     assert await reported(monkeypatch, outcome, progress=2)
     assert capsys.readouterr().err == "Type records, one line each; Ctrl-D ends them.\n"
 
@@ -259,24 +263,26 @@ class TestTransactions:
     async def test_what_is_committed_is_said_so(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        plan = plan_of(tmp_path / "in", transactional_id="nightly")
-        outcome = Outcome(plan, sent=3, acknowledged=3, transaction=Ended.COMMITTED)
+        arguments = plan_of(tmp_path / "in", transactional_id="nightly")
+        outcome = SendOutcome(arguments, sent=3, acknowledged=3, transaction=TransactionOutcome.COMMITTED)
         assert await reported(monkeypatch, outcome)
         assert capsys.readouterr().out.splitlines() == [
             "3 records acknowledged in 0.00 s",
-            Ended.COMMITTED.value,
+            TransactionOutcome.COMMITTED.value,
         ]
 
-    @pytest.mark.parametrize("ended", [Ended.ABORTED, Ended.LEFT_OPEN, Ended.UNKNOWN])
+    @pytest.mark.parametrize(
+        "ended", [TransactionOutcome.ABORTED, TransactionOutcome.LEFT_OPEN, TransactionOutcome.UNKNOWN]
+    )
     async def test_what_is_not_says_nothing_of_parts(
         self,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
         tmp_path: Path,
-        ended: Ended,
+        ended: TransactionOutcome,
     ) -> None:
-        plan = plan_of(tmp_path / "in", transactional_id="nightly")
-        outcome = Outcome(plan, sent=9, acknowledged=3, aborted=2, transaction=ended)
+        arguments = plan_of(tmp_path / "in", transactional_id="nightly")
+        outcome = SendOutcome(arguments, sent=9, acknowledged=3, aborted=2, transaction=ended)
         outcome.fail(DeliveryTimeout("too late", possibly_persisted=True))
         outcome.stopped = "a record failed"
         assert not await reported(monkeypatch, outcome)
@@ -288,23 +294,25 @@ class TestTransactions:
         ]
 
     async def test_all_acknowledged_is_not_all_well(self, tmp_path: Path) -> None:
-        plan = plan_of(tmp_path / "in", transactional_id="nightly")
-        assert not Outcome(plan, sent=3, acknowledged=3, transaction=Ended.UNKNOWN).complete
-        assert Outcome(plan, sent=5, acknowledged=3, aborted=2).unknown == 0
+        arguments = plan_of(tmp_path / "in", transactional_id="nightly")
+        assert not SendOutcome(
+            arguments, sent=3, acknowledged=3, transaction=TransactionOutcome.UNKNOWN
+        ).complete
+        assert SendOutcome(arguments, sent=5, acknowledged=3, aborted=2).unknown == 0
 
 
 async def test_json_report_is_on_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome = Outcome(plan_of(tmp_path / "in", run="nightly"), sent=3, acknowledged=2)
+    outcome = SendOutcome(plan_of(tmp_path / "in", run="nightly"), sent=3, acknowledged=2)
     outcome.fail(DeliveryTimeout("too late", possibly_persisted=True))
     outcome.first_failure, outcome.stopped = "in, line 3", "a record failed"
 
-    async def run(self: Sending) -> Outcome:
+    async def run(self: Sending) -> SendOutcome:
         return outcome
 
     monkeypatch.setattr(Sending, "run", run)
-    assert not await send_report.send_and_report(outcome.plan, as_json=True)
+    assert not await send_report.send_and_report(outcome.arguments, as_json=True)
     told = capsys.readouterr()
     assert told.err == ""
     assert json.loads(told.out) == {
@@ -329,16 +337,16 @@ async def test_json_report_is_on_standard_output(
 
 
 def test_json_report_has_outcome_of_transaction(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path / "in", transactional_id="nightly")
-    for ended, told in ((Ended.ABORTED, "aborted"), (Ended.LEFT_OPEN, "left_open")):
-        assert send_report.to_dict(Outcome(plan, transaction=ended))["transaction"] == told
+    arguments = plan_of(tmp_path / "in", transactional_id="nightly")
+    for ended, told in ((TransactionOutcome.ABORTED, "aborted"), (TransactionOutcome.LEFT_OPEN, "left_open")):
+        assert send_report.to_dict(SendOutcome(arguments, transaction=ended))["transaction"] == told
 
 
 async def test_report_names_dead_letters_and_audit_effect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    plan = replace(plan_of(tmp_path / "in", run="r"), dead_letters=DeadLetters(Path("dead.jsonl")))
-    outcome = Outcome(plan, sent=10, acknowledged=9, refused=1, refused_before=1, left_out=3)
+    arguments = replace(plan_of(tmp_path / "in", run="r"), dead_letters=DeadLetters(Path("dead.jsonl")))
+    outcome = SendOutcome(arguments, sent=10, acknowledged=9, refused=1, refused_before=1, left_out=3)
     extend(outcome, 10)
     assert await reported(monkeypatch, outcome)
     _, left_out, hint, lost = capsys.readouterr().out.splitlines()
@@ -351,8 +359,10 @@ async def test_report_names_dead_letters_and_audit_effect(
 async def test_prefix_in_report_excludes_refused_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    plan = replace(plan_of(tmp_path / "in"), dead_letters=DeadLetters())
-    outcome = Outcome(plan, sent=10, acknowledged=8, refused=2, refused_before=1, left_out=1, stopped="x")
+    arguments = replace(plan_of(tmp_path / "in"), dead_letters=DeadLetters())
+    outcome = SendOutcome(
+        arguments, sent=10, acknowledged=8, refused=2, refused_before=1, left_out=1, stopped="x"
+    )
     extend(outcome, 5)
     assert not await reported(monkeypatch, outcome)
     told = capsys.readouterr().err.splitlines()
@@ -366,11 +376,11 @@ async def test_prefix_in_report_excludes_refused_records(
 LINES = 3_000
 
 
-def shown(plan: Plan, outcome: Outcome, width: int) -> str:
+def shown(arguments: SendArguments, outcome: SendOutcome, width: int) -> str:
     """Return the line of *outcome* on a terminal."""
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=True, color_system=None, legacy_windows=False)
-    with progress(console, plan) as show:
+    with progress(console, arguments) as show:
         show(outcome)
     *_, last = [
         line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", file.getvalue()) if " of " in line
@@ -391,14 +401,16 @@ def shown(plan: Plan, outcome: Outcome, width: int) -> str:
 )
 def test_line_has_the_figures_that_fit(width: int, failed: int, line: str, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(bytes(2_000))
-    plan = Plan(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders", paths=[str(tmp_path / "in")])
-    outcome = Outcome(plan, sent=20, acknowledged=10)
+    arguments = SendArguments(
+        config=ProducerConfig(bootstrap_servers="a:1"), topic="orders", paths=[str(tmp_path / "in")]
+    )
+    outcome = SendOutcome(arguments, sent=20, acknowledged=10)
     for _ in range(failed):
         outcome.fail(DeliveryTimeout("late"))
     outcome.meter._stored = 1_000
     outcome.meter.passed(1_000)
     outcome.prefix.extend(bytes(1_000), 10)
-    assert re.fullmatch(line, shown(plan, outcome, width))
+    assert re.fullmatch(line, shown(arguments, outcome, width))
 
 
 @pytest.mark.slow

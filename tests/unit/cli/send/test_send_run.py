@@ -10,12 +10,12 @@ import pytest
 from aioproducer import Producer
 from aioproducer.audit import Audit, sequence_of
 from aioproducer.cli.send import send_run as run_module
+from aioproducer.cli.send.arguments import Format, TransactionOutcome
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.plan import Ended, Format
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.errors import ConnectionFailed, InvalidRecord
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.cli.send.send_run_rig import LINES, orders, plan_of, remembered, send, values
+from tests.unit.cli.send.send_run_rig import LINES, orders, plan_of, send, stored, values
 
 pytestmark = pytest.mark.usefixtures("small_calls")
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("small_calls")
 async def test_all_records_arrive_in_order_with_progress(input_file: Path) -> None:
     progress: list[int] = []
     async with orders() as cluster:
-        plan = plan_of(cluster, input_file)
-        outcome = await Sending(plan, lambda outcome: progress.append(outcome.acknowledged)).run()
+        arguments = plan_of(cluster, input_file)
+        outcome = await Sending(arguments, lambda outcome: progress.append(outcome.acknowledged)).run()
         assert values(cluster) == [LINES]
     assert (outcome.sent, outcome.acknowledged, outcome.complete) == (1_000, 1_000, True)
     assert (outcome.prefix.size, outcome.prefix.records) == (input_file.stat().st_size, 1_000)
@@ -98,14 +98,14 @@ async def test_malformed_line_ends_send_after_earlier_lines(tmp_path: Path) -> N
     path = tmp_path / "in"
     path.write_text('{"n": 1}\n{"n": 2}\nnonsense\n{"n": 3}\n')
     async with orders() as cluster:
-        plan = plan_of(cluster, path, format=Format(name="json"), checkpoint=True)
-        outcome = await send(plan)
+        arguments = plan_of(cluster, path, format=Format(name="json"), checkpoint=True)
+        outcome = await send(arguments)
         assert values(cluster) == [[b'{"n": 1}', b'{"n": 2}']]
         assert outcome.stopped == f"{path}, line 3: it is not JSON: Expecting value, at character 1"
-        assert (remembered(path)["records"], remembered(path)["bytes"]) == (2, 18)
+        assert (stored(path)["records"], stored(path)["bytes"]) == (2, 18)
 
         path.write_text('{"n": 1}\n{"n": 2}\n{"n": "mended"}\n{"n": 3}\n')
-        outcome = await send(plan)
+        outcome = await send(arguments)
         assert values(cluster) == [[b'{"n": 1}', b'{"n": 2}', b'{"n": "mended"}', b'{"n": 3}']]
     assert (outcome.skipped, outcome.sent, outcome.complete) == (2, 2, True)
 
@@ -115,14 +115,14 @@ async def test_first_failed_record_ends_send_and_prefix(input_file: Path) -> Non
     input_file.write_bytes(b"a\nb\n" + b"x" * 200 + b"\nd\n" + b"more\n" * 1_000)
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, checkpoint=True, options={"max_request_size": 200}))
-        [stored] = values(cluster)
-        assert stored[:3] == [b"a", b"b", b"d"]
-        assert len(stored) == outcome.acknowledged < 300, "it stopped soon"
+        [in_topic] = values(cluster)
+        assert in_topic[:3] == [b"a", b"b", b"d"]
+        assert len(in_topic) == outcome.acknowledged < 300, "it stopped soon"
     [failure] = outcome.failures
     assert failure.startswith("RecordTooLarge: ")
     assert outcome.first_failure == f"{input_file}, line 3"
-    assert (outcome.stopped, outcome.doubtful, outcome.unknown) == ("a record failed", 0, 0)
-    assert (outcome.prefix.records, remembered(input_file)["bytes"]) == (2, 4)
+    assert (outcome.stopped, outcome.possibly_persisted, outcome.unknown) == ("a record failed", 0, 0)
+    assert (outcome.prefix.records, stored(input_file)["bytes"]) == (2, 4)
     assert not outcome.complete
 
 
@@ -144,11 +144,11 @@ async def test_interrupt_waits_for_sent_records(input_file: Path) -> None:
         await asyncio.sleep(3)
         sending.interrupt()
         outcome = await running
-        [stored] = values(cluster)
-        assert stored == LINES[: outcome.sent]
+        [in_topic] = values(cluster)
+        assert in_topic == LINES[: outcome.sent]
         assert outcome.sent == outcome.acknowledged == pytest.approx(300, abs=10)
         assert (outcome.stopped, outcome.complete) == ("interrupted", False)
-        assert remembered(input_file)["records"] == outcome.sent
+        assert stored(input_file)["records"] == outcome.sent
 
         again = await send(plan_of(cluster, input_file, checkpoint=True, run="r"))
         assert (again.skipped, again.sent) == (outcome.sent, 1_000 - outcome.sent)
@@ -208,9 +208,9 @@ async def test_interrupt_during_startup_ends_at_once(input_file: Path) -> None:
 @in_virtual_time
 async def test_without_a_cluster_nothing_is_sent(input_file: Path) -> None:
     async with orders() as cluster:
-        plan = plan_of(cluster, input_file)
+        arguments = plan_of(cluster, input_file)
     with pytest.raises(ConnectionFailed):
-        await send(plan)
+        await send(arguments)
 
 
 @in_virtual_time
@@ -236,19 +236,19 @@ async def test_transaction_report_names_the_causing_record(
     assert outcome.first_failure == f"{path}, line 41"
     [told] = outcome.failures
     assert told.startswith("RecordTooLarge: a record for 'orders' takes 2,")
-    assert outcome.transaction is Ended.ABORTED
+    assert outcome.transaction is TransactionOutcome.ABORTED
 
 
 @in_virtual_time
 async def test_failed_abort_is_reported(input_file: Path) -> None:
     async with Cluster(topics={"orders": 1}, transport="memory", transaction_version=1) as cluster:
         begun = asyncio.Event()
-        plan = plan_of(cluster, input_file, rate=100.0, options={"transactional_id": "nightly"})
-        running = asyncio.create_task(Sending(plan, lambda _: begun.set()).run())
+        arguments = plan_of(cluster, input_file, rate=100.0, options={"transactional_id": "nightly"})
+        running = asyncio.create_task(Sending(arguments, lambda _: begun.set()).run())
         await begun.wait()
         async with Producer(cluster.bootstrap_servers, transactional_id="nightly"):
             outcome = await running
-    assert outcome.transaction is Ended.LEFT_OPEN
+    assert outcome.transaction is TransactionOutcome.LEFT_OPEN
     assert outcome.stopped is not None
     assert outcome.stopped.startswith("a record failed; then ProducerFenced: ABORT for transactional id")
 
@@ -259,8 +259,8 @@ async def test_binary_file_is_refused_before_the_first_record(input_file: Path, 
     archive = input_file.with_name("orders.zip")
     archive.write_bytes(b"PK\x03\x04\n1\n")
     async with orders() as cluster:
-        plan = plan_of(cluster, input_file, format=Format(name=form))
-        outcome = await send(replace(plan, paths=[str(input_file), str(archive)]))
+        arguments = plan_of(cluster, input_file, format=Format(name=form))
+        outcome = await send(replace(arguments, paths=[str(input_file), str(archive)]))
         assert values(cluster) == [[]]
     assert (outcome.sent, outcome.complete) == (0, False)
     assert outcome.stopped is not None

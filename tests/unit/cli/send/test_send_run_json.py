@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from aioproducer.cli.send.arguments import Format
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.plan import Format
 from aioproducer.cli.send.written_files import DeadLetters
 from aioproducer.testing import in_virtual_time
-from tests.unit.cli.send.send_run_rig import orders, plan_of, remembered, send, values
+from tests.unit.cli.send.send_run_rig import orders, plan_of, send, stored, values
 
 pytestmark = pytest.mark.usefixtures("small_calls")
 
@@ -46,16 +46,16 @@ async def test_bad_element_ends_send_and_same_command_continues(tmp_path: Path) 
     path = tmp_path / "in"
     path.write_text(array(250, bad=120))
     async with orders() as cluster:
-        plan = plan_of(cluster, path, format=KEYED, checkpoint=True)
-        outcome = await send(plan)
+        arguments = plan_of(cluster, path, format=KEYED, checkpoint=True)
+        outcome = await send(arguments)
         assert (outcome.complete, outcome.acknowledged) == (False, 120)
         assert (outcome.stopped or "").startswith(f"{path}, record 121 (line 482): at is no time: 'today'")
-        assert remembered(path)["records"] == 120
+        assert stored(path)["records"] == 120
         path.write_text(array(250))
-        outcome = await send(plan)
+        outcome = await send(arguments)
         assert (outcome.complete, outcome.skipped, outcome.sent) == (True, 120, 130)
         assert [json.loads(each or b"")["id"] for each in values(cluster)[0]] == list(range(250))
-        again = await send(plan)
+        again = await send(arguments)
     assert (again.complete, again.skipped, again.sent) == (True, 250, 0)
 
 
@@ -64,8 +64,8 @@ async def test_bad_element_is_a_dead_letter(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text(array(250, bad=120))
     async with orders() as cluster:
-        plan = plan_of(cluster, path, format=KEYED, dead_letters=DeadLetters(tmp_path / "dead"))
-        outcome = await send(plan)
+        arguments = plan_of(cluster, path, format=KEYED, dead_letters=DeadLetters(tmp_path / "dead"))
+        outcome = await send(arguments)
     assert (outcome.complete, outcome.acknowledged, outcome.left_out) == (True, 249, 1)
     told = json.loads((tmp_path / "dead").read_text())
     assert (told["record"], json.loads(told["input"])["id"]) == (121, 120)

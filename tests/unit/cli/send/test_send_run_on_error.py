@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli.send.plan import Format
+from aioproducer.cli.send.arguments import Format
 from aioproducer.cli.send.written_files import CheckpointError, DeadLetters
 from aioproducer.errors import InvalidRecord, TopicAuthorizationFailed
 from aioproducer.testing import in_virtual_time
-from tests.unit.cli.send.send_run_rig import orders, plan_of, remembered, send, values
+from tests.unit.cli.send.send_run_rig import orders, plan_of, send, stored, values
 
 pytestmark = pytest.mark.usefixtures("small_calls")
 
@@ -36,8 +36,8 @@ def dead(path: Path) -> list[dict[str, Any]]:
 @in_virtual_time
 async def test_malformed_records_become_dead_letters(half_bad: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
-        plan = plan_of(cluster, half_bad, format=JSON, dead_letters=DeadLetters(tmp_path / "dead"))
-        outcome = await send(plan)
+        arguments = plan_of(cluster, half_bad, format=JSON, dead_letters=DeadLetters(tmp_path / "dead"))
+        outcome = await send(arguments)
         assert values(cluster) == [good()]
     assert (outcome.complete, outcome.sent, outcome.left_out, outcome.refused) == (True, 90, 10, 0)
     told = dead(tmp_path / "dead")
@@ -62,15 +62,15 @@ async def test_skipped_records_are_counted(half_bad: Path) -> None:
 async def test_refused_records_become_dead_letters(input_file: Path, tmp_path: Path) -> None:
     async with orders() as cluster:
         cluster.on("produce", topic="orders").answer(InvalidRecord, record_errors={0: "bad"})
-        plan = plan_of(cluster, input_file, run="r", dead_letters=DeadLetters(tmp_path / "dead"))
-        outcome = await send(plan)
-        [stored] = values(cluster)
+        arguments = plan_of(cluster, input_file, run="r", dead_letters=DeadLetters(tmp_path / "dead"))
+        outcome = await send(arguments)
+        [in_topic] = values(cluster)
     assert (outcome.complete, outcome.sent, outcome.acknowledged) == (True, 1_000, 999)
     assert (outcome.left_out, outcome.refused, outcome.unknown) == (1, 1, 0)
     assert outcome.prefix.records == 1_000, "each has its number, for the audit"
     [letter] = dead(tmp_path / "dead")
     assert letter["reason"].startswith("InvalidRecord: ")
-    assert letter["input"].encode() not in stored
+    assert letter["input"].encode() not in in_topic
 
 
 @in_virtual_time
@@ -92,7 +92,7 @@ async def test_same_command_continues_after_dead_letters(half_bad: Path, tmp_pat
             return await send(plan_of(cluster, half_bad, format=JSON, checkpoint=True, dead_letters=letters))
 
         assert (await again()).complete
-        assert remembered(half_bad)["records"] == 90
+        assert stored(half_bad)["records"] == 90
         with half_bad.open("a") as file:
             file.write("no\n101\n")
         outcome = await again()
@@ -121,4 +121,4 @@ async def test_failed_dead_letter_ends_send(half_bad: Path) -> None:
     assert outcome.stopped == "cannot write the dead letters: full"
     assert outcome.first_failure == f"{half_bad}, line 10"
     assert (outcome.complete, outcome.left_out) == (False, 0)
-    assert remembered(half_bad)["records"] == 0, "they go again, with what stands beside them"
+    assert stored(half_bad)["records"] == 0, "they go again, with what stands beside them"

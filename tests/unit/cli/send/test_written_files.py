@@ -17,8 +17,8 @@ from aioproducer.cli.send.written_files import (
     DeadLetters,
     ForeignLink,
     Prefix,
-    Remembered,
-    is_dead,
+    StoredPrefix,
+    is_record_error,
     own_path,
 )
 from aioproducer.errors import (
@@ -128,7 +128,7 @@ def test_saved_checkpoint_is_loaded(checkpoint: Checkpoint) -> None:
     for pieces in ([b"a\n"], [b"a\n", b"b\n"]):
         checkpoint.save(prefix_of(*pieces))
         digest = hashlib.sha256(b"".join(pieces)).hexdigest()
-        assert checkpoint.load() == Remembered(2 * len(pieces), len(pieces), digest, "c-1")
+        assert checkpoint.load() == StoredPrefix(2 * len(pieces), len(pieces), digest, "c-1")
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
 
 
@@ -300,13 +300,13 @@ def test_binary_dead_letter_is_base64() -> None:
 
 @pytest.mark.parametrize("kind", [RecordTooLarge, MessageTooLarge, InvalidRecord, InvalidTimestamp])
 def test_record_errors_make_dead_letters(kind: type[ProducerError]) -> None:
-    assert is_dead(kind("x"))
-    assert not is_dead(kind("x", possibly_persisted=True))
+    assert is_record_error(kind("x"))
+    assert not is_record_error(kind("x", possibly_persisted=True))
 
 
 @pytest.mark.parametrize("kind", [DeliveryTimeout, TopicAuthorizationFailed, ProducerError])
 def test_other_errors_make_no_dead_letters(kind: type[ProducerError]) -> None:
-    assert not is_dead(kind("x"))
+    assert not is_record_error(kind("x"))
 
 
 def test_dead_letters_are_appended(tmp_path: Path) -> None:

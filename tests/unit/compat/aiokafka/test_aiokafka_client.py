@@ -142,9 +142,9 @@ class TestClient:
         async with started(transport="tcp") as (producer, _):
             first = await producer.client.send(1, MetadataRequest([]))
             assert {each[0] for each in first.brokers} == {1, 2}
-            theirs = producer.client._theirs
+            theirs = producer.client._aiokafka_client
             await producer.client.send(2, MetadataRequest([]))
-            assert producer.client._theirs is theirs
+            assert producer.client._aiokafka_client is theirs
 
 
 class TestSender:

@@ -13,7 +13,7 @@ from aioproducer import ConfigError
 from aioproducer._core.address import Address
 from aioproducer._core.security.gssapi import Gssapi
 from aioproducer.compat import aiokafka as compat
-from aioproducer.compat.aiokafka.aiokafka_options import our_config, our_security, with_ports
+from aioproducer.compat.aiokafka.aiokafka_options import translated_config, translated_security, with_ports
 from aioproducer.config import ProducerConfig
 from tests.cases import for_each
 
@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def test_the_defaults_do_what_aiokafka_does() -> None:
-    config = our_config(**DEFAULTS)
+    config = translated_config(**DEFAULTS)
     assert config.bootstrap_servers == ("localhost:9092",)
     assert config.acks == 1
     assert not config.idempotent
@@ -39,12 +39,12 @@ def test_the_defaults_do_what_aiokafka_does() -> None:
 
 
 def test_lingering_comes_on_top_of_the_request_timeout() -> None:
-    config = our_config(**DEFAULTS | {"linger_ms": 2.5, "request_timeout_ms": 100})
+    config = translated_config(**DEFAULTS | {"linger_ms": 2.5, "request_timeout_ms": 100})
     assert config.delivery_timeout_ms == 103
 
 
 def test_idempotent_producer_uses_acks_all_and_no_deadline() -> None:
-    config = our_config(**DEFAULTS | {"enable_idempotence": True})
+    config = translated_config(**DEFAULTS | {"enable_idempotence": True})
     assert config.idempotent
     assert config.acks == "all"
     assert config.batching_settings().outlives_deadline_if_led
@@ -52,26 +52,26 @@ def test_idempotent_producer_uses_acks_all_and_no_deadline() -> None:
 
 def test_an_idempotent_producer_cannot_have_fewer_acks() -> None:
     with pytest.raises(ConfigError, match="acks"):
-        our_config(**DEFAULTS | {"enable_idempotence": True, "acks": 1})
+        translated_config(**DEFAULTS | {"enable_idempotence": True, "acks": 1})
 
 
 def test_acks_all_alone_is_not_idempotent() -> None:
-    config = our_config(**DEFAULTS | {"acks": -1})
+    config = translated_config(**DEFAULTS | {"acks": -1})
     assert config.acks == "all"
     assert not config.idempotent
 
 
 def test_no_idle_check_is_none_there() -> None:
-    assert our_config(**DEFAULTS | {"connections_max_idle_ms": None}).connections_max_idle_ms == -1
+    assert translated_config(**DEFAULTS | {"connections_max_idle_ms": None}).connections_max_idle_ms == -1
 
 
 def test_memory_is_no_limit_for_large_records() -> None:
-    assert our_config(**DEFAULTS).buffer_memory == 33_554_432
-    assert our_config(**DEFAULTS | {"max_request_size": 50_000_000}).buffer_memory == 100_000_000
+    assert translated_config(**DEFAULTS).buffer_memory == 33_554_432
+    assert translated_config(**DEFAULTS | {"max_request_size": 50_000_000}).buffer_memory == 100_000_000
 
 
 def test_the_rest_goes_through() -> None:
-    config = our_config(**DEFAULTS, client_id="me", retry_backoff_ms=7, compression_type=None)
+    config = translated_config(**DEFAULTS, client_id="me", retry_backoff_ms=7, compression_type=None)
     assert (config.client_id, config.retry_backoff_ms, config.compression_type) == ("me", 7, "none")
 
 
@@ -92,16 +92,16 @@ def test_a_broker_without_a_port_is_at_the_usual_one(servers: str | list[str], e
 
 
 def test_a_transactional_producer_is_idempotent() -> None:
-    config = our_config(**DEFAULTS | {"transactional_id": "me", "transaction_timeout_ms": 5_000})
+    config = translated_config(**DEFAULTS | {"transactional_id": "me", "transaction_timeout_ms": 5_000})
     assert (config.transactional_id, config.transaction_timeout_ms, config.acks) == ("me", 5_000, "all")
     assert config.idempotent
     assert config.batching_settings().outlives_deadline_if_led
     with pytest.raises(ValueError, match="acks"):
-        our_config(**DEFAULTS | {"transactional_id": "me", "acks": 1})
+        translated_config(**DEFAULTS | {"transactional_id": "me", "acks": 1})
 
 
 def test_the_timeout_means_nothing_without_an_id() -> None:
-    assert our_config(**DEFAULTS | {"transaction_timeout_ms": 0}).transactional_id is None
+    assert translated_config(**DEFAULTS | {"transaction_timeout_ms": 0}).transactional_id is None
 
 
 CONTEXT = ssl.create_default_context()
@@ -152,13 +152,13 @@ async def test_security_refuses_the_values_that_aiokafka_refuses(
 def test_a_token_has_to_come_from_somewhere(provider: object) -> None:
     options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     with pytest.raises(ValueError, match="AbstractTokenProvider"):
-        our_security(**SECURITY | options | {"sasl_oauth_token_provider": provider})
+        translated_security(**SECURITY | options | {"sasl_oauth_token_provider": provider})
 
 
 def test_security_drops_options_without_effect(caplog: pytest.LogCaptureFixture) -> None:
     given = SECURITY | LOGIN | {"ssl_context": CONTEXT}
-    assert our_security(**given) == {"security_protocol": "PLAINTEXT"}
-    assert our_security(**given | {"security_protocol": "SSL"}) == {
+    assert translated_security(**given) == {"security_protocol": "PLAINTEXT"}
+    assert translated_security(**given | {"security_protocol": "SSL"}) == {
         "security_protocol": "SSL",
         "ssl_context": CONTEXT,
     }
@@ -167,7 +167,7 @@ def test_security_drops_options_without_effect(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_login_by_password(mechanism: str) -> None:
     given = SECURITY | LOGIN | {"security_protocol": "SASL_SSL", "ssl_context": CONTEXT}
-    ours = our_security(**given | {"sasl_mechanism": mechanism})
+    ours = translated_security(**given | {"sasl_mechanism": mechanism})
     config = ProducerConfig(bootstrap_servers="a:1", **ours)
     assert (config.sasl_mechanism, config.sasl_username, config.ssl_context) == (mechanism, "alice", CONTEXT)
     assert config.sasl_password is not None
@@ -177,7 +177,7 @@ def test_a_login_by_password(mechanism: str) -> None:
 @pytest.mark.parametrize("extensions", [None, {}, {"logicalCluster": "lkc-1"}])
 async def test_a_provider_is_asked_for_token_and_extensions(extensions: Mapping[str, str] | None) -> None:
     given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
-    ours = our_security(**SECURITY | given | {"sasl_oauth_token_provider": Provider(extensions)})
+    ours = translated_security(**SECURITY | given | {"sasl_oauth_token_provider": Provider(extensions)})
     ask: Callable[[], Any] = ours["sasl_oauth_token_provider"]
     token = await ask()
     assert (token.value, token.extensions, token.expires_at) == ("token", extensions or {}, None)
@@ -185,7 +185,7 @@ async def test_a_provider_is_asked_for_token_and_extensions(extensions: Mapping[
 
 async def test_kerberos_may_know_the_brokers_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     given = SECURITY | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
-    assert our_security(**given) == {
+    assert translated_security(**given) == {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "GSSAPI",
         "sasl_kerberos_service_name": "kafka",
@@ -197,7 +197,7 @@ async def test_kerberos_may_know_the_brokers_by_another_name(monkeypatch: pytest
         return b"ticket"
 
     monkeypatch.setattr(Gssapi, "_begin", begin)
-    mechanism = our_security(**given | {"sasl_kerberos_domain_name": "kafka.lab"})["sasl_mechanism"]()
+    mechanism = translated_security(**given | {"sasl_kerberos_domain_name": "kafka.lab"})["sasl_mechanism"]()
     assert (mechanism.name, mechanism.complete) == ("GSSAPI", False)
     assert await mechanism.start(Address("10.0.0.7", 9092)) == b"ticket"
     assert asked == ["kafka.lab"]

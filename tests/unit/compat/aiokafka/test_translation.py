@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors as theirs
-from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translated, translating
+from aioproducer.compat.aiokafka.translation import as_aiokafka, relayed, translated, translating
 from aioproducer.errors.send_many import SendManyResult
 from tests.cases import for_each
 
@@ -134,21 +134,21 @@ class TestRelayed:
 class TestAlsoTheirs:
     def test_without_aiokafka_it_is_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "aiokafka.errors", raising=False)
-        assert also_theirs(theirs.KafkaTimeoutError) is theirs.KafkaTimeoutError
+        assert as_aiokafka(theirs.KafkaTimeoutError) is theirs.KafkaTimeoutError
 
     def test_with_it_both_except_clauses_catch_it(self) -> None:
-        kind = also_theirs(theirs.TopicAuthorizationFailedError)
+        kind = as_aiokafka(theirs.TopicAuthorizationFailedError)
         assert issubclass(kind, aiokafka.errors.TopicAuthorizationFailedError)
         assert issubclass(kind, theirs.TopicAuthorizationFailedError)
         assert issubclass(kind, aiokafka.errors.KafkaError)
-        assert also_theirs(theirs.TopicAuthorizationFailedError) is kind
+        assert as_aiokafka(theirs.TopicAuthorizationFailedError) is kind
         assert str(kind("why")) == str(theirs.TopicAuthorizationFailedError("why"))
 
     def test_error_unknown_to_aiokafka_has_our_class_only(self) -> None:
         class Nameless(Exception):
             pass
 
-        assert also_theirs(Nameless) is Nameless
+        assert as_aiokafka(Nameless) is Nameless
 
     def test_translated_error_can_be_pickled(self) -> None:
         error = translated(ours.TopicAuthorizationFailed("why", possibly_persisted=True))

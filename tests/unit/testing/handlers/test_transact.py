@@ -119,7 +119,7 @@ async def test_no_transaction_begins_before_markers(cluster: Cluster, txn: TxnCl
     busy = ConcurrentTransactions.code
     assert [await txn.add(0), await txn.add_group("g"), await txn.init()] == [{0: busy}, busy, busy]
     assert await txn.end(version=4) == busy
-    await cluster._state.timers.settled(ID)
+    await cluster._state.timers.wait_until_complete(ID)
     assert cluster.transaction_state(ID) == "CompleteCommit"
     assert await txn.end(version=4) == 0
 

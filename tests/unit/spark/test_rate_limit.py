@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.delivery import DeliveryError
-from aioproducer.spark.pace import Pace, RateLimit, rate_limit
+from aioproducer.spark.rate_limit import RateLimiter, RateLimit, rate_limit
 from tests.cases import for_each
 
 
@@ -27,8 +27,8 @@ class Clock:
         self.early = 0.0
 
 
-def paced(bytes_per_s: float, clock: Clock) -> Pace:
-    return Pace(bytes_per_s, clock=clock, sleep=clock.sleep)
+def paced(bytes_per_s: float, clock: Clock) -> RateLimiter:
+    return RateLimiter(bytes_per_s, clock=clock, sleep=clock.sleep)
 
 
 def test_pace_delays_first_piece_for_its_own_bytes() -> None:
@@ -39,44 +39,44 @@ def test_pace_delays_first_piece_for_its_own_bytes() -> None:
 
 def test_pace_keeps_the_rate_over_many_pieces() -> None:
     clock = Clock(early=0.005)
-    pace = paced(1_000.0, clock)
+    limiter = paced(1_000.0, clock)
     for size in (0, 1, 999, 500, 1_500):
-        pace.wait(size)
+        limiter.wait(size)
         clock.now += 0.01  # encoding and appending
     assert clock.now == pytest.approx(1_003.01)
 
 
 def test_pace_catches_up_for_at_most_one_second() -> None:
     clock = Clock()
-    pace = paced(1_000.0, clock)
+    limiter = paced(1_000.0, clock)
     clock.now += 60.0
-    pace.wait(1_000)
+    limiter.wait(1_000)
     assert clock.now == pytest.approx(1_060.0)
-    pace.wait(2_000)
+    limiter.wait(2_000)
     assert clock.now == pytest.approx(1_062.0)
 
 
 def test_pace_refuses_bytes_beyond_the_transaction() -> None:
     clock = Clock()
-    pace = Pace(100.0, within_s=450, clock=clock, sleep=clock.sleep)
-    pace.expect(45_000)
+    limiter = RateLimiter(100.0, within_s=450, clock=clock, sleep=clock.sleep)
+    limiter.expect(45_000)
     for _ in range(3):
-        pace.wait(15_000)
+        limiter.wait(15_000)
     assert clock.now == pytest.approx(1_450.0), "bytes that were expected count once"
     with pytest.raises(
         DeliveryError, match=r"has 45,001 bytes or more, which take 450 s at its share of 100 "
     ):
-        pace.wait(1)
+        limiter.wait(1)
     assert clock.now == pytest.approx(1_450.0)
 
 
 def test_pace_refuses_a_batch_before_it_waits() -> None:
     clock = Clock()
-    pace = Pace(100.0, within_s=450, clock=clock, sleep=clock.sleep)
+    limiter = RateLimiter(100.0, within_s=450, clock=clock, sleep=clock.sleep)
     with pytest.raises(
         DeliveryError, match=r"^maxBytesPerSecond: .* take 1,000 s .* may last 450 s .* raise"
     ):
-        pace.expect(100_000)
+        limiter.expect(100_000)
     assert clock.now == 1_000.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
-from aioproducer.cli.securing import FLAGS, SERVERS, as_given, secret_names
+from aioproducer.cli.security_flags import FLAGS, SERVERS, secret_names, with_flag_names
 from aioproducer.testing import ThreadedCluster
 from tests.cases import for_each
 from tests.unit._core.security.certificates import Authority
@@ -286,5 +286,5 @@ def test_secret_of_another_client_is_no_argument(name: str) -> None:
 def test_option_behind_a_prefix_keeps_its_name_in_errors(prefix: str) -> None:
     context = click.Context(click.Command("c"))
     context.meta[FLAGS] = {SERVERS: "--bootstrap-servers"}
-    assert as_given(f"'{SERVERS}'", context) == "'--bootstrap-servers'"
-    assert as_given(f"'{prefix}{SERVERS}'", context) == f"'{prefix}{SERVERS}'"
+    assert with_flag_names(f"'{SERVERS}'", context) == "'--bootstrap-servers'"
+    assert with_flag_names(f"'{prefix}{SERVERS}'", context) == f"'{prefix}{SERVERS}'"

@@ -29,7 +29,7 @@ from aioproducer.errors import ProducerError, TransactionOutcomeUnknown
 from aioproducer.producer import Producer
 
 
-class Ended(Enum):
+class TransactionOutcome(Enum):
     """Outcome of the transaction; the values are its texts."""
 
     COMMITTED = "Committed: readers of committed records see all of it."
@@ -40,23 +40,25 @@ class Ended(Enum):
     UNKNOWN = "Unknown outcome: readers of committed records see all of it, or nothing."
 
 
-def culprit_of(error: ProducerError) -> ProducerError:
+def root_error(error: ProducerError) -> ProducerError:
     """Return *error*, or the error of its transaction if that alone prevented the send."""
     cause = error.__cause__
-    return cause if isinstance(cause, ProducerError) and str(error).startswith(_FOR_THE_REST) else error
+    return (
+        cause if isinstance(cause, ProducerError) and str(error).startswith(_TRANSACTION_PREFIXES) else error
+    )
 
 
-_FOR_THE_REST: Final = ("cannot send: the transaction of ", "cannot go on: the transaction of ")
+_TRANSACTION_PREFIXES: Final = ("cannot send: the transaction of ", "cannot go on: the transaction of ")
 
 
-class AllOrNothing:
+class SendTransaction:
     """The transaction of all records; without a `transactional_id` it does nothing."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._applies = producer.config.transactional_id is not None
         self._ending: asyncio.Task[None] | None = None
-        self.ended: Ended | None = None
+        self.ended: TransactionOutcome | None = None
         self.failure: ProducerError | None = None
         """Error that prevented the commit."""
 
@@ -72,7 +74,7 @@ class AllOrNothing:
         self._ending = asyncio.create_task(self._commit() if commit else self._abort())
         await asyncio.wait([self._ending])
         if self._ending.cancelled():
-            self.ended = Ended.UNKNOWN if commit else Ended.LEFT_OPEN
+            self.ended = TransactionOutcome.UNKNOWN if commit else TransactionOutcome.LEFT_OPEN
         else:
             self._ending.result()
 
@@ -92,9 +94,9 @@ class AllOrNothing:
                 if error.abortable:
                     await self._abort()
                 else:
-                    self.ended = Ended.UNKNOWN
+                    self.ended = TransactionOutcome.UNKNOWN
                 return
-            self.ended = Ended.COMMITTED
+            self.ended = TransactionOutcome.COMMITTED
             return
 
     async def _abort(self) -> None:
@@ -102,9 +104,9 @@ class AllOrNothing:
             await self._producer.abort_transaction()
         except ProducerError as error:
             self.failure = self.failure or error
-            self.ended = Ended.LEFT_OPEN
+            self.ended = TransactionOutcome.LEFT_OPEN
         else:
-            self.ended = Ended.ABORTED
+            self.ended = TransactionOutcome.ABORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,7 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SendArguments:
     """Arguments of one send."""
 
     config: ProducerConfig
@@ -176,26 +178,26 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SendOutcome:
     """Results so far."""
 
-    plan: Plan
+    arguments: SendArguments
     skipped: int = 0
     """Records sent by an earlier command, according to its checkpoint."""
     sent: int = 0
     """Records passed to the producer by this command."""
     acknowledged: int = 0
     failures: Failures = field(default_factory=Failures)
-    doubtful: int = 0
+    possibly_persisted: int = 0
     """Failed records that may be in the topic."""
     first_failure: str | None = None
     """Place of the first failed record in the input."""
     prefix: Prefix = field(default_factory=Prefix)
     meter: Meter = field(default_factory=Meter)
     """Position of the prefix in the stored files."""
-    recognised: bool = True
+    prefix_matched: bool = True
     """False until the input matched the prefix of its checkpoint; the checkpoint is not overwritten before."""
-    remembered: bool = True
+    is_saved: bool = True
     """True if the checkpoint has the prefix; False after a failed write."""
     stopped: str | None = None
     """Reason of an early end, or None."""
@@ -207,7 +209,7 @@ class Outcome:
     """Refused records in the prefix."""
     aborted: int = 0
     """Records that were never sent because their transaction was aborted."""
-    transaction: Ended | None = None
+    transaction: TransactionOutcome | None = None
     """Outcome of the transaction, or None."""
     seconds: float = 0.0
     """Time from the first call to the last outcome."""
@@ -220,10 +222,10 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """True if all records except dead letters were acknowledged, and committed if there is a transaction."""
-        committed = self.transaction in {None, Ended.COMMITTED}
+        committed = self.transaction in {None, TransactionOutcome.COMMITTED}
         return self.stopped is None and self.acknowledged + self.refused == self.sent and committed
 
     def fail(self, error: ProducerError) -> None:
         """Count a failed record."""
-        self.failures.add(culprit_of(error))
-        self.doubtful += error.possibly_persisted
+        self.failures.add(root_error(error))
+        self.possibly_persisted += error.possibly_persisted

@@ -42,7 +42,7 @@ class RateLimit(NamedTuple):
         return self.bytes_per_s / self.tasks
 
 
-class Pace:
+class RateLimiter:
     """A clock of bytes: delays each append until the bytes fit into the rate.
 
     A task pays for bytes before it appends them. So *n* bytes take at least *n* / *bytes_per_s* seconds, even in a task

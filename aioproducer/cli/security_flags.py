@@ -42,7 +42,7 @@ _FLAGS: Final = {
 
 
 def security_options(command: C) -> C:
-    """Add `--security-protocol` and the other options for `secured`."""
+    """Add `--security-protocol` and the other options for `with_security`."""
     for name, (flag, metavar, text) in _FLAGS.items():
         kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else None
         callback = partial(_keep, name)
@@ -97,7 +97,7 @@ def given() -> dict[str, str]:
     return named
 
 
-def secured(settings: dict[str, str]) -> dict[str, str]:
+def with_security(settings: dict[str, str]) -> dict[str, str]:
     """Return *settings* with the options for TLS and SASL of the command line, then secrets of the environment.
 
     Variables such as AIOPRODUCER_SASL_PASSWORD have the secrets; they are ignored with PLAINTEXT.
@@ -115,18 +115,18 @@ def secured(settings: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def as_given(text: str, context: click.Context) -> str:
+def with_flag_names(text: str, context: click.Context) -> str:
     """Return the text of an error with the options of the command line, environment variables and Kafka's names."""
     flags: dict[str, str] = context.meta.get(FLAGS, {})
 
     def name(found: re.Match[str]) -> str:
-        kafkas = found[0].replace("_", ".")
-        return flags.get(kafkas, found[0] if "." in found[0] else kafkas)
+        dotted = found[0].replace("_", ".")
+        return flags.get(dotted, found[0] if "." in found[0] else dotted)
 
     return _NAME.sub(name, text)
 
 
-def keep_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def record_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Store the source of the servers, option or environment variable, for error texts."""
     if value is not None:
         by_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
@@ -147,7 +147,7 @@ def secret_names() -> set[str]:
     return {name.replace("_", ".") for name, kind in KINDS.items() if isinstance(kind, SecretKind)}
 
 
-def kafkas_name(name: str) -> str:
+def kafka_name(name: str) -> str:
     """Return Kafka's name of an option that other clients call *name*."""
     from aioproducer.config.names import KAFKA_NAMES
 
@@ -156,7 +156,7 @@ def kafkas_name(name: str) -> str:
 
 def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: str) -> None:
     """Refuse a secret in an argument, without repeating its value."""
-    option = kafkas_name(name)
+    option = kafka_name(name)
     if (option in secret_names() or name.endswith(_OTHER_SECRETS)) and not (
         option in IN_FILES and Path(value.strip()).is_file()
     ):

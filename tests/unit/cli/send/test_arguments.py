@@ -6,9 +6,15 @@ from typing import cast
 
 import pytest
 
+from aioproducer.cli.send.arguments import (
+    Format,
+    SendArguments,
+    SendOutcome,
+    SendTransaction,
+    TransactionOutcome,
+)
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.framing import JsonInput, LengthPrefixed, Lines
-from aioproducer.cli.send.plan import AllOrNothing, Ended, Format, Outcome, Plan
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     CommitFailed,
@@ -21,7 +27,7 @@ from aioproducer.errors import (
 )
 from aioproducer.producer import Producer
 
-PLAN = Plan(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders")
+PLAN = SendArguments(config=ProducerConfig(bootstrap_servers="a:1"), topic="orders")
 
 
 @pytest.mark.parametrize(
@@ -48,20 +54,20 @@ def test_format_selects_decoder() -> None:
 
 
 def test_outcome_counts_failures_by_class_and_doubt() -> None:
-    outcome = Outcome(PLAN, sent=6, acknowledged=2)
-    doubtful = DeliveryTimeout("first")
-    doubtful.possibly_persisted = True
-    for error in (doubtful, DeliveryTimeout("second"), RecordTooLarge("large")):
+    outcome = SendOutcome(PLAN, sent=6, acknowledged=2)
+    possibly_persisted = DeliveryTimeout("first")
+    possibly_persisted.possibly_persisted = True
+    for error in (possibly_persisted, DeliveryTimeout("second"), RecordTooLarge("large")):
         outcome.fail(error)
     assert outcome.failures == {"DeliveryTimeout: first": 2, "RecordTooLarge: large": 1}
-    assert (outcome.doubtful, outcome.unknown) == (1, 1)
+    assert (outcome.possibly_persisted, outcome.unknown) == (1, 1)
 
 
 @pytest.mark.parametrize(
     ("sent", "stopped", "complete"), [(2, None, True), (3, None, False), (2, "interrupted", False)]
 )
 def test_outcome_is_complete_without_rest(sent: int, stopped: str | None, complete: bool) -> None:
-    assert Outcome(PLAN, sent=sent, acknowledged=2, stopped=stopped).complete is complete
+    assert SendOutcome(PLAN, sent=sent, acknowledged=2, stopped=stopped).complete is complete
 
 
 def test_every_format_adds_constants() -> None:
@@ -99,8 +105,8 @@ class FakeProducer:
             raise error
 
 
-def transaction_of(producer: FakeProducer) -> AllOrNothing:
-    return AllOrNothing(cast("Producer", producer))
+def transaction_of(producer: FakeProducer) -> SendTransaction:
+    return SendTransaction(cast("Producer", producer))
 
 
 def fatal() -> ProducerError:
@@ -118,8 +124,10 @@ async def test_transaction_does_nothing_without_id() -> None:
     assert (producer.calls, transaction.ended) == ([], None)
 
 
-@pytest.mark.parametrize(("commit", "ended"), [(True, Ended.COMMITTED), (False, Ended.ABORTED)])
-async def test_transaction_ends_once(commit: bool, ended: Ended) -> None:
+@pytest.mark.parametrize(
+    ("commit", "ended"), [(True, TransactionOutcome.COMMITTED), (False, TransactionOutcome.ABORTED)]
+)
+async def test_transaction_ends_once(commit: bool, ended: TransactionOutcome) -> None:
     producer = FakeProducer()
     producer.commits, producer.aborts = [None], [None]
     transaction = transaction_of(producer)
@@ -135,7 +143,7 @@ async def test_commit_is_repeated_while_outcome_is_unknown() -> None:
     producer.commits = [TransactionOutcomeUnknown(), TransactionOutcomeUnknown(), None]
     transaction = transaction_of(producer)
     await transaction.end(commit=True)
-    assert (transaction.ended, transaction.failure) == (Ended.COMMITTED, None)
+    assert (transaction.ended, transaction.failure) == (TransactionOutcome.COMMITTED, None)
 
 
 async def test_failed_commit_is_aborted() -> None:
@@ -143,7 +151,7 @@ async def test_failed_commit_is_aborted() -> None:
     producer.commits, producer.aborts = [failure], [None]
     transaction = transaction_of(producer)
     await transaction.end(commit=True)
-    assert (transaction.ended, transaction.failure) == (Ended.ABORTED, failure)
+    assert (transaction.ended, transaction.failure) == (TransactionOutcome.ABORTED, failure)
 
 
 async def test_outcome_is_unknown_after_fatal_commit_error() -> None:
@@ -151,7 +159,7 @@ async def test_outcome_is_unknown_after_fatal_commit_error() -> None:
     producer.commits = [failure]
     transaction = transaction_of(producer)
     await transaction.end(commit=True)
-    assert (transaction.ended, transaction.failure) == (Ended.UNKNOWN, failure)
+    assert (transaction.ended, transaction.failure) == (TransactionOutcome.UNKNOWN, failure)
 
 
 @pytest.mark.parametrize("error", [TransactionTimeout(), TransactionOutcomeUnknown(), fatal()])
@@ -160,7 +168,7 @@ async def test_failed_abort_leaves_transaction_open(error: ProducerError) -> Non
     producer.aborts = [error]
     transaction = transaction_of(producer)
     await transaction.end(commit=False)
-    assert (transaction.ended, transaction.failure) == (Ended.LEFT_OPEN, error)
+    assert (transaction.ended, transaction.failure) == (TransactionOutcome.LEFT_OPEN, error)
 
 
 async def test_first_failure_of_transaction_is_reported() -> None:
@@ -168,11 +176,13 @@ async def test_first_failure_of_transaction_is_reported() -> None:
     producer.commits, producer.aborts = [failure], [TransactionTimeout()]
     transaction = transaction_of(producer)
     await transaction.end(commit=True)
-    assert (transaction.ended, transaction.failure) == (Ended.LEFT_OPEN, failure)
+    assert (transaction.ended, transaction.failure) == (TransactionOutcome.LEFT_OPEN, failure)
 
 
-@pytest.mark.parametrize(("commit", "ended"), [(True, Ended.UNKNOWN), (False, Ended.LEFT_OPEN)])
-async def test_give_up_reports_open_or_unknown_outcome(commit: bool, ended: Ended) -> None:
+@pytest.mark.parametrize(
+    ("commit", "ended"), [(True, TransactionOutcome.UNKNOWN), (False, TransactionOutcome.LEFT_OPEN)]
+)
+async def test_give_up_reports_open_or_unknown_outcome(commit: bool, ended: TransactionOutcome) -> None:
     transaction = transaction_of(FakeProducer())
     asyncio.get_running_loop().call_later(0.01, transaction.give_up)
     await transaction.end(commit=commit)
