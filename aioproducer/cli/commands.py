@@ -158,7 +158,7 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
             raise click.ClickException(refused.message) from refused
         stopped = asyncio.Event()
         with on_signals(stopped.set):
-            echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
+            echo("A Kafka cluster in memory. Ctrl-C ends it and deletes all records.")
             echo(f"bootstrap servers: {cluster.bootstrap_servers}")
             await stopped.wait()
 
@@ -270,7 +270,7 @@ def completion(shell: str) -> None:
     callback=check_run,
     help="The run's id, in the header aioproducer-run.",
 )
-@click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
+@click.option("--expect", type=click.IntRange(min=0), help="Number of records that the run sent.")
 @click.option("--order", is_flag=True, help="Fail if records of a lane are out of order in a partition.")
 @json_option
 def audit(

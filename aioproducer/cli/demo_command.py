@@ -401,7 +401,7 @@ def _latency(part: Measured, share: float) -> str:
 
 def _notes(outcome: DemoOutcome) -> Text:
     whose = (
-        "The brokers share this process and its event loop: the numbers contain their work, too."
+        "The brokers share this process and its event loop: the figures include their work."
         if outcome.arguments.config is None
         else f"Topic {outcome.topic} stays on the cluster."
     )

@@ -81,7 +81,7 @@ def describe(
     examples=["aioproducer transactions end --commit - -b localhost:9092 < prepared.txt"],
 )
 @click.argument("prepared", metavar="PREPARED...", nargs=-1, required=True)
-@click.option("--commit/--abort", "commit", default=None, help="How to end them.")
+@click.option("--commit/--abort", "commit", default=None, help="Outcome of the transactions.")
 @producer_options
 @json_option
 def end(
@@ -98,7 +98,7 @@ def end(
     from aioproducer.cli.transaction_report import end_and_report
 
     if commit is None:
-        raise click.UsageError("say --commit or --abort")
+        raise click.UsageError("add --commit or --abort")
     texts = [
         line
         for text in prepared

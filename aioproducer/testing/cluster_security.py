@@ -125,7 +125,7 @@ def _mechanisms(names: Iterable[str] | None, accounts: Accounts) -> tuple[str, .
         chosen = (*(PASSWORD_MECHANISMS if accounts.users else ()), *((TOKEN_MECHANISM,) if by_token else ()))
         if not chosen:
             raise ValueError(
-                'SASL is for somebody who may log in: give users={"alice": "password"} or tokens={"token": "alice"}'
+                'SASL needs accounts: set users={"alice": "password"} or tokens={"token": "alice"}'
             )
         return chosen
     if isinstance(names, str):
@@ -137,11 +137,9 @@ def _mechanisms(names: Iterable[str] | None, accounts: Accounts) -> tuple[str, .
         if name not in MECHANISMS:
             raise ValueError(f"{name!r} is no mechanism of this broker; it has {', '.join(MECHANISMS)}")
         if name == TOKEN_MECHANISM and not by_token:
-            raise ValueError(
-                f'{name} is for owners of tokens: give tokens={{"token": "alice"}}, or a callable'
-            )
+            raise ValueError(f'{name} needs tokens: set tokens={{"token": "alice"}}, or a callable')
         if name != TOKEN_MECHANISM and not accounts.users:
-            raise ValueError(f'{name} is for known users: give users={{"alice": "password"}}')
+            raise ValueError(f'{name} needs users: set users={{"alice": "password"}}')
     return chosen
 
 

@@ -68,7 +68,7 @@ class PlainLogin:
         return b""
 
 
-INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105 - as it says
+INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105 - no secret
 
 _FIRST = re.compile(
     r"n,(?:a=(?P<acts_for>(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,"

@@ -54,7 +54,7 @@ def decode_metrics(data: bytes) -> tuple[list[PushedMetric], dict[str, str]]:
         ]
         return points, dict(attributes)
     except (ValueError, IndexError, struct.error) as error:
-        raise ProtocolError(f"these are no metrics of OTLP: {error}") from error
+        raise ProtocolError(f"invalid metrics of OTLP: {error}") from error
 
 
 def _points(metric: bytes) -> Iterator[PushedMetric]:
@@ -98,7 +98,7 @@ def _messages(data: bytes, number: int) -> list[bytes]:
 
 def _bytes(content: bytes | int) -> bytes:
     if isinstance(content, int):
-        raise ValueError("a number stands where there should be none")  # noqa: TRY004 - remote input, not a call
+        raise ValueError("unexpected varint")  # noqa: TRY004 - remote input, not a call
     return content
 
 
@@ -117,7 +117,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
                 raise ValueError(f"wire type {tag & 7}")
             size, at = _varint(data, at)
         if at + size > len(data):
-            raise ValueError("it is cut")
+            raise ValueError("truncated field")
         yield tag >> 3, data[at : at + size]
         at += size
 
@@ -206,7 +206,7 @@ class TelemetryReceiver:
         subscription, now = self._subscribed(), asyncio.get_running_loop().time()
         instance = self._instances.get(push.client_instance_id)
         if instance is None or instance.is_terminating:
-            raise Refused(errors.InvalidRequest, "nobody has this client instance id, or not any more")
+            raise Refused(errors.InvalidRequest, "the client instance id is unknown or terminated")
         too_early = instance.pushed_at is not None and now < instance.pushed_at + subscription.push_interval_s
         if too_early and not push.terminating:
             raise Refused(errors.ThrottlingQuotaExceeded, "it is too early for another push")

@@ -201,16 +201,16 @@ def send(  # noqa: PLR0917 - click passes names
     config = configuration(cluster)
     if checkpoint is not None and config.acks == 0:
         raise WrongOption(
-            "with acks=0 nothing is acknowledged: there is nothing for a checkpoint to remember"
+            "--checkpoint needs acknowledgements, and acks=0 has none: leave out --checkpoint, or set another acks"
         )
     if checkpoint is not None and config.transactional_id is not None:
         raise WrongOption(
-            "in a transaction all of the input lands or nothing: there is nothing for a checkpoint to remember; leave"
+            "--checkpoint has no effect in a transaction, which commits the whole input or nothing: leave"
             " out --checkpoint, or the transactional id"
         )
     if on_error != "stop" and config.transactional_id is not None:
         raise WrongOption(
-            "in a transaction all of the input lands or nothing: leave out --on-error, or the transactional id"
+            "--on-error has no effect in a transaction, which commits the whole input or nothing: leave out --on-error, or the transactional id"
         )
     if form == "length-prefixed" and (force or delimiter != b"\n"):
         raise click.UsageError("--delimiter and --force need --format lines or json")
@@ -250,7 +250,9 @@ def _format(
         raise click.UsageError("the options --…-field need --format json")
     key = None if constant_key is None else constant_key.encode(errors="surrogateescape")
     if key is not None and (key_separator is not None or fields["key"] is not None):
-        raise click.UsageError("--record-key is for every record: the input is not to name another")
+        raise click.UsageError(
+            "--record-key sets the key of every record: leave out --key-separator and --key-field"
+        )
     if key_separator is None:
         return Format(name=form, fields=Fields(**fields), key=key)
     if form != "lines":

@@ -235,12 +235,8 @@ def _failures(outcome: SendOutcome) -> Text:
     for failure, count in outcome.failures.items():
         failures.append(f"{count:,} failed: {failure}\n", "bold red")
     if outcome.failures and outcome.arguments.config.transactional_id is None:
-        possibly_persisted = (
-            f"{outcome.possibly_persisted:,} of these may be"
-            if outcome.possibly_persisted
-            else "None of these is"
-        )
-        failures.append(f"{possibly_persisted} in the topic.\n")
+        count = outcome.possibly_persisted
+        failures.append(f"{f'{count:,} of these may be' if count else 'None of these is'} in the topic.\n")
     if outcome.first_failure is not None:
         failures.append(f"First failure: {outcome.first_failure}\n")
     if outcome.unknown and outcome.arguments.config.transactional_id is None:
@@ -252,15 +248,18 @@ def _progress_text(outcome: SendOutcome) -> str:
     """Return the acknowledged prefix, and the records that a repetition sends again."""
     prefix, checkpoint = outcome.prefix, outcome.arguments.checkpoint
     if checkpoint is not None and not outcome.prefix_matched:
-        return f"It did not get to the end of what {escaped(str(checkpoint.path))} remembers, and left that as it was.\n"
+        shown = escaped(str(checkpoint.path))
+        return f"The command ended before the acknowledged part of {shown} was read, and did not change the file.\n"
     there = prefix.records - outcome.refused_before
     text = f"Acknowledged from the beginning to {prefix.place}: {counted(there)}\n"
     if prefix.place is None:
         text = "Nothing is acknowledged from the beginning of the input.\n"
     if behind := outcome.skipped + outcome.acknowledged - there:
-        text += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
+        text += (
+            f"Also acknowledged, after that part: {counted(behind)}; continuing from there repeats them.\n"
+        )
     if checkpoint is not None and not outcome.is_saved:
-        text += f"{escaped(str(checkpoint.path))} remembers less of it: the same command repeats the rest.\n"
+        text += f"{escaped(str(checkpoint.path))} has a shorter part: the same command repeats the rest.\n"
     elif checkpoint is not None and prefix.place is not None:
-        text += f"The same command continues from there: {escaped(str(checkpoint.path))} remembers it.\n"
+        text += f"The same command continues from there: {escaped(str(checkpoint.path))} has the position.\n"
     return text

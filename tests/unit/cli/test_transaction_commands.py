@@ -98,7 +98,7 @@ def test_end_takes_texts_and_lines(called: Called) -> None:
 def test_end_requires_commit_or_abort(called: Called) -> None:
     done = call("end", str(FIRST), *WHERE)
     assert done.exit_code == 2
-    assert "say --commit or --abort" in done.output
+    assert "add --commit or --abort" in done.output
 
 
 def test_malformed_prepared_transaction_ends_none(called: Called) -> None:

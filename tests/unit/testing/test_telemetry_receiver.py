@@ -57,7 +57,7 @@ def test_decode_metrics_reads_opentelemetry() -> None:
 def test_decode_metrics_refuses_cut_data() -> None:
     data = written().SerializeToString()
     for end in range(1, len(data)):
-        with pytest.raises(ProtocolError, match="no metrics of OTLP"):
+        with pytest.raises(ProtocolError, match="invalid metrics of OTLP"):
             decode_metrics(data[:end])
 
 
@@ -71,7 +71,7 @@ def test_decode_metrics_refuses_cut_data() -> None:
     ],
 )
 def test_decode_metrics_refuses_other_data(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="no metrics of OTLP"):
+    with pytest.raises(ProtocolError, match="invalid metrics of OTLP"):
         decode_metrics(data)
 
 

@@ -139,15 +139,15 @@ class TestTransactionalId:
         assert call("--option", "transactional.id=nightly").exit_code == 0
         assert [arguments.config.transactional_id for arguments in plans] == ["nightly", "nightly"]
 
-    def test_it_is_said_once(self, plans: list[SendArguments]) -> None:
+    def test_transactional_id_is_refused_twice(self, plans: list[SendArguments]) -> None:
         done = call("--transactional-id", "nightly", "--option", "transactional.id=daily")
         assert (done.exit_code, plans) == (2, [])
         assert "--transactional-id already sets transactional.id" in done.output
 
-    def test_a_checkpoint_has_nothing_to_remember(self, plans: list[SendArguments]) -> None:
+    def test_checkpoint_is_refused_in_a_transaction(self, plans: list[SendArguments]) -> None:
         done = call("--option", "transactional.id=nightly", "--checkpoint", "cp")
         assert (done.exit_code, plans) == (2, [])
-        assert "there is nothing for a checkpoint to remember" in done.output
+        assert "commits the whole input or nothing" in " ".join(done.output.split())
 
 
 def test_send_takes_constant_key_and_headers(plans: list[SendArguments]) -> None:
@@ -161,8 +161,11 @@ def test_send_takes_constant_key_and_headers(plans: list[SendArguments]) -> None
     [
         (("--header", "source"), "'source' should be like source=shop"),
         (("--header", "=shop"), "'=shop' should be like source=shop"),
-        (("--record-key", "k", "--key-separator", ":"), "the input is not to name another"),
-        (("--record-key", "k", "--format", "json", "--key-field", "id"), "the input is not to name another"),
+        (("--record-key", "k", "--key-separator", ":"), "--record-key sets the key of every record"),
+        (
+            ("--record-key", "k", "--format", "json", "--key-field", "id"),
+            "--record-key sets the key of every record",
+        ),
     ],
 )
 def test_send_refuses_malformed_key_and_headers(
@@ -200,4 +203,4 @@ def test_on_error_selects_dead_letters(plans: list[SendArguments], tmp_path: Pat
 def test_send_refuses_on_error_in_transaction(plans: list[SendArguments]) -> None:
     done = call("--transactional-id", "t", "--on-error", "skip")
     assert (done.exit_code, plans) == (2, [])
-    assert "all of the input lands or nothing" in " ".join(done.output.split())
+    assert "commits the whole input or nothing" in " ".join(done.output.split())

@@ -100,8 +100,8 @@ async def test_report_names_failures_and_repeated_records(
         "Not waited for: 10 records, which may be in the topic.",
         "Stopped: a record failed",
         "Acknowledged from the beginning to in, line 10: 10 records",
-        "Acknowledged after that, too: 20 records; continuing from there repeats them.",
-        "The same command continues from there: orders.cp remembers it.",
+        "Also acknowledged, after that part: 20 records; continuing from there repeats them.",
+        "The same command continues from there: orders.cp has the position.",
     ]
 
 
@@ -113,7 +113,7 @@ async def test_report_says_when_checkpoint_is_behind(
     extend(outcome, 3)
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "orders.cp remembers less of it: the same command repeats the rest."
+        "orders.cp has a shorter part: the same command repeats the rest."
     )
 
 
@@ -165,7 +165,7 @@ async def test_report_counts_acknowledgements_after_the_prefix(
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[-2:] == [
         "Nothing is acknowledged from the beginning of the input.",
-        "Acknowledged after that, too: 2 records; continuing from there repeats them.",
+        "Also acknowledged, after that part: 2 records; continuing from there repeats them.",
     ]
 
 
@@ -179,7 +179,7 @@ async def test_report_leaves_out_an_unverified_prefix(
     assert not await reported(monkeypatch, outcome)
     assert capsys.readouterr().err.splitlines()[1:] == [
         "Stopped: interrupted",
-        "It did not get to the end of what orders.cp remembers, and left that as it was.",
+        "The command ended before the acknowledged part of orders.cp was read, and did not change the file.",
     ]
 
 
@@ -369,7 +369,7 @@ async def test_prefix_in_report_excludes_refused_records(
     assert told[1] == "1 record left out"
     assert told[-2:] == [
         "Acknowledged from the beginning to in, line 5: 4 records",
-        "Acknowledged after that, too: 4 records; continuing from there repeats them.",
+        "Also acknowledged, after that part: 4 records; continuing from there repeats them.",
     ]
 
 
