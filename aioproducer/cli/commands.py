@@ -43,7 +43,7 @@ DEMO_COMPRESSION = "zstd"
 
 @click.group(
     cls=Program,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     examples=[
         "aioproducer demo",
         "aioproducer broker --topic orders:3",
@@ -61,20 +61,8 @@ def program() -> None:
     examples=["aioproducer demo", "aioproducer demo --records 10000 -b localhost:9092"],
 )
 @partial(producer_options, servers="A Kafka cluster, not one in this process.")
-@click.option(
-    "--records",
-    type=click.IntRange(100, 5_000_000),
-    default=200_000,
-    show_default=True,
-    help="Number of records.",
-)
-@click.option(
-    "--partitions",
-    type=click.IntRange(1, 1_000),
-    default=6,
-    show_default=True,
-    help="Partitions of the new topic.",
-)
+@click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, help="Number of records.")
+@click.option("--partitions", type=click.IntRange(1, 1_000), default=6, help="Partitions of the new topic.")
 @partial(compression_option, default=DEMO_COMPRESSION)
 def demo(
     cluster: ClusterOptions,
@@ -107,15 +95,10 @@ def demo(
     "--port",
     type=click.IntRange(PORTS[0], PORTS[-1]),
     default=9092,
-    show_default=True,
     help="Port of the first broker; 0: any free ports.",
 )
 @click.option(
-    "--brokers",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="Number of brokers, on consecutive ports.",
+    "--brokers", type=click.IntRange(1, 100), default=1, help="Number of brokers, on consecutive ports."
 )
 @click.option(
     "--topic",
@@ -172,7 +155,7 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
 @file_options
 @allowed_options
 @logging_options
-def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+def config(file: Path | None, as_json: bool) -> None:
     """List every option, or check a .properties FILE and show its changes and its names without effect.
 
     It fails for a wrong file, and lists all wrong names and values.
@@ -192,11 +175,7 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
 @producer_options
 @json_option
-def topics(
-    names: tuple[str, ...],
-    cluster: ClusterOptions,
-    as_json: bool,  # noqa: FBT001 - click passes names
-) -> None:
+def topics(names: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> None:
     """Show the brokers of a cluster and the partitions of topics, by default of all topics except internal ones.
 
     It fails if a topic does not exist or a partition has no leader.
@@ -218,21 +197,9 @@ def topics(
 )
 @click.argument("topic", callback=check_topic_name)
 @producer_options
-@click.option(
-    "-n",
-    "--last",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Number of records of each partition.",
-)
+@click.option("-n", "--last", type=click.IntRange(1), default=10, help="Number of records of each partition.")
 @json_option
-def tail(
-    topic: str,
-    cluster: ClusterOptions,
-    last: int,
-    as_json: bool,  # noqa: FBT001 - click passes names
-) -> None:
+def tail(topic: str, cluster: ClusterOptions, last: int, as_json: bool) -> None:
     """Show the last records of each partition of TOPIC: partition, offset, time (UTC), key, value and headers.
 
     It ends after the last record. With --json each line is an object.
@@ -274,12 +241,7 @@ def completion(shell: str) -> None:
 @click.option("--order", is_flag=True, help="Fail if records of a lane are out of order in a partition.")
 @json_option
 def audit(
-    cluster: ClusterOptions,
-    topic: str,
-    run: str,
-    expect: int | None,
-    order: bool,  # noqa: FBT001 - click passes names
-    as_json: bool,  # noqa: FBT001 - click passes names
+    cluster: ClusterOptions, topic: str, run: str, expect: int | None, order: bool, as_json: bool
 ) -> None:
     """Find lost and duplicated records of a run in TOPIC, by the headers aioproducer-run and aioproducer-seq.
 
@@ -304,20 +266,8 @@ def audit(
 )
 @topic_argument
 @producer_options
-@click.option(
-    "--records",
-    type=click.IntRange(1, 10**9),
-    default=1_000_000,
-    show_default=True,
-    help="Number of records.",
-)
-@click.option(
-    "--value-bytes",
-    type=click.IntRange(0, 100_000_000),
-    default=100,
-    show_default=True,
-    help="Size of each value.",
-)
+@click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, help="Number of records.")
+@click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, help="Size of each value.")
 @rate_option
 @compression_option
 @click.option(
@@ -335,7 +285,7 @@ def perf(
     rate: float | None,
     compression: str | None,
     run: str | None,
-    as_json: bool,  # noqa: FBT001 - click passes names
+    as_json: bool,
 ) -> None:
     """Send many records to TOPIC, and report throughput and latencies.
 

@@ -34,6 +34,7 @@ def logging_options(command: C) -> C:
         "-v",
         "--verbose",
         count=True,
+        show_default=False,
         expose_value=False,
         callback=partial(_keep, _LEVEL, lambda count: logging.DEBUG if count > 1 else logging.INFO),
         help="Show the producer's log on standard error; -vv with every detail.",

@@ -38,7 +38,7 @@ def echo_json(value: object) -> None:
     echo(json.dumps(value, indent=2))
 
 
-def exit_unless(ok: bool) -> None:  # noqa: FBT001 - the only argument
+def exit_unless(ok: bool) -> None:
     """End the command with exit code 1 unless *ok*."""
     if not ok:
         raise click.exceptions.Exit(1)

@@ -42,7 +42,7 @@ def list_ids(
     pattern: str | None,
     states: tuple[str, ...],
     longer_than_ms: int | None,
-    as_json: bool,  # noqa: FBT001 - click passes names
+    as_json: bool,
 ) -> None:
     """List the transactional ids of a cluster, each with its producer id and state."""
     from aioproducer.cli.transaction_report import show_list
@@ -61,11 +61,7 @@ def list_ids(
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @producer_options
 @json_option
-def describe(
-    ids: tuple[str, ...],
-    cluster: ClusterOptions,
-    as_json: bool,  # noqa: FBT001 - click passes names
-) -> None:
+def describe(ids: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> None:
     """Show state, producer, time and partitions of these ids.
 
     It fails for an unknown id: never used, or expired.
@@ -84,12 +80,7 @@ def describe(
 @click.option("--commit/--abort", "commit", default=None, help="Outcome of the transactions.")
 @producer_options
 @json_option
-def end(
-    prepared: tuple[str, ...],
-    commit: bool | None,  # noqa: FBT001 - click passes names
-    cluster: ClusterOptions,
-    as_json: bool,  # noqa: FBT001 - click passes names
-) -> None:
+def end(prepared: tuple[str, ...], commit: bool | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Commit or abort transactions, each given as the text of its PreparedTransaction; - reads lines of standard input.
 
     The command may be repeated until an id is used again. It fails if a transaction was not ended, and shows the certain outcomes.
@@ -120,11 +111,7 @@ def end(
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @producer_options
 @json_option
-def fence(
-    ids: tuple[str, ...],
-    cluster: ClusterOptions,
-    as_json: bool,  # noqa: FBT001 - click passes names
-) -> None:
+def fence(ids: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> None:
     """Fence the producers of these ids; open transactions are aborted, prepared or not.
 
     Consumers of committed records can then read past these transactions.
@@ -144,11 +131,7 @@ def fence(
 @click.argument("prefix")
 @click.option("--confirm", is_flag=True, help="Confirm the loss, so that the query can continue after it.")
 @producer_options
-def spark_recover(
-    prefix: str,
-    confirm: bool,  # noqa: FBT001 - click passes names
-    cluster: ClusterOptions,
-) -> None:
+def spark_recover(prefix: str, confirm: bool, cluster: ClusterOptions) -> None:
     """Show uncommitted decisions of a Spark query, whose transactionalIdPrefix is PREFIX, and commit them if possible.
 
     The command fails if records are lost. With --confirm the query, which must be stopped, can be started again and

@@ -97,7 +97,6 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     "form",
     type=click.Choice(["lines", "json", "length-prefixed"]),
     default="lines",
-    show_default=True,
     help="A value per line; JSON per line or in an array; or a length in 4 bytes, big endian, then the value.",
 )
 @click.option("--key-separator", metavar="TEXT", help=r"lines: separates key and value; \t is a tab.")
@@ -105,7 +104,6 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     "--delimiter",
     metavar="TEXT",
     default=r"\n",
-    show_default=True,
     callback=take_delimiter,
     help=r"lines, json: the end of each record, such as \0 or \x1e.",
 )
@@ -151,7 +149,6 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     "--on-error",
     metavar="stop|skip|FILE",
     default="stop",
-    show_default=True,
     help="Handling of records that cannot be sent: end, skip them, or write them to FILE and continue.",
 )
 @click.option(
@@ -161,7 +158,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     help="Adds headers that let `aioproducer audit` find the records.",
 )
 @json_option
-def send(  # noqa: PLR0917 - click passes names
+def send(
     topic: str,
     files: tuple[str, ...],
     cluster: ClusterOptions,
@@ -175,9 +172,9 @@ def send(  # noqa: PLR0917 - click passes names
     transactional_id: str | None,
     on_error: str,
     run: str | None,
-    as_json: bool,  # noqa: FBT001 - click passes names
+    as_json: bool,
     delimiter: bytes,
-    force: bool,  # noqa: FBT001 - click passes names
+    force: bool,
     **fields: str | None,
 ) -> None:
     """Send the records of FILES, or of standard input, to TOPIC in order.
