@@ -163,7 +163,7 @@ def test_traceback_is_shown_without_options_of_the_log(capsys: pytest.CaptureFix
 def test_warning_is_shown_while_a_long_command_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logs, "HOLD_S", 0)
+    monkeypatch.setattr(logs, "BUFFER_S", 0)
     shown = ""
 
     def work() -> None:

@@ -231,7 +231,7 @@ class TestLife:
     def test_tasks_of_yours_on_its_event_loop_do_not_keep_it_open(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(threads, "HAND_OVER_S", 0.01)
+        monkeypatch.setattr(threads, "TASKS_WAIT_S", 0.01)
         begun: list[asyncio.Task[None]] = []
 
         class Reports(Interceptor):

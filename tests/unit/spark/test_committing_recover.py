@@ -62,15 +62,15 @@ def test_unknown_outcomes_are_listed_and_confirmed(
 ) -> None:
     """Else a query whose records retention has deleted could never go on."""
 
-    async def untold(self: KafkaPort, share: Share) -> End:
+    async def unknown(self: KafkaPort, share: Share) -> End:
         return End.UNKNOWN
 
-    async def all_untold(self: KafkaPort, shares: tuple[Share, ...]) -> dict[Share, End]:
+    async def all_unknown(self: KafkaPort, shares: tuple[Share, ...]) -> dict[Share, End]:
         return dict.fromkeys(shares, End.UNKNOWN)
 
     asyncio.run(decide(kafka_cluster, lose=True))
-    monkeypatch.setattr(KafkaPort, "fate", untold)
-    monkeypatch.setattr(KafkaPort, "commit", all_untold)
+    monkeypatch.setattr(KafkaPort, "outcome_in_log", unknown)
+    monkeypatch.setattr(KafkaPort, "commit", all_unknown)
     told, ok = call(kafka_cluster)
     assert not ok
     assert "p.t.r.0.0: possibly lost, outcome unknown: orders-0" in told

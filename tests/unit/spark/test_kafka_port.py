@@ -242,9 +242,9 @@ async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, ver
 def test_commit_raises_for_other_errors() -> None:
     assert _end(None) is End.COMMITTED
     assert _end(TransactionLost("gone")) is End.LOST
-    untold = TransactionOutcomeUnknown("fenced")
-    untold.__cause__ = ProducerFenced("fenced")
-    assert _end(untold) is End.UNKNOWN
+    unknown = TransactionOutcomeUnknown("fenced")
+    unknown.__cause__ = ProducerFenced("fenced")
+    assert _end(unknown) is End.UNKNOWN
     with pytest.raises(DeliveryError, match="not committed everywhere yet"):
         _end(TransactionOutcomeUnknown("no answer"))
 

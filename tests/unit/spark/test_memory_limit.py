@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 GROWTH = """
 import resource, sys, threading
 import pyarrow as pa
-from aioproducer.spark.memory_limit import sparing_address_space
+from aioproducer.spark.memory_limit import limited_address_space
 
 def size():
     with open("/proc/self/statm") as file:
@@ -45,7 +45,7 @@ def work():
     started.set()
     end.wait()
 
-with sparing_address_space():
+with limited_address_space():
     thread = threading.Thread(target=work)
     thread.start()
 started.wait()
@@ -56,7 +56,7 @@ end.set()
 ARENA = """
 import resource, sys
 import pyarrow as pa
-from aioproducer.spark.memory_limit import limit_bytes, sparing_address_space
+from aioproducer.spark.memory_limit import limit_bytes, limited_address_space
 
 def size():
     with open("/proc/self/statm") as file:
@@ -66,7 +66,7 @@ pa.set_memory_pool(pa.system_memory_pool())
 pa.array([b""])  # imports pandas
 before, limit = size(), size() + (int(sys.argv[1]) << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-with sparing_address_space():
+with limited_address_space():
     assert limit_bytes() == limit
 pa.allocate_buffer(100, memory_pool=pa.mimalloc_memory_pool())
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -160,7 +160,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(memory_limit, "_settled", Counter())
+    monkeypatch.setattr(memory_limit, "_freezes", Counter())
     runs(monkeypatch, "pyspark.daemon")
     return done
 

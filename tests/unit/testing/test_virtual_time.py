@@ -117,7 +117,7 @@ async def test_time_goes_on_when_the_threads_are_back() -> None:
 
 
 def test_thread_that_stays_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual_time, "THREAD_PATIENCE_S", 0.01)
+    monkeypatch.setattr(virtual_time, "THREAD_TIMEOUT_S", 0.01)
     release = threading.Event()
 
     async def main() -> None:
