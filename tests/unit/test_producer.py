@@ -26,7 +26,7 @@ from aioproducer import (
 from aioproducer._core.clock import TURN_AFTER_S
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
-from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, advance, started
+from tests.unit.producer_rig import SERVERS, TOPIC, advance, cluster, now, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.send(TOPIC, b"v"),

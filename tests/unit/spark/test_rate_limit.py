@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.delivery import DeliveryError
-from aioproducer.spark.rate_limit import RateLimiter, RateLimit, rate_limit
+from aioproducer.spark.rate_limit import RateLimit, RateLimiter, rate_limit
 from tests.cases import for_each
 
 
