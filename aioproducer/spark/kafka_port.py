@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from aioproducer import errors
 from aioproducer._core.protocol.types import NO_TOPIC_ID
@@ -52,16 +51,6 @@ class KafkaPort:
         self._driver: Producer | None = None
         """Producer of the last decision, reused for the next decision."""
 
-    async def __aenter__(self) -> Self:
-        """Return the port."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the producer of decisions."""
-        await self._close_driver()
-
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id."""
         producer = self._producer(name)
@@ -101,11 +90,11 @@ class KafkaPort:
         try:
             now = await commit_entries(producer, entries)
         except BaseException:
-            await self._close_driver()
+            await self.aclose()
             raise
         if now.epoch != driver.epoch:
             return now
-        await self._close_driver()
+        await self.aclose()
         producer = self._producer(now.transactional_id)
         await producer._start_resumed(now, anew=True)  # noqa: SLF001 - our own
         try:
@@ -170,11 +159,12 @@ class KafkaPort:
         """Return a producer that continues as *driver*: the current producer if it has this epoch."""
         if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - our own
             return self._driver
-        await self._close_driver()
+        await self.aclose()
         self._driver = await resumed(driver, self._settings)
         return self._driver
 
-    async def _close_driver(self) -> None:
+    async def aclose(self) -> None:
+        """Close the producer of decisions."""
         producer, self._driver = self._driver, None
         if producer is not None:
             await producer.close(timeout_s=0)

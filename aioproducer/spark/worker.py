@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -119,7 +119,7 @@ class Worker:
         async def run() -> T:
             async with self._borrowed(settings) as clients:
                 read = partial(self._read, clients, (settings, prefix))
-                async with KafkaPort(settings, clients.admin, read) as kafka:
+                async with aclosing(KafkaPort(settings, clients.admin, read)) as kafka:
                     return await what(kafka)
 
         return self.submit(run()).result()

@@ -21,7 +21,7 @@ from aioproducer.testing.faults import NO_FAULT, CloseConnection, NoResponse, Re
 from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, MemoryListener, TcpListener
-from aioproducer.testing.sasl_session import Session
+from aioproducer.testing.sasl_server import Session
 from aioproducer.testing.state import Call, ClusterState
 
 INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")

@@ -14,7 +14,7 @@ from aioproducer.testing.cluster_security import KnownTokens, Security, Security
 from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import MemoryListener, TcpListener
-from aioproducer.testing.sasl_logins import Tokens
+from aioproducer.testing.sasl_server import Tokens
 from aioproducer.testing.state import ClusterState, CommittedOffset, Node, TopicConfig
 from aioproducer.testing.telemetry_receiver import MetricsPushed, MetricsSubscription, codecs
 

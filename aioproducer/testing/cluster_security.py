@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from aioproducer.testing.sasl_logins import Accounts
-from aioproducer.testing.sasl_session import MECHANISMS, SaslSettings
+from aioproducer.testing.sasl_server import MECHANISMS, Accounts, SaslSettings
 
 if TYPE_CHECKING:
     from aioproducer.testing.certificates import Authority, Identity

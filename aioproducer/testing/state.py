@@ -21,7 +21,7 @@ from aioproducer._core.clock import wall_ms
 from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionState, TransactionTimers
 from aioproducer.testing.faults import Refused, RequestFaults, Target
 from aioproducer.testing.log import PartitionLog
-from aioproducer.testing.sasl_session import Session
+from aioproducer.testing.sasl_server import Session
 from aioproducer.testing.telemetry_receiver import TelemetryReceiver
 
 

@@ -13,7 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer._core.records.decode import DecodedRecord
 from aioproducer.testing.cluster import Cluster
-from aioproducer.testing.sasl_logins import Tokens
+from aioproducer.testing.sasl_server import Tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")

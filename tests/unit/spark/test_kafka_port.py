@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,7 +69,7 @@ async def port(cluster: Cluster) -> AsyncIterator[KafkaPort]:
 
     async with (
         TransactionAdmin.from_config(settings(cluster).config()) as admin,
-        KafkaPort(settings(cluster), admin, read) as kafka,
+        aclosing(KafkaPort(settings(cluster), admin, read)) as kafka,
     ):
         yield kafka
 

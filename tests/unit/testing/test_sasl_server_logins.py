@@ -13,7 +13,7 @@ from aioproducer._core.security.passwords import Credentials, Login, Scram
 from aioproducer._core.security.secret import Secret
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused
-from aioproducer.testing.sasl_logins import (
+from aioproducer.testing.sasl_server import (
     Accounts,
     AwsMskIamLogin,
     InvalidCredentials,
