@@ -37,7 +37,7 @@ USERS = {"alice": "secret"}
             ValueError,
             "make it 'SSL' or 'SASL_SSL'",
         ),
-        ({"security_protocol": "SASL_SSL"}, ValueError, 'give users={"alice": "password"} or tokens='),
+        ({"security_protocol": "SASL_SSL"}, ValueError, 'set users={"alice": "password"} or tokens='),
         ({"security_protocol": "SASL_SSL", "users": {}}, ValueError, "SASL needs accounts"),
         (
             {"security_protocol": "SASL_SSL", "users": ["alice"]},
