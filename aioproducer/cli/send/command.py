@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -24,10 +22,6 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
 )
-
-if TYPE_CHECKING:
-    from aioproducer.cli.send.arguments import Format
-    from aioproducer.cli.send.written_files import DeadLetters
 
 
 def constant_headers(
@@ -183,9 +177,10 @@ def send(
     or cannot be decoded, and fails if not all records were acknowledged; with --transactional-id none is visible then.
     With --on-error it continues after records that no producer could send.
     """
-    from aioproducer.cli.send.arguments import SendArguments
+    from aioproducer.cli.send.arguments import Format, SendArguments
+    from aioproducer.cli.send.decoding import Fields
     from aioproducer.cli.send.send_report import send_and_report
-    from aioproducer.cli.send.written_files import Checkpoint
+    from aioproducer.cli.send.written_files import Checkpoint, DeadLetters
 
     names = {name: fields[f"{name}_field"] for name in FIELD_OPTIONS}
     paths = files or ("-",)
@@ -209,6 +204,7 @@ def send(
         raise WrongOption(
             "--on-error has no effect in a transaction, which commits the whole input or nothing: leave out --on-error, or the transactional id"
         )
+    _check_format(form, key_separator, names, record_key)
     if form == "length-prefixed" and (force or delimiter != b"\n"):
         raise click.UsageError("--delimiter and --force need --format lines or json")
     work = {"topic": topic, "format": form, "run": run}
@@ -218,43 +214,39 @@ def send(
         config=config,
         topic=topic,
         paths=paths,
-        format=replace(
-            _format(form, key_separator, names, record_key), headers=headers, delimiter=delimiter, force=force
+        format=Format(
+            name=form,
+            key_separator=_encoded(key_separator and key_separator.replace("\\t", "\t")),
+            fields=Fields(**names),
+            key=_encoded(record_key),
+            headers=headers,
+            delimiter=delimiter,
+            force=force,
         ),
         rate=rate,
         run=run,
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),
-        dead_letters=_dead_letters(on_error),
+        dead_letters=None
+        if on_error == "stop"
+        else DeadLetters(None if on_error == "skip" else Path(on_error)),
     )
     exit_unless(asyncio.run(send_and_report(arguments, as_json=as_json)))
 
 
-def _dead_letters(on_error: str) -> DeadLetters | None:
-    from aioproducer.cli.send.written_files import DeadLetters
-
-    if on_error == "stop":
-        return None
-    return DeadLetters(None if on_error == "skip" else Path(on_error))
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode(errors="surrogateescape")
 
 
-def _format(
-    form: str, key_separator: str | None, fields: dict[str, str | None], constant_key: str | None
-) -> Format:
-    from aioproducer.cli.send.arguments import Format
-    from aioproducer.cli.send.decoding import Fields
-
+def _check_format(
+    form: str, key_separator: str | None, fields: dict[str, str | None], record_key: str | None
+) -> None:
     if form != "json" and any(name is not None for name in fields.values()):
         raise click.UsageError("the options --…-field need --format json")
-    key = None if constant_key is None else constant_key.encode(errors="surrogateescape")
-    if key is not None and (key_separator is not None or fields["key"] is not None):
+    if record_key is not None and (key_separator is not None or fields["key"] is not None):
         raise click.UsageError(
             "--record-key sets the key of every record: leave out --key-separator and --key-field"
         )
-    if key_separator is None:
-        return Format(name=form, fields=Fields(**fields), key=key)
-    if form != "lines":
+    if key_separator is not None and form != "lines":
         raise click.UsageError("--key-separator needs --format lines")
-    if not key_separator:
+    if key_separator == "":
         raise click.UsageError("--key-separator must not be empty")
-    separator = key_separator.replace("\\t", "\t").encode(errors="surrogateescape")
-    return Format(name=form, key_separator=separator)
