@@ -186,11 +186,11 @@ class ThreadedProducer:
         # After all non-daemon threads, which may send until they end.
         atexit.register(self._close_at_exit)
 
-    send = _blocking(Producer.send)
-    enqueue = _blocking(_with_thread_future(Producer.enqueue))
-    send_many = _blocking(Producer.send_many)
-    flush = _blocking(Producer.flush)
-    partitions_for = _blocking(Producer.partitions_for)
+    send: Final = _blocking(Producer.send)
+    enqueue: Final = _blocking(_with_thread_future(Producer.enqueue))
+    send_many: Final = _blocking(Producer.send_many)
+    flush: Final = _blocking(Producer.flush)
+    partitions_for: Final = _blocking(Producer.partitions_for)
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """See `Producer`. Never blocks, and works before the start and after the end."""

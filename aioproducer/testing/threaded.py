@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -85,14 +85,14 @@ class ThreadedCluster:
     ) -> None:
         self._exit.close()
 
-    bootstrap_servers = _Attribute[str]()
-    cluster_id = _Attribute[str | None]()
-    client_options = _Attribute[dict[str, Any]]()
-    ca_pem = _Attribute[str]()
-    users = _Attribute[dict[str, str]]()
-    tokens = _Attribute[Tokens]()
-    transaction_version = _Attribute[int]()
-    marker_delay_s = _Attribute[float]()
+    bootstrap_servers: _Attribute[str] = _Attribute()
+    cluster_id: _Attribute[str | None] = _Attribute()
+    client_options: _Attribute[dict[str, Any]] = _Attribute()
+    ca_pem: _Attribute[str] = _Attribute()
+    users: _Attribute[dict[str, str]] = _Attribute()
+    tokens: _Attribute[Tokens] = _Attribute()
+    transaction_version: _Attribute[int] = _Attribute()
+    marker_delay_s: _Attribute[float] = _Attribute()
 
     def wait_for_records(
         self, topic: str, partition: int, count: int, *, timeout_s: float = 10.0
@@ -105,28 +105,28 @@ class ThreadedCluster:
 
         return self._portal.call(wait)
 
-    renew_certificates = _called(Cluster.renew_certificates)
-    records = _called(Cluster.records)
-    batches = _called(Cluster.batches)
-    produce_requests = _called(Cluster.produce_requests)
-    request_count = _called(Cluster.request_count)
-    subscribe_metrics = _called(Cluster.subscribe_metrics)
-    pushed_metrics = _called(Cluster.pushed_metrics)
-    transaction_state = _called(Cluster.transaction_state)
-    committed_offset = _called(Cluster.committed_offset)
-    join_group = _called(Cluster.join_group)
-    coordinator = _called(Cluster.coordinator)
-    move_coordinator = _called(Cluster.move_coordinator)
-    create_topic = _called(Cluster.create_topic)
-    delete_topic = _called(Cluster.delete_topic)
-    add_partitions = _called(Cluster.add_partitions)
-    move_leader = _called(Cluster.move_leader)
-    lose_end = _called(Cluster.lose_end)
-    on = _called(Cluster.on)
-    stop_broker = _awaited(Cluster.stop_broker)
-    start_broker = _awaited(Cluster.start_broker)
-    move_broker = _awaited(Cluster.move_broker)
-    exchange_addresses = _awaited(Cluster.exchange_addresses)
-    freeze_broker = _called(Cluster.freeze_broker)
-    thaw_broker = _called(Cluster.thaw_broker)
-    disconnect = _called(Cluster.disconnect)
+    renew_certificates: Final = _called(Cluster.renew_certificates)
+    records: Final = _called(Cluster.records)
+    batches: Final = _called(Cluster.batches)
+    produce_requests: Final = _called(Cluster.produce_requests)
+    request_count: Final = _called(Cluster.request_count)
+    subscribe_metrics: Final = _called(Cluster.subscribe_metrics)
+    pushed_metrics: Final = _called(Cluster.pushed_metrics)
+    transaction_state: Final = _called(Cluster.transaction_state)
+    committed_offset: Final = _called(Cluster.committed_offset)
+    join_group: Final = _called(Cluster.join_group)
+    coordinator: Final = _called(Cluster.coordinator)
+    move_coordinator: Final = _called(Cluster.move_coordinator)
+    create_topic: Final = _called(Cluster.create_topic)
+    delete_topic: Final = _called(Cluster.delete_topic)
+    add_partitions: Final = _called(Cluster.add_partitions)
+    move_leader: Final = _called(Cluster.move_leader)
+    lose_end: Final = _called(Cluster.lose_end)
+    on: Final = _called(Cluster.on)
+    stop_broker: Final = _awaited(Cluster.stop_broker)
+    start_broker: Final = _awaited(Cluster.start_broker)
+    move_broker: Final = _awaited(Cluster.move_broker)
+    exchange_addresses: Final = _awaited(Cluster.exchange_addresses)
+    freeze_broker: Final = _called(Cluster.freeze_broker)
+    thaw_broker: Final = _called(Cluster.thaw_broker)
+    disconnect: Final = _called(Cluster.disconnect)
