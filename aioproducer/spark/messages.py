@@ -130,18 +130,21 @@ def origin(context: TaskContext) -> dict[str, Any]:
 
 def log_skipped(batch: BatchId) -> None:
     """Log that Spark has replayed a committed batch, which was not written again."""
-    _log().info("spark.batch.skipped batch=%d of=%s", batch.number, batch.name)
+    _configure()
+    log.info("spark.batch.skipped batch=%d of=%s", batch.number, batch.name)
 
 
 def log_not_aborted(error: BaseException) -> None:
     """Log that the transaction of a failed batch was not aborted."""
-    _log().warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
+    _configure()
+    log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
 
 
 @functools.cache  # once in each process: every micro-batch is planned
 def log_topic_unchecked(topic: str, reason: str) -> None:
     """Log that the settings of the topic of decisions could not be checked."""
-    _log().warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)
+    _configure()
+    log.warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)
 
 
 _slow: Final[set[str]] = set()
@@ -153,7 +156,8 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
     if batch.name in _slow:
         return
     _slow.add(batch.name)
-    _log().warning(
+    _configure()
+    log.warning(
         "spark.batch.slow batch=%d of=%s seconds=%.0f fails_after=%.0f",
         batch.number,
         batch.name,
@@ -164,7 +168,8 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
 
 def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) -> None:
     """Log that rows of a batch may be in the topic twice, as its query has changed guarantee or prefix."""
-    _log().log(
+    _configure()
+    log.log(
         level,
         "spark.batch.may_be_doubled batch=%d of=%s prefix=%s reason=%s",
         batch.number, batch.name, prefix, reason,
@@ -177,7 +182,8 @@ def log_committed(messages: Messages, batch_id: int | None = None, name: str = "
     *name* is the option `queryName`, for a batch without a report.
     """
     reports = _reports(messages)
-    _log().info("spark.batch.committed %s", _summary(reports, batch_id, name))
+    _configure()
+    log.info("spark.batch.committed %s", _summary(reports, batch_id, name))
     for topic, error in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
         _log_unchecked(topic, error)
     if bad := [each.bad for each in reports if each.bad]:
@@ -199,17 +205,20 @@ def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "")
 
     *name* is the option `queryName`, for a batch without a report.
     """
-    _log().warning("spark.batch.aborted %s", _summary(_reports(messages), batch_id, name))
+    _configure()
+    log.warning("spark.batch.aborted %s", _summary(_reports(messages), batch_id, name))
 
 
 def log_source_option(name: str) -> None:
     """Log that an option of Spark's Kafka source has no effect in the sink."""
-    _log().warning("spark.source_option.without_effect name=%s", name)
+    _configure()
+    log.warning("spark.source_option.without_effect name=%s", name)
 
 
 def log_unchecked(reason: str) -> None:
     """Log that the driver had no answer about the login and the topics of a write; the tasks start unchecked."""
-    _log().warning("spark.driver.unchecked reason=%s", reason)
+    _configure()
+    log.warning("spark.driver.unchecked reason=%s", reason)
 
 
 def _reports(messages: Messages) -> list[TaskReport]:
@@ -257,8 +266,8 @@ def _batch_fields(reports: Sequence[TaskReport], batch_id: int | None) -> dict[s
     return {"query": query, "batch": number if batch_id is None else batch_id}
 
 
-def _log() -> Log:
-    """Return the log, configured so that log lines reach the driver's standard error or Spark's log.
+def _configure() -> None:
+    """Configure the logger, so that log lines reach the driver's standard error or Spark's log.
 
     Spark runs a data source in its own process, where users cannot configure logging, so INFO would be lost. If Spark
     collects the log (spark.sql.pyspark.worker.logging.enabled), it adds a handler but sets no level.
@@ -269,4 +278,3 @@ def _log() -> Log:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
-    return log

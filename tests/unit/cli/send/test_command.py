@@ -99,7 +99,7 @@ def test_send_options_override_configuration_file(plans: list[SendArguments], tm
             ["--compression", "lz4", "-o", "compression_type=zstd"],
             "--compression already sets compression.type",
         ),
-        (["-o", "acks=0", "--checkpoint", "cp"], "with acks=0 nothing is acknowledged"),
+        (["-o", "acks=0", "--checkpoint", "cp"], "--checkpoint needs acknowledgements"),
         (["--chekpoint", "cp"], "No such option '--chekpoint'"),
     ],
 )
