@@ -164,7 +164,9 @@ def test_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster) ->
 
 def test_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster) -> None:
     timeouts, *others = [printed.splitlines() for printed in printed_by(CONCURRENCY, kafka_cluster)]
-    (promised,) = re.findall(r"^The program prints `(.*)`, `(.*)` and `(.*)`\.$", CONCURRENCY, re.MULTILINE)
+    (promised,) = re.findall(
+        r"^The program prints `(.*?)`, `(.*?)` and `(.*?)`\. ", CONCURRENCY, re.MULTILINE
+    )
     assert timeouts == list(promised)
     assert others == [["lost: 0"], ["orders", "orders"], ["100", "True", "1000"], []]
 
