@@ -179,7 +179,7 @@ class TestTransactions:
         assert call("transactions", "fence", name, *where).exit_code == 0
         done = call("transactions", "end", "--commit", str(prepared), *where)
         assert done.exit_code == 1
-        assert done.output.startswith(f"0 of 1 committed\n{name}: TransactionOutcomeUnknown: nobody can tell")
+        assert done.output.startswith(f"0 of 1 committed\n{name}: TransactionOutcomeUnknown: the outcome of")
         assert committed(kafka, topic) == []
 
     def test_contradicting_filter_is_refused(self, kafka: ApacheKafka) -> None:
