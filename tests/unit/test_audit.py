@@ -113,7 +113,7 @@ def test_copy_does_not_hide_records_behind_it() -> None:
     assert (report.duplicated, report.out_of_order) == (1, 0)
 
 
-@pytest.mark.parametrize("sequence", [None, -1, 3, 10**17])
+@for_each("sequence", [None, -1, 3, 10**17])
 def test_impossible_sequence_counts_as_unexpected_only(sequence: int | None) -> None:
     report = audited([0, sequence, 1, sequence, 2], expect=3)
     (part,) = report.partitions
@@ -191,9 +191,7 @@ def test_stamp_is_read_among_other_headers() -> None:
     assert sequence_of(headers) == 17
 
 
-@pytest.mark.parametrize(
-    "headers", [(), stamp("nightly-70", 1), ((RUN_HEADER, None),), (("run", b"nightly-7"),)]
-)
+@for_each("headers", [(), stamp("nightly-70", 1), ((RUN_HEADER, None),), (("run", b"nightly-7"),)])
 def test_a_record_of_another_run_or_none_is_told_apart(headers: tuple[tuple[str, bytes | None], ...]) -> None:
     assert not belongs_to("nightly-7", headers)
 
@@ -238,7 +236,7 @@ def test_stamp_refuses_invalid_values(run: str, sequence: int) -> None:
         stamp(run, sequence)
 
 
-@pytest.mark.parametrize(("run", "sequence"), [(1, 1), ("r", "1"), ("r", 1.0), (b"r", 1)])
+@for_each(("run", "sequence"), [(1, 1), ("r", "1"), ("r", 1.0), (b"r", 1)])
 def test_stamp_refuses_other_types(run: Any, sequence: Any) -> None:
     with pytest.raises(TypeError, match="run must be str and sequence int, not "):
         stamp(run, sequence)
@@ -281,7 +279,7 @@ def test_order_is_a_flaw_only_when_required() -> None:
     assert (doubled.doubled_only, replace(doubled, order_required=True).doubled_only) == (True, False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "flaw",
     [
         {"lost": 1},

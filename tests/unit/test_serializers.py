@@ -34,7 +34,7 @@ def test_half_a_surrogate_pair_has_no_utf8() -> None:
         string_serializer("\ud800")
 
 
-@pytest.mark.parametrize("value", [b"", b"b", bytearray(b"a"), memoryview(b"m"), None])
+@for_each("value", [b"", b"b", bytearray(b"a"), memoryview(b"m"), None])
 def test_bytes_are_handed_on_as_they_are(value: object) -> None:
     assert bytes_serializer(value) is value
 
@@ -87,7 +87,7 @@ def test_whole_numbers_are_not_rounded(serializer: Serializer) -> None:
         serializer(1.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("serializer", "value"),
     [
         (short_serializer, 2**15),

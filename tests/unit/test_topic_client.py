@@ -38,6 +38,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.handlers import connect
+from tests.cases import for_each
 
 RECORDS = [b"%d" % number for number in range(60)]
 EVERYTHING = {partition: RECORDS[partition::3] for partition in range(3)}
@@ -181,7 +182,7 @@ async def test_what_is_final_is_raised_at_once_with_the_brokers_reason() -> None
         assert asyncio.get_running_loop().time() - began < 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("request_kind", "error"),
     [
         ("metadata", LeaderNotAvailable),

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import copy
 
-import pytest
-
 from aioproducer.types import ProducerRecord, TopicPartition
+from tests.cases import for_each
 
 
 def test_a_partition_is_written_as_kafka_writes_it() -> None:
@@ -19,7 +18,7 @@ def test_a_record_is_shown_with_all_it_has() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "shown"),
     [
         (b"a" * 64, repr(b"a" * 64)),

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from aioproducer._core.address import Address, ResolvedAddress
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("address", "text"),
     [
         (Address("kafka.example", 9092), "kafka.example:9092"),

@@ -10,6 +10,7 @@ from aioproducer._core.idempotence import (
     ProducerIdentity,
     add_to_sequence,
 )
+from tests.cases import for_each
 
 IDENTITY = ProducerIdentity(7, 0)
 LAST_SEQUENCE = 2**31 - 1
@@ -30,7 +31,7 @@ def unsettled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
     return sequences.may_assign(keeper, unsettled=["a batch"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sequence", "count", "after"),
     [
         (0, 1, 1),

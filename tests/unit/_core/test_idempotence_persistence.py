@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import pytest
-
 from aioproducer._core.idempotence import REFUSALS_AS_PROOF, SEQUENCE_REFUSALS, Persistence
 from aioproducer.errors import (
     BrokerError,
@@ -101,7 +99,7 @@ def test_new_batch_is_surely_not_persisted() -> None:
     assert not persistence.half_of_possibly_persisted
 
 
-@pytest.mark.parametrize("state", ALL)
+@for_each("state", ALL)
 def test_batch_in_flight_or_in_doubt_is_possibly_persisted(state: Known) -> None:
     assert in_state(state).possible == (state != NOTHING)
 
@@ -145,7 +143,7 @@ def test_only_sequence_errors_deny_the_batch(code: int) -> None:
 class TestDenials:
     """A leader that keeps denying that it has the batch."""
 
-    @pytest.mark.parametrize("count", range(REFUSALS_AS_PROOF + 2))
+    @for_each("count", range(REFUSALS_AS_PROOF + 2))
     def test_consecutive_denials_are_believed_at_the_limit(self, count: int) -> None:
         persistence = after("written", "lost", *["written", "answered", "denied"] * count)
         assert persistence.possible is (count < REFUSALS_AS_PROOF)

@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer._core.metrics import WINDOW_S, Metrics, NodeCounters, TopicCounters, report
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
+from tests.cases import for_each
 
 
 def counters_at(*times: float) -> NodeCounters:
@@ -70,7 +71,7 @@ class TestLately:
         recent = counters_at(0.001).recent(0.002)
         assert (recent.span_s, recent.numbers["answers"]) == (WINDOW_S, 1)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("now", "span_s", "answers", "maximum"),
         [
             (29, 30, 1, 100),
@@ -86,7 +87,7 @@ class TestLately:
         numbers = counters_at(1).recent(now).numbers
         assert (numbers["answers"], numbers["latency_s_max"]) == (answers, maximum)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("now", "span_s", "answers", "maximum"),
         [
             (31, 31, 2, 100),

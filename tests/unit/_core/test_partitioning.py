@@ -14,6 +14,7 @@ from aioproducer._core.partitioning import (
     RoundRobinPartitioner,
     chooses_columns,
 )
+from tests.cases import for_each
 
 ALL = (0, 1, 2, 3, 4, 5)
 
@@ -64,7 +65,7 @@ class OfItsOwnInColumnsToo(OfItsOwn):
         return [0] * len(keys)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("partitioner", "in_columns"),
     [
         (Murmur2Partitioner(), True),

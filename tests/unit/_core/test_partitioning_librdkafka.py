@@ -22,7 +22,7 @@ EVERY = range(MANY)
 FNV1A = {b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD03, b"": 0x7EE3623B}
 
 
-@pytest.mark.parametrize(("key", "hashed"), FNV1A.items())
+@for_each(("key", "hashed"), FNV1A.items())
 def test_fnv1a(key: bytes, hashed: int) -> None:
     assert fnv1a(key) == hashed
 
@@ -41,9 +41,7 @@ def test_without_a_key_these_have_one_partition(name: str, expected: int) -> Non
     assert partitioner.partition("t", b"", MANY, EVERY) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["random", "consistent_random", "murmur2_random", "fnv1a_random", "fnv1a_reference_random"]
-)
+@for_each("name", ["random", "consistent_random", "murmur2_random", "fnv1a_random", "fnv1a_reference_random"])
 def test_without_a_key_these_are_sticky(name: str) -> None:
     partitioner = PARTITIONERS[name]()
     assert partitioner.keyless_is_sticky
@@ -108,7 +106,7 @@ MURMUR2 = {
 }
 
 
-@pytest.mark.parametrize(("key", "hashed"), MURMUR2.items())
+@for_each(("key", "hashed"), MURMUR2.items())
 def test_key_goes_where_sarama_puts_it_by_murmur2(key: bytes, hashed: int) -> None:
     assert PARTITIONERS["murmur2_random"]().partition("t", key, MANY, EVERY) == (hashed & 0x7FFFFFFF) % MANY
 

@@ -21,6 +21,7 @@ from aioproducer._core.telemetry_session import TelemetryContext, TelemetrySessi
 from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
 from aioproducer.testing.telemetry_receiver import decode_metrics
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.fakes import FakePool
 
 INTERVAL_S = 60.0
@@ -127,7 +128,7 @@ async def test_push_goes_to_the_least_loaded_supporting_broker() -> None:
     assert [node_id for node_id, _ in cluster.pushes] == [3, 3]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("codecs", "used"),
     [
         ((), Codec.NONE),

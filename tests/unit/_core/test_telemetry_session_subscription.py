@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer._core.protocol.client import GetTelemetrySubscriptionsResponse
 from aioproducer._core.telemetry_session import Subscription
+from tests.cases import for_each
 
 INSTANCE = bytes(range(16))
 
@@ -21,9 +22,7 @@ def test_subscription_has_the_fields_of_the_response() -> None:
     assert Subscription.of(answer) == Subscription(INSTANCE, 7, (4, 1), 1.5, 1_000, True, ("a.", "b."))
 
 
-@pytest.mark.parametrize(
-    ("asked", "prefixes"), [([], ()), (["*"], ("",)), ([""], ("",)), (["*", "a"], ("*", "a"))]
-)
+@for_each(("asked", "prefixes"), [([], ()), (["*"], ("",)), ([""], ("",)), (["*", "a"], ("*", "a"))])
 def test_subscription_star_selects_all_and_empty_none(asked: list[str], prefixes: tuple[str, ...]) -> None:
     assert Subscription.of(GetTelemetrySubscriptionsResponse(requested_metrics=asked)).prefixes == prefixes
 

@@ -132,7 +132,7 @@ def test_length_past_the_end_is_a_protocol_error(read: Read, wire: bytes) -> Non
         read(wire, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("read", "wire"),
     [
         (read_string, b"\xff\xfe"),
@@ -166,8 +166,8 @@ def test_string_has_at_most_32767_bytes(append: Append) -> None:
         append(buf, "é" * 16_384)
 
 
-@pytest.mark.parametrize("append", [append_string, append_compact_string])
-@pytest.mark.parametrize("value", [None, 7])
+@for_each("append", [append_string, append_compact_string])
+@for_each("value", [None, 7])
 def test_string_writer_refuses_other_types(append: Append, value: object) -> None:
     with pytest.raises(TypeError, match=f"{value} where the protocol has a string"):
         append(bytearray(), value)
@@ -315,7 +315,7 @@ def test_truncated_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> No
         read(bytes.fromhex(wire), 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("read", "wire"),
     [
         (read_unsigned_varint, "ffffffff1f"),  # 33 bits

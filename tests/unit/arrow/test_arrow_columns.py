@@ -92,7 +92,7 @@ def test_binary_is_made_plain_without_a_copy() -> None:
         assert plain(array).buffers()[2].address == array.buffers()[2].address
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int32(), pa.uint64()], ids=str)
+@for_each("kind", [pa.int8(), pa.uint16(), pa.int32(), pa.uint64()])
 def test_partitions_may_be_of_any_integer_type(kind: pa.DataType) -> None:
     array = pa.array([0, None, 127, 5], kind)
     assert as_partitions("p", array) == [0, None, 127, 5]
@@ -209,10 +209,9 @@ def test_the_parts_of_a_header_may_be_in_any_order() -> None:
     assert listed(pa.array([entries(("a", None))], kind)) == [(("a", None),)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "array",
     [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([], HEADERS)],
-    ids=str,
 )
 def test_a_column_without_a_header_is_none(array: pa.Array) -> None:
     assert as_headers("h", array) is None

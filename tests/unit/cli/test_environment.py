@@ -69,7 +69,7 @@ def test_missing_servers_name_each_place_for_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@for_each(
     ("options", "environment", "told"),
     [
         (("-b", "a b"), {}, "--bootstrap-servers = 'a b': "),

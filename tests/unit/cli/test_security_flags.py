@@ -163,9 +163,7 @@ def test_untrusted_broker_is_one_line(kafka_cluster: ThreadedCluster, password: 
     assert "ssl.truststore.location" in refused.output
 
 
-@pytest.mark.parametrize(
-    "name", ["sasl.password", "sasl_jaas_config", "ssl.key.password", "ssl.keystore.key"]
-)
+@for_each("name", ["sasl.password", "sasl_jaas_config", "ssl.key.password", "ssl.keystore.key"])
 def test_secret_in_argument_is_refused(name: str) -> None:
     done = call("topics", "-b", "a:1", "--option", f"{name}={PASSWORD}")
     assert done.exit_code == 2
@@ -282,7 +280,7 @@ def test_secret_of_another_client_is_no_argument(name: str) -> None:
     assert "other users of this machine can see" in " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("prefix", ["[default]", "spring.kafka.", "my-", "x_"])
+@for_each("prefix", ["[default]", "spring.kafka.", "my-", "x_"])
 def test_option_behind_a_prefix_keeps_its_name_in_errors(prefix: str) -> None:
     context = click.Context(click.Command("c"))
     context.meta[FLAGS] = {SERVERS: "--bootstrap-servers"}

@@ -209,7 +209,7 @@ def test_servers_come_as_text_or_as_a_sequence(value: object, servers: tuple[str
     assert Servers().check(value) == servers
 
 
-@pytest.mark.parametrize("value", ["", " , ", [], [""]])
+@for_each("value", ["", " , ", [], [""]])
 def test_somebody_has_to_be_asked_first(value: object) -> None:
     with pytest.raises(ValueError, match="names no broker; expected host:port"):
         Servers().check(value)

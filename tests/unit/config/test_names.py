@@ -135,7 +135,7 @@ def test_kafkas_name_is_given_in_the_spelling_that_was_used() -> None:
         applied_options({"max_batch_size": 1}, KNOWN)
 
 
-@pytest.mark.parametrize("name", ["group_id", "schema_registry_url", "basic_auth_user_info", "consumer_acks"])
+@for_each("name", ["group_id", "schema_registry_url", "basic_auth_user_info", "consumer_acks"])
 def test_option_of_another_client_is_no_keyword_argument(name: str) -> None:
     with pytest.raises(
         ConfigError, match=f"^unknown option '{name}'; it has no counterpart here; leave it out$"

@@ -111,7 +111,7 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
     assert str(raised.value) == f"expected {kind.expected}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "why"),
     [
         (
@@ -234,9 +234,7 @@ class EncodingLater:
         return value.encode()
 
 
-@pytest.mark.parametrize(
-    "serializer", [None, str.encode, string_serializer, bytearray, encode_later, EncodingLater()]
-)
+@for_each("serializer", [None, str.encode, string_serializer, bytearray, encode_later, EncodingLater()])
 def test_a_serializer_is_any_callable_or_none(serializer: object) -> None:
     assert SerializerKind().check(serializer) is serializer
 
@@ -357,7 +355,7 @@ def test_interceptors_are_kept_in_their_order() -> None:
     assert InterceptorsKind().check(()) == ()
 
 
-@pytest.mark.parametrize("value", [None, "com.example.Audit", Passing(), {Passing()}])
+@for_each("value", [None, "com.example.Audit", Passing(), {Passing()}])
 def test_interceptors_come_as_a_sequence(value: object) -> None:
     with pytest.raises(ValueError, match="expected a sequence of objects"):
         InterceptorsKind().check(value)

@@ -180,7 +180,7 @@ class TestIdempotence:
         configure(enable_idempotence=False, acks=1)
         assert not caplog.records
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("options", "message"),
         [
             ({"acks": 1}, "needs acks = 'all', not 1; change one of the two"),

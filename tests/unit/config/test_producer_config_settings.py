@@ -172,7 +172,7 @@ class TestSettings:
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("protocol", "tls", "sasl"),
         [
             ("PLAINTEXT", False, False),

@@ -63,7 +63,7 @@ def test_the_last_of_two_values_counts() -> None:
     assert read_properties("acks=1\nacks=all\n") == {"acks": "all"}
 
 
-@pytest.mark.parametrize("escape", [r"\u12", r"\u", r"\uzzzz", r"\u00g0"])
+@for_each("escape", [r"\u12", r"\u", r"\uzzzz", r"\u00g0"])
 def test_an_escape_needs_four_hexadecimal_digits(escape: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_properties(f"sasl.password=hunter2{escape}")

@@ -36,7 +36,7 @@ def test_retriable_error_gives_503(kind: type[ProducerError]) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [DeliveryTimeout, ProducerClosed, MessageTooLarge, TopicAuthorizationFailed])
+@for_each("kind", [DeliveryTimeout, ProducerClosed, MessageTooLarge, TopicAuthorizationFailed])
 def test_possibly_persisted_error_gives_504(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no", possibly_persisted=True)) == (
         504,
@@ -82,7 +82,7 @@ def test_send_many_gives_503_if_no_record_is_stored(delivered: list[int], answer
     assert answer_to(SendManyError("no", result=result, retriable=True)) == answer
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kinds", "status"),
     [
         ([ProducerClosed, ProducerClosed], 503),

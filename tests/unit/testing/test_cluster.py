@@ -12,6 +12,7 @@ from aioproducer._core.records.compression import Codec
 from aioproducer._core.telemetry_session import Kind, Point, encode
 from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
 from aioproducer.testing import Cluster, MetricsPushed, Refused, ThreadedCluster, in_virtual_time
+from tests.cases import for_each
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request
 
@@ -26,7 +27,7 @@ async def test_leaders_are_spread_over_the_nodes() -> None:
         assert await leaders(client) == [1, 2, 3, 1, 2]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "error", "told"),
     [
         ({"brokers": 0}, ValueError, "at least one broker, not 0"),

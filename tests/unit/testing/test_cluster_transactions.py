@@ -8,6 +8,7 @@ from aioproducer._core.protocol.consumer import ListOffsetsPartition, ListOffset
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from aioproducer.testing.faults import Target
 from aioproducer.testing.state import CommittedOffset
+from tests.cases import for_each
 from tests.unit.testing.client import Client, fetch_request
 from tests.unit.testing.transactions import ID, TxnClient
 
@@ -29,9 +30,7 @@ async def test_version_can_be_changed_while_it_runs(version: int) -> None:
     assert cluster.transaction_version == 1
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(3, ValueError), (-1, ValueError), ("2", TypeError), (True, TypeError)]
-)
+@for_each(("version", "error"), [(3, ValueError), (-1, ValueError), ("2", TypeError), (True, TypeError)])
 def test_unknown_transaction_version_is_refused(version: int, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"transaction.version"):
         Cluster(transaction_version=version)

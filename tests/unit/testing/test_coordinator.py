@@ -245,8 +245,8 @@ class TestEnd:
         assert not told.known.partitions
         assert not told.known.groups
 
-    @pytest.mark.parametrize("bumps_epoch", [True, False])
-    @pytest.mark.parametrize("committed", [True, False])
+    @for_each("bumps_epoch", [True, False])
+    @for_each("committed", [True, False])
     def test_asked_again_it_is_not_complete_and_then_it_is(self, committed: bool, bumps_epoch: bool) -> None:
         told = Told()
         own = told.opened()

@@ -80,7 +80,7 @@ def test_librdkafka_renews_its_session() -> None:
         assert len(cluster.records("orders", 0)) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mechanism", "wrong", "code"),
     [
         ("PLAIN", {"sasl.password": "wrong"}, confluent_kafka.KafkaError._AUTHENTICATION),

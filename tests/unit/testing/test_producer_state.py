@@ -34,7 +34,7 @@ def error_of(known: ProducerStates, stamp: Stamp) -> int:
     return refused.value.code
 
 
-@pytest.mark.parametrize("sequence", [0, 1, 17, MAX_SEQUENCE])
+@for_each("sequence", [0, 1, 17, MAX_SEQUENCE])
 def test_unknown_producer_may_start_anywhere(sequence: int) -> None:
     ProducerStates().check(Stamp(ID, 0, sequence, 1))
 
@@ -134,9 +134,7 @@ def test_batch_too_old_to_be_remembered_is_out_of_order() -> None:
     assert error_of(states(*sent), sent[0]) == OutOfOrderSequenceNumber.code
 
 
-@pytest.mark.parametrize(
-    "stamp", [Stamp(ID, 0, 0, 2), Stamp(ID, 0, 1, 2), Stamp(ID, 1, 0, 3), Stamp(ID + 1, 0, 0, 3)]
-)
+@for_each("stamp", [Stamp(ID, 0, 0, 2), Stamp(ID, 0, 1, 2), Stamp(ID, 1, 0, 3), Stamp(ID + 1, 0, 0, 3)])
 def test_duplicate_is_the_very_same_batch(stamp: Stamp) -> None:
     assert states(Stamp(ID, 0, 0, 3)).offset_of_duplicate(stamp) is None
 

@@ -62,7 +62,7 @@ TOKEN_ACCOUNTS = Accounts(tokens={"good": "alice"})
 REFUSED = b'{"status":"invalid_token"}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [
         b"n,,\x01auth=Bearer good\x01\x01",
@@ -230,8 +230,8 @@ def login(message: object, *, late: timedelta = timedelta()) -> str | None:
     return login.user
 
 
-@pytest.mark.parametrize("token", [None, "session/token+="])
-@pytest.mark.parametrize("late", [timedelta(minutes=-4), timedelta(minutes=14)])
+@for_each("token", [None, "session/token+="])
+@for_each("late", [timedelta(minutes=-4), timedelta(minutes=14)])
 async def test_aws_msk_iam_accepts_valid_signature(token: str | None, late: timedelta) -> None:
     assert login(await signed(token=token), late=late) == "AKIA1"
 

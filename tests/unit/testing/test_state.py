@@ -81,7 +81,7 @@ def test_unknown_group_has_no_offsets() -> None:
     assert not groups.is_pending("g", TARGET)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("consumer", "error"),
     [
         (Consumer(), None),
@@ -94,7 +94,7 @@ def test_unknown_group_has_no_generation(consumer: Consumer, error: type[BrokerE
     assert code(Groups(), consumer) == (error and error.code)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("consumer", "error"),
     [
         (Consumer(), None),

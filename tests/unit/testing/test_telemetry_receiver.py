@@ -18,6 +18,7 @@ from aioproducer.testing.telemetry_receiver import (
     codecs,
     decode_metrics,
 )
+from tests.cases import for_each
 
 HOST = KeyValue(key="host", value=AnyValue(string_value="a"))
 COUNT = KeyValue(key="count", value=AnyValue(int_value=3))
@@ -61,7 +62,7 @@ def test_decode_metrics_refuses_cut_data() -> None:
             decode_metrics(data[:end])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"\x0b",  # a group begins

@@ -254,7 +254,7 @@ class TestParts:
         assert part.retry_at == 0.0
         assert (part.encoded, part.encoded_sequence) == (None, None)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("sequence", "doubted", "possibly", "half"),
         [
             (None, False, False, False),

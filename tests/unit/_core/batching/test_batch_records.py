@@ -19,6 +19,7 @@ from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
+from tests.cases import for_each
 from tests.unit._core.batching.batch_rig import HEADERS, added, batch_in, call_of, mixed, send, send_many
 from tests.unit.floor_rig import TOPIC
 
@@ -180,7 +181,7 @@ class TestWithdrawing:
         assert not futures[1].done()
         assert not call.result.delivered
 
-    @pytest.mark.parametrize("indices", [[0], [1], [2, 3, 4], [0, 1, 5], [0, 1, 2, 3, 4, 5]])
+    @for_each("indices", [[0], [1], [2, 3, 4], [0, 1, 5], [0, 1, 2, 3, 4, 5]])
     @in_virtual_time
     async def test_size_is_that_of_a_batch_without_withdrawn_records(self, indices: list[int]) -> None:
         batch, _, _ = mixed()

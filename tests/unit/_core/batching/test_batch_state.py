@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from aioproducer._core.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from tests.cases import for_each
 
@@ -49,17 +47,17 @@ def test_a_batch_can_get_everywhere_but_back_to_taking_records() -> None:
     assert reachable(BatchState.OPEN) == set(BatchState) - {BatchState.OPEN}
 
 
-@pytest.mark.parametrize("state", sorted(RESOLVED))
+@for_each("state", sorted(RESOLVED))
 def test_nobody_waits_again_for_a_batch_that_nobody_waits_for(state: BatchState) -> None:
     assert reachable(state) <= RESOLVED
 
 
-@pytest.mark.parametrize("state", sorted(set(BatchState) - ENDS))
+@for_each("state", sorted(set(BatchState) - ENDS))
 def test_every_life_has_an_end(state: BatchState) -> None:
     assert reachable(state) & ENDS
 
 
-@pytest.mark.parametrize("state", sorted(set(BatchState) - ENDS))
+@for_each("state", sorted(set(BatchState) - ENDS))
 def test_a_batch_may_fail_wherever_it_is(state: BatchState) -> None:
     assert BatchEvent.FAIL in events_of(state)
 

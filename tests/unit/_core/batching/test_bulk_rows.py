@@ -6,6 +6,7 @@ import pytest
 
 from aioproducer._core.batching.bulk import Rows
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns
+from tests.cases import for_each
 
 ROWS = Rows(
     "orders",
@@ -94,9 +95,7 @@ def test_a_row_asks_for_its_own_partition_or_that_of_all(
     assert [rows.partition(index) for index in range(3)] == asked_for
 
 
-@pytest.mark.parametrize(
-    ("partitions", "highest"), [([0, None, 2], 2), ([None, None], None), (4, 4), (None, None)]
-)
+@for_each(("partitions", "highest"), [([0, None, 2], 2), ([None, None], None), (4, 4), (None, None)])
 def test_the_highest_partition_is_the_highest_asked_for_by_number(
     partitions: list[int | None] | int | None, highest: int | None
 ) -> None:

@@ -12,6 +12,7 @@ from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.idempotence import BatchSequence
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.batching.completion_rig import (
     BUMPED,
     LATE,
@@ -65,8 +66,8 @@ async def test_of_what_is_behind_it_nothing_is_remembered_once_a_batch_is_alone(
     assert len(rig.queue().sequences._acknowledged) == 1
 
 
-@pytest.mark.parametrize("backs_off", [False, True], ids=["in-flight", "backing-off"])
-@pytest.mark.parametrize(("base_offset", "proved"), [(11, False), (12, True)])
+@for_each("backs_off", [False, True])
+@for_each(("base_offset", "proved"), [(11, False), (12, True)])
 @in_virtual_time
 async def test_what_may_be_in_the_log_is_proved_by_one_behind_it_that_leaves_it_room(
     base_offset: int, proved: bool, backs_off: bool

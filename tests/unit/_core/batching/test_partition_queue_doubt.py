@@ -9,6 +9,7 @@ from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.partition_queue import PartitionQueue
 from aioproducer._core.idempotence import REFUSALS_AS_PROOF, IdentityKeeper
 from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
+from tests.cases import for_each
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
 
 
@@ -213,7 +214,7 @@ class TestDeniedInVain:
         queue.request_epoch_bump(gone)
         return queue, batches
 
-    @pytest.mark.parametrize("denials", range(REFUSALS_AS_PROOF + 1))
+    @for_each("denials", range(REFUSALS_AS_PROOF + 1))
     def test_oldest_is_denied_in_vain_after_several_denials(self, denials: int) -> None:
         queue, [oldest] = self.queue_before_gone(1)
         deny(oldest, times=denials)

@@ -339,10 +339,8 @@ def test_receipt_behaves_like_a_future(name: str, new_loop: Callable[[], Any]) -
     assert repr(run(new_loop, what, receipts)) == repr(run(new_loop, what, FutureKind))
 
 
-@pytest.mark.parametrize(
-    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
-)
-@pytest.mark.parametrize("of", [receipts, FutureKind])
+@for_each("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@for_each("of", [receipts, FutureKind])
 def test_loop_runs_until_a_receipt_is_done(
     of: Callable[[Any], ReceiptKind], new_loop: Callable[[], Any]
 ) -> None:

@@ -332,8 +332,8 @@ def test_done_receipt_behaves_like_a_future(name: str, debug: bool, new_loop: Ca
     assert repr(run(new_loop, what, receipts, debug=debug)) == repr(expected)
 
 
-@pytest.mark.parametrize("of", [receipts, FutureKind])
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@for_each("of", [receipts, FutureKind])
+@for_each("interrupt", [KeyboardInterrupt, SystemExit])
 def test_interrupt_of_a_done_callback_leaves_the_others(
     of: Callable[[Any], ReceiptKind], interrupt: type[BaseException]
 ) -> None:
@@ -374,7 +374,7 @@ class Witness:
 
 
 @LOOPS
-@pytest.mark.parametrize("of", [receipts, FutureKind])
+@for_each("of", [receipts, FutureKind])
 def test_closed_loop_frees_callbacks_that_have_not_run(
     of: Callable[[Any], ReceiptKind], new_loop: Callable[[], Any]
 ) -> None:

@@ -73,7 +73,7 @@ def test_ticks_that_have_passed_leave_nothing_behind() -> None:
     assert not deadlines._by_tick
 
 
-@pytest.mark.parametrize("deadline", [1.91, 1.99, 1.0, 0.3])
+@for_each("deadline", [1.91, 1.99, 1.0, 0.3])
 def test_moved_item_is_due_once_at_the_earlier_deadline(deadline: float) -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.add("moved", 2.0)

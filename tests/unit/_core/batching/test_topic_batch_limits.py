@@ -168,7 +168,7 @@ class TestCompression:
         assert made.rate == pytest.approx(0.99 * RATE_MARGIN)
         assert (made.ready, made.full) == (int(1_000 / made.rate), int(5_000 / made.rate))
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("size", "step"),
         [(1_000, 0.005), (16_384, 0.005), (65_536, 0.02), (163_840, 1 / 21), (1_000_000, 1 / 21)],
     )

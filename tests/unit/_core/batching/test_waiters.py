@@ -10,6 +10,7 @@ from aioproducer._core.batching.waiters import Delivered, Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
+from tests.cases import for_each
 
 TOPIC = "orders"
 LATE = Failure(DeliveryTimeout, "late", possibly_persisted=True)
@@ -75,7 +76,7 @@ class TestFutureWaiters:
         FutureWaiters(senders).resolve(delivered(7, 8, base_offset=base_offset))
         assert [sender.result().offset for sender in senders] == offsets
 
-    @pytest.mark.parametrize("cancelled", [{0}, {1, 2}, {4}, {0, 2, 4}, {0, 1, 2, 3, 4}])
+    @for_each("cancelled", [{0}, {1, 2}, {4}, {0, 2, 4}, {0, 1, 2, 3, 4}])
     @in_virtual_time
     async def test_cancelled_senders_are_passed_over_and_the_others_get_their_own_offset(
         self, cancelled: set[int]

@@ -106,7 +106,7 @@ class TestHeaders:
         with pytest.raises(ValueError, match=r"headers\[3\]: the header name '\\ud800' cannot be encoded"):
             as_headers("headers[3]", [("\ud800", b"1")])
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("headers", "legal"),
         [
             (
@@ -123,7 +123,7 @@ class TestHeaders:
 
 
 class TestTopic:
-    @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
+    @for_each("topic", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
     def test_legal_names_pass(self, topic: str) -> None:
         assert check_topic(topic) == topic
 
@@ -132,7 +132,7 @@ class TestTopic:
         with pytest.raises(ValueError, match=r"topic .* is not a legal name"):
             check_topic(topic)
 
-    @pytest.mark.parametrize("topic", [None, b"orders", 5, ["orders"]])
+    @for_each("topic", [None, b"orders", 5, ["orders"]])
     def test_wrong_types_are_refused(self, topic: object) -> None:
         with pytest.raises(TypeError, match=r"^topic must be str, not "):
             check_topic(topic)
@@ -180,7 +180,7 @@ def test_a_timestamp_fits_in_64_bits() -> None:
 
 
 class TestTimeout:
-    @pytest.mark.parametrize("timeout_s", [0, 1, 0.5, float("inf")])
+    @for_each("timeout_s", [0, 1, 0.5, float("inf")])
     def test_durations_pass_as_floats(self, timeout_s: float) -> None:
         checked = check_timeout("timeout_s", timeout_s)
         assert checked == timeout_s
@@ -191,7 +191,7 @@ class TestTimeout:
         with pytest.raises(ValueError, match=r"^timeout_s must be 0 or more seconds"):
             check_timeout("timeout_s", timeout_s)
 
-    @pytest.mark.parametrize("timeout_s", ["1", True, None, b"1"])
+    @for_each("timeout_s", ["1", True, None, b"1"])
     def test_other_types_are_refused(self, timeout_s: object) -> None:
         with pytest.raises(TypeError, match=r"^timeout_s must be seconds \(int or float\) or None, not "):
             check_timeout("timeout_s", timeout_s)

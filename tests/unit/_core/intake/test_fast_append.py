@@ -136,7 +136,7 @@ class TestCommonRecords:
         assert rig.records(2) == [(b"value", None, (), at)]
 
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
-    @pytest.mark.parametrize("fields", [{}, {"partition": 0}, {"key": b"k"}, {"value": None}])
+    @for_each("fields", [{}, {"partition": 0}, {"key": b"k"}, {"value": None}])
     async def test_first_one_in_c_opens_a_batch_without_the_python_front(self, fields: Any) -> None:
         rig = FastRig(records=open_records)
         _ = rig.accumulator.topics[TOPIC][0]

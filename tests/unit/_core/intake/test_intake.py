@@ -18,7 +18,7 @@ KEY_OF_2_OF_4 = b"customer-7"
 
 
 class TestOffer:
-    @pytest.mark.parametrize("headers", [None, "", b"", 0, False])
+    @for_each("headers", [None, "", b"", 0, False])
     async def test_headers_that_are_none_at_all_are_refused_like_other_wrong_ones(self, headers: Any) -> None:
         """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
         rig = Rig()

@@ -19,6 +19,7 @@ from aioproducer.errors import (
 )
 from aioproducer.serializers import string_serializer
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.fakes import topic_info
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import TOPIC, lost, settle
@@ -72,7 +73,7 @@ class TestWait:
             _ = await waiting
         assert rig.loop.time() == 3
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("max_block_s", "delivery_timeout_s", "timeout_s"),
         [(2.0, 9.0, None), (9.0, 2.0, None), (9.0, 9.0, 2.0), (2.0, 9.0, 9.0)],
     )

@@ -266,7 +266,7 @@ class TestInterceptors:
         assert batch.columns.timestamps == [5, 5]
         await rig.delivered(sending)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("change", "told"),
         [
             ({"topic": "audit"}, "an interceptor moved a record from 'orders' to 'audit'"),

@@ -10,6 +10,7 @@ from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import ProducerError
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
+from tests.cases import for_each
 from tests.unit._core.intake.intake_rig import Rig as IntakeRig, Spy, checked
 from tests.unit._core.intake.slow import (
     SLOW_S,
@@ -40,7 +41,7 @@ def test_the_numbers_of_these_tests_fit_those_of_the_module() -> None:
     assert IN_A_STINT - CHECK_EVERY < STINT_S / SLOW_S <= IN_A_STINT
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
     [
         {"value_serializer": slow_serializer},
@@ -48,7 +49,6 @@ def test_the_numbers_of_these_tests_fit_those_of_the_module() -> None:
         {"value_serializer": SlowInContext()},
         {"interceptors": [SlowInterceptor()]},
     ],
-    ids=["value", "key", "in context", "interceptor"],
 )
 @in_virtual_time
 async def test_slow_code_sees_as_many_records_as_there_is_time_for(settings: dict[str, Any]) -> None:

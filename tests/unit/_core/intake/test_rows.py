@@ -131,7 +131,7 @@ class TestHeaders:
         assert headers[0] == (("all", b"0"),)
         assert headers[0] is headers[1]
 
-    @pytest.mark.parametrize(
+    @for_each(
         "headers",
         [
             [[("a", b"1"), ("b", None)], [("a", b"2"), ("b", b"3")]],

@@ -56,7 +56,7 @@ def test_text_that_one_returns_is_told_with_what_is_missing() -> None:
         serialized("value", dumps, "orders", {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "retriable"),
     [
         (ConnectionRefusedError(), True),

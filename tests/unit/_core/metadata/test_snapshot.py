@@ -51,7 +51,7 @@ class TestAnswer:
         )
         assert leaders(after(NOTHING, told), "orders") == [1, 2, 3]
 
-    @pytest.mark.parametrize("indexes", [(1,), (0, 2), (0, 0), (-1, 0), (2**31 - 1,)])
+    @for_each("indexes", [(1,), (0, 2), (0, 0), (-1, 0), (2**31 - 1,)])
     def test_with_gaps_among_the_partitions_makes_the_topic_wait_and_not_the_others(
         self, indexes: tuple[int, ...]
     ) -> None:
@@ -79,7 +79,7 @@ class TestLeader:
     def test_is_a_broker(self) -> None:
         assert after(NOTHING, topic("orders", 1, 3)).leader("orders", 1) == Broker(3, "b3", 9003)
 
-    @pytest.mark.parametrize(("name", "index"), [("other", 0), ("orders", 2), ("orders", -1), ("orders", 1)])
+    @for_each(("name", "index"), [("other", 0), ("orders", 2), ("orders", -1), ("orders", 1)])
     def test_is_unknown(self, name: str, index: int) -> None:
         assert after(NOTHING, topic("orders", 1, NO_LEADER)).leader(name, index) is None
 
@@ -285,7 +285,7 @@ class TestLeaderHint:
         assert leaders(after(doubted, topic("orders", (1, 5), (1, 4))), "orders") == [1, 1]
         assert leaders(doubted.with_leader_hints([hint(0, 1, 5)], ()), "orders") == [1, 1]
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "partitions", "node_id"),
         [("orders", [0], 2), ("orders", [1], 1), ("orders", [-1], 1), ("orders", [], 1), ("no", [0], 1)],
     )

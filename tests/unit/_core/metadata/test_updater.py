@@ -8,6 +8,7 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.errors import ConnectionFailed, ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit._core.metadata.fakes import address_of, now, settings
 from tests.unit._core.metadata.updater_rig import Setup, error_of, started, waiting
@@ -142,8 +143,8 @@ class TestRefresh:
             await asyncio.sleep(1.0)
             assert leaders(setup.snapshot, "orders") == [2]
 
-    @pytest.mark.parametrize("backoff", [Backoff(0.1, 1.0), Backoff(0.1, 0.1)], ids=["default", "short"])
-    @pytest.mark.parametrize("leader", [NO_LEADER, 2], ids=["no leader", "the old leader"])
+    @for_each("backoff", [Backoff(0.1, 1.0), Backoff(0.1, 0.1)])
+    @for_each("leader", [NO_LEADER, 2])
     @in_virtual_time
     async def test_asks_at_most_sixty_times_while_a_broker_is_away_for_twenty_seconds(
         self, leader: int, backoff: Backoff

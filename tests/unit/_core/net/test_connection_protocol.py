@@ -13,6 +13,7 @@ from aioproducer.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
+from tests.cases import for_each
 from tests.unit._core.net.connection_protocol_rig import (
     GREETING,
     NOW,
@@ -203,7 +204,7 @@ def test_throttled_connection_without_requests_has_no_timeout() -> None:
     assert connection.next_timeout == inf
 
 
-@pytest.mark.parametrize(("ms", "until_s"), [(2**31 - 1, 120.0), (120_001, 120.0), (-1, 0), (-(2**31), 0)])
+@for_each(("ms", "until_s"), [(2**31 - 1, 120.0), (120_001, 120.0), (-1, 0), (-(2**31), 0)])
 def test_throttle_of_absurd_length_is_limited(ms: int, until_s: float) -> None:
     connection = ready(throttle_max_s=120.0)
     call(connection)

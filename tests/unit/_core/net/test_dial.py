@@ -24,6 +24,7 @@ from aioproducer._core.net.dial import (
     routes,
 )
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
+from tests.cases import for_each
 from tests.unit._core.net.scripted import ScriptedBroker, settings
 from tests.unit._core.net.streams import dial_streams
 
@@ -277,7 +278,7 @@ async def test_of_two_addresses_that_answer_at_once_one_is_closed(
     await second.gone.wait()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "port"), [("127.0.0.1", 0), ("127.0.0.1", 65_536), ("127.0.0.1", -1), ("a" * 64 + ".x", 9092)]
 )
 async def test_what_cannot_be_a_host_or_port_is_a_value_error(host: str, port: int) -> None:
@@ -358,7 +359,7 @@ async def test_closed_streams_are_refused() -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("result", [None, 1, ("a", "b"), ()])
+@for_each("result", [None, 1, ("a", "b"), ()])
 async def test_other_results_are_refused(result: object) -> None:
     async def hook(host: str, port: int) -> Any:
         return result
@@ -371,14 +372,12 @@ class Unusual(BaseException):
     """As pytest's and gevent's own: no Exception."""
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(), TypeError(), RuntimeError(), Unusual(), asyncio.CancelledError()]
-)
+@for_each("error", [OSError(), TypeError(), RuntimeError(), Unusual(), asyncio.CancelledError()])
 async def test_dial_fails_of_any_exception(error: BaseException) -> None:
     assert is_failure(error)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error", [ConnectionFailed(), AuthenticationFailed(), KeyboardInterrupt(), SystemExit(), GeneratorExit()]
 )
 async def test_dial_passes_on_known_errors_and_interrupts(error: BaseException) -> None:
@@ -399,7 +398,7 @@ async def test_dial_passes_on_the_cancellation_of_its_task() -> None:
     assert not await task
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "text"),
     [
         (OSError("nobody there"), "nobody there"),

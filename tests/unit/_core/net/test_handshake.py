@@ -21,6 +21,7 @@ from aioproducer.errors import (
     RebootstrapRequired,
     UnsupportedVersion,
 )
+from tests.cases import for_each
 
 KIP_511 = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NEWEST = NODE_CHECK - 1
@@ -92,7 +93,7 @@ def test_the_client_introduces_itself_as_brokers_want_it() -> None:
     assert KIP_511.fullmatch(request.client_software_version)
 
 
-@pytest.mark.parametrize("version", range(NEWEST + 1))
+@for_each("version", range(NEWEST + 1))
 def test_a_cap_holds_for_the_question_too(version: int) -> None:
     dialogue = Dialogue(payload(ANSWER, version))
     table = dialogue.of(version_caps={ApiVersionsRequest.API_KEY: version})
@@ -100,7 +101,7 @@ def test_a_cap_holds_for_the_question_too(version: int) -> None:
     assert table.pick(InitProducerIdRequest) == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rest",
     [
         payload(ApiVersionsResponse(error_code=35, api_keys=ANSWER.api_keys), 0)[6:],

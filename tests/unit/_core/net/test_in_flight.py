@@ -185,7 +185,7 @@ def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int
         list(FrameReader(6).feed(LENGTH.pack(length)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("start", "likeness"),
     [
         (b"\x15\x03\x03\x00\x02\x02\x28", "TLS alert: this port expects TLS"),

@@ -31,6 +31,7 @@ from aioproducer._core.protocol.consumer import (
 )
 from aioproducer._core.protocol.produce import LeaderIdAndEpoch
 from aioproducer._core.protocol.schema import decode, encode
+from tests.cases import for_each
 from tests.unit._core.protocol.golden import check
 
 FETCH_REQUEST = FetchRequest(
@@ -59,7 +60,7 @@ FETCH_RESPONSE = FetchResponse(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (
@@ -97,7 +98,7 @@ def test_fetch_request_matches_golden_bytes(version: int, wire: str) -> None:
     check(FETCH_REQUEST, version, wire)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (
@@ -176,7 +177,7 @@ LIST_OFFSETS_RESPONSE = ListOffsetsResponse(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (1, "ffffffff 00000001 0006 6f7264657273 00000001 00000002 ffffffffffffffff"),
@@ -240,7 +241,7 @@ def test_many_groups_are_asked_about_from_v8_on(version: int, wire: str) -> None
     check(OffsetFetchRequest(groups=groups, require_stable=True), version, wire)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (1, "00000001 0001 6f 00000001 00000003 0000000000000009 0000 0058"),

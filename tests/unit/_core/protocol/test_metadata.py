@@ -33,7 +33,7 @@ API_VERSIONS_RESPONSE = ApiVersionsResponse(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (0, ""),
@@ -120,7 +120,7 @@ def test_metadata_request_matches_golden_bytes(request_: MetadataRequest, versio
     check(request_, version, wire)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (
@@ -151,7 +151,7 @@ def test_metadata_response_matches_golden_bytes(version: int, wire: str) -> None
     check(METADATA_RESPONSE, version, wire)
 
 
-@pytest.mark.parametrize("version", range(10, 14))
+@for_each("version", range(10, 14))
 def test_all_that_a_producer_needs_survives_the_wire(version: int) -> None:
     assert decode(MetadataResponse, version, encode(METADATA_RESPONSE, version)) == METADATA_RESPONSE
 

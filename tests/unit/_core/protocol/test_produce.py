@@ -93,7 +93,7 @@ PRODUCE_RESPONSE = ProduceResponse(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (3, "ffff ffff 00007530 00000001 0006 6f7264657273 00000001 00000002 00000005 6261746368"),
@@ -106,7 +106,7 @@ def test_produce_request_matches_golden_bytes(version: int, wire: str) -> None:
     check(PRODUCE_REQUEST, version, wire)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "wire"),
     [
         (
@@ -265,7 +265,7 @@ class TestBaseOffsets:
             ("bills", 0): (-1, 5),
         }
 
-    @pytest.mark.parametrize(
+    @for_each(
         "partition",
         [
             MOVED,

@@ -5,9 +5,10 @@ import pytest
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer.errors import UnsupportedVersion
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("offered", "picked"),
     [((0, 13), 13), ((3, 8), 8), ((12, 20), 13), ((0, 3), 3)],
 )
@@ -49,7 +50,7 @@ def test_a_cap_below_what_is_possible_is_no_version() -> None:
         ApiVersionTable({0: (0, 13)}, caps={0: 2}).pick(ProduceRequest)
 
 
-@pytest.mark.parametrize(("at_most", "picked"), [(None, 13), (99, 13), (13, 13), (11, 11), (3, 3)])
+@for_each(("at_most", "picked"), [(None, 13), (99, 13), (13, 13), (11, 11), (3, 3)])
 def test_one_call_may_want_no_later_version_than_this(at_most: int | None, picked: int) -> None:
     table = ApiVersionTable({0: (0, 13)})
     assert [table.pick(ProduceRequest, at_most=at_most) for _ in range(2)] == [picked, picked]

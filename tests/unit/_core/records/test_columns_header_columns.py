@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordHeaders
+from tests.cases import for_each
 
 EACH: list[RecordHeaders] = [
     (("trace", b"1"), ("type", b"json")),
@@ -28,8 +29,8 @@ def test_header_columns_may_be_empty() -> None:
     assert headers[1] == ()
 
 
-@pytest.mark.parametrize("index", [3, -4])
-@pytest.mark.parametrize("headers", [three(), HeaderColumns([HeaderColumn("type", b"json")], 3)])
+@for_each("index", [3, -4])
+@for_each("headers", [three(), HeaderColumns([HeaderColumn("type", b"json")], 3)])
 def test_header_columns_raise_index_error_at_the_end(headers: HeaderColumns, index: int) -> None:
     with pytest.raises(IndexError):
         headers[index]
@@ -72,7 +73,7 @@ class TestExtend:
         assert headers.extend(HeaderColumns([HeaderColumn("a", b"")], 1))
         assert list(headers) == [(("a", None),), (("a", b""),)]
 
-    @pytest.mark.parametrize("names", [(), ("trace",), ("type", "trace"), ("trace", "type", "type")])
+    @for_each("names", [(), ("trace",), ("type", "trace"), ("trace", "type", "type")])
     def test_records_with_other_names_do_not(self, names: tuple[str, ...]) -> None:
         headers = three().owned()
         assert not headers.extend(HeaderColumns([HeaderColumn(name, b"") for name in names], 1))

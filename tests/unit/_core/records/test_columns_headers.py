@@ -10,6 +10,7 @@ from aioproducer._core.records.columns import (
     encode_headers,
     encode_value,
 )
+from tests.cases import for_each
 
 
 def columns_of(headers: list[RecordHeaders]) -> list[HeaderColumn] | None:
@@ -64,9 +65,7 @@ def test_columns_are_columns_already() -> None:
     assert as_columns(columns) is columns
 
 
-@pytest.mark.parametrize(
-    "second", [(), (("a", b"2"),), (("b", b"2"), ("a", b"2")), (("a", b"2"), ("b", b"2"), ("c", b"2"))]
-)
+@for_each("second", [(), (("a", b"2"),), (("b", b"2"), ("a", b"2")), (("a", b"2"), ("b", b"2"), ("c", b"2"))])
 def test_headers_of_other_names_order_or_number_are_not_columns(
     second: tuple[tuple[str, bytes], ...],
 ) -> None:

@@ -23,7 +23,7 @@ DATA = b"".join(b"record %d of many, " % number for number in range(10_000))
 PACKED = [each for each in Codec if each is not Codec.NONE]
 
 
-@pytest.mark.parametrize("each", Codec)
+@for_each("each", Codec)
 def test_codecs_have_the_names_of_kafka(each: Codec) -> None:
     assert codec(str(each)) is each
 
@@ -38,7 +38,7 @@ def test_codec_numbers_are_those_of_the_batch_attributes() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["", "GZIP", "brotli", "uncompressed"])
+@for_each("name", ["", "GZIP", "brotli", "uncompressed"])
 def test_unknown_codec_error_lists_the_known_ones(name: str) -> None:
     with pytest.raises(
         ConfigError, match=f"'{name}' is unknown; known types are: none, gzip, snappy, lz4, zstd"
@@ -46,7 +46,7 @@ def test_unknown_codec_error_lists_the_known_ones(name: str) -> None:
         codec(name)
 
 
-@pytest.mark.parametrize("each", Codec)
+@for_each("each", Codec)
 def test_decompression_inverts_compression(each: Codec) -> None:
     compressed = compressor(each, None)(DATA)
     assert type(compressed) is bytes
@@ -119,7 +119,7 @@ def test_lz4_frames_are_as_brokers_want_them() -> None:
     assert not info["content_checksum"]
 
 
-@pytest.mark.parametrize("each", PACKED)
+@for_each("each", PACKED)
 def test_other_implementations_decompress_the_data(each: Codec) -> None:
     readers: dict[Codec, Callable[[bytes], Any]] = {
         Codec.GZIP: lambda data: zlib.decompress(data, wbits=31),
@@ -142,7 +142,7 @@ def test_frames_that_do_not_state_their_size_are_read() -> None:
         decompress(Codec.ZSTD, compressed, limit=len(big) - 1)
 
 
-@pytest.mark.parametrize("each", Codec)
+@for_each("each", Codec)
 def test_decompression_refuses_more_than_the_limit(each: Codec) -> None:
     compressed = compressor(each, None)(bytes(3 << 20))
     with pytest.raises(ProtocolError, match="limit"):
@@ -164,7 +164,7 @@ def test_damaged_data_is_refused(each: Codec, damage: Callable[[bytes], bytes]) 
         decompress(each, damage(compressor(each, None)(DATA)), limit=len(DATA))
 
 
-@pytest.mark.parametrize("each", PACKED)
+@for_each("each", PACKED)
 def test_data_of_another_kind_is_refused(each: Codec) -> None:
     with pytest.raises(ProtocolError, match=f"not {each}"):
         decompress(each, b"what may that be? it is no codec's", limit=len(DATA))
@@ -184,7 +184,7 @@ def test_compressor_may_be_used_by_several_threads(each: Codec, level: int | Non
         assert all(pool.map(work, range(4)))
 
 
-@pytest.mark.parametrize(("level", "is_near"), [(None, True), (1, True), (3, True), (6, False)])
+@for_each(("level", "is_near"), [(None, True), (1, True), (3, True), (6, False)])
 def test_zstd_of_small_records_searches_128_kib(level: int | None, is_near: bool) -> None:
     part = random.Random(1).randbytes(300_000)
     small, plain = (compressor(Codec.ZSTD, level, small_records=each)(part + part) for each in (True, False))

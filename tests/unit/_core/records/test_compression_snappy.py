@@ -5,6 +5,7 @@ import pytest
 
 from aioproducer._core.records.compression import Codec, compressor, decompress
 from aioproducer.errors import ProtocolError
+from tests.cases import for_each
 
 FRAME = b"\x82SNAPPY\0" + b"\0\0\0\1" + b"\0\0\0\1"
 
@@ -50,7 +51,7 @@ def test_snappy_refuses_a_truncated_block(cut: int) -> None:
         decompress(Codec.SNAPPY, framed + b"\0" * min(cut, 3), limit=100)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x05", b"\xff" * 11, b"\x03\x08abcd"])
+@for_each("data", [b"", b"\x05", b"\xff" * 11, b"\x03\x08abcd"])
 def test_snappy_refuses_other_data(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="not snappy"):
         decompress(Codec.SNAPPY, data, limit=100)

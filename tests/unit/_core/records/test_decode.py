@@ -78,7 +78,7 @@ def test_decode_returns_no_batches_for_no_bytes() -> None:
     assert decode(b"") == []
 
 
-@pytest.mark.parametrize("codec", Codec)
+@for_each("codec", Codec)
 def test_compressed_records_are_read(codec: Codec) -> None:
     columns = RecordColumns()
     columns.extend([b"value %d" % number for number in range(1000)], None, None, 5)
@@ -107,7 +107,7 @@ def test_batches_follow_one_another() -> None:
     assert [len(batch.records) for batch in decode(one + one + one)] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("kept", [1, 11, 12, 60, -1])
+@for_each("kept", [1, 11, 12, 60, -1])
 def test_decode_omits_a_truncated_last_batch_on_request(kept: int) -> None:
     whole = batch_of_two()
     data = whole + whole[:kept]
@@ -227,7 +227,7 @@ def test_decode_refuses_unexpected_offset_gaps(kept: tuple[int, ...]) -> None:
         decode(compacted(kept=kept, of=4))
 
 
-@pytest.mark.parametrize("kept", [(4,), (2, 1), (1, 1), (0, 1, 2, 3, 3)])
+@for_each("kept", [(4,), (2, 1), (1, 1), (0, 1, 2, 3, 3)])
 def test_records_that_compaction_cannot_have_left_are_refused(kept: tuple[int, ...]) -> None:
     with pytest.raises(ProtocolError):
         list(decode_batches(compacted(kept=kept, of=4), limit=LIMIT, compacted=True))

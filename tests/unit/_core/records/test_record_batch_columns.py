@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns
+from tests.cases import for_each
 
 TRACE = (("trace", b"1f"),)
 
@@ -69,7 +70,7 @@ def test_extend_keeps_no_reference_to_the_columns_it_was_given() -> None:
     assert contents(columns) == ([b"a"], [b"k"], None, [1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "headers", "timestamps"),
     [([b"k", b"k"], None, 1), (None, [()] * 2, 1), (None, None, [1, 2]), ([], None, 1)],
 )

@@ -12,6 +12,7 @@ from aioproducer._core.address import Address
 from aioproducer._core.security.aws_msk_iam import AwsCredentials, AwsMskIam, BotocoreCredentials, presigned
 from aioproducer._core.security.mechanism import Refused
 from aioproducer._core.security.secret import Secret
+from tests.cases import for_each
 from tests.unit._core.security.conversation import reply, settled
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -52,7 +53,7 @@ async def test_the_login_is_a_signed_request(token: str | None) -> None:
     assert "hunter2" not in str(said)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "region"),
     [
         (HOST, "eu-west-1"),
@@ -151,7 +152,7 @@ def test_what_botocore_raises_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> N
 EXAMPLE_TIME = datetime(2013, 5, 24, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "session_token", "signature"),
     [
         ("kafka-cluster:Connect", None, "79ea54dfe571db04b6a66b55673f99ac6dccf8bd4a438790235c500519d5fa0d"),

@@ -163,7 +163,7 @@ def test_a_mechanism_that_knows_more_has_it_told() -> None:
     assert said.count("invalid_token") == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "offered", "text", "cause"),
     [
         (

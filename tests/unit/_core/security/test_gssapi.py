@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer._core.security.gssapi import Gssapi, KerberosSettings
 from aioproducer._core.security.mechanism import Refused
+from tests.cases import for_each
 from tests.unit._core.security.conversation import first, reply
 
 
@@ -129,7 +130,7 @@ async def test_the_keytab_is_named_where_there_is_one() -> None:
         await first(login(fake, keytab="/etc/alice.keytab"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("offer", "challenge", "why"),
     [
         (b"\x01\0\0", b"offer", "has 3 bytes, not 4"),

@@ -27,9 +27,7 @@ async def test_there_is_one_message() -> None:
     assert mechanism.complete
 
 
-@pytest.mark.parametrize(
-    ("username", "password"), [("", "p"), ("u", ""), ("u\0root", "p"), ("u", "hunter\0")]
-)
+@for_each(("username", "password"), [("", "p"), ("u", ""), ("u\0root", "p"), ("u", "hunter\0")])
 async def test_what_would_be_read_as_something_else_is_not_sent(username: str, password: str) -> None:
     with pytest.raises(Refused) as raised:
         await first(Plain(credentials(username, password)))
@@ -113,9 +111,7 @@ async def test_each_login_has_a_nonce_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("username", "password"), [("", "p"), ("u", ""), ("u\0", "p"), ("u\ud800", "p"), ("u", "p\udfff")]
-)
+@for_each(("username", "password"), [("", "p"), ("u", ""), ("u\0", "p"), ("u\ud800", "p"), ("u", "p\udfff")])
 async def test_what_cannot_be_sent_is_refused_without_being_shown(username: str, password: str) -> None:
     with pytest.raises(Refused, match=r"may not be empty|NUL|lone surrogate"):
         await first(Scram("SCRAM-SHA-256", credentials(username, password)))

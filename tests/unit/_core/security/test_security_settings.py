@@ -114,7 +114,7 @@ def test_weak_settings_of_a_context_are_named() -> None:
     assert [*weaknesses_of_context(limited)] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "module"),
     [
         (

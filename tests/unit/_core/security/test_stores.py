@@ -47,7 +47,7 @@ def test_certificates_and_key_come_in_any_order(order: tuple[int, ...]) -> None:
     assert not pem.encrypted
 
 
-@pytest.mark.parametrize("between", ["\n", "\r\n", "", " ", "\n\n"])
+@for_each("between", ["\n", "\r\n", "", " ", "\n\n"])
 def test_line_breaks_may_be_anything(between: str) -> None:
     text = between.join(ISSUED.chain.splitlines()) + between + between.join(ISSUED.key_pem.splitlines())
     pem = parse_pem(text)

@@ -99,9 +99,7 @@ def test_suites_without_authentication_or_encryption_are_refused(suites: tuple[s
         restricted(*suites)
 
 
-@pytest.mark.parametrize(
-    "suites", ["ALL:!aNULL:!eNULL", "HIGH:!aNULL", "DEFAULT:@SECLEVEL=2", "ECDHE+AESGCM"]
-)
+@for_each("suites", ["ALL:!aNULL:!eNULL", "HIGH:!aNULL", "DEFAULT:@SECLEVEL=2", "ECDHE+AESGCM"])
 def test_strings_of_openssl_that_authenticate_are_taken(suites: str) -> None:
     older, *_ = restricted(suites)
     assert older
@@ -123,7 +121,7 @@ def identity(key: str, **more: Any) -> TlsSettings:
 
 
 class TestServerName:
-    @pytest.mark.parametrize(
+    @for_each(
         ("host", "name"),
         [
             ("a.example", "a.example"),
@@ -281,7 +279,7 @@ class TestIdentity:
         assert "_ssl.c" not in str(raised.value)
         assert "hunter" not in str(raised.value)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("settings", "why"),
         [
             (identity(OTHERS.issue().key_pem), "the certificate does not belong to the key"),

@@ -11,6 +11,7 @@ from aioproducer._core.records.compression import Codec
 from aioproducer._core.sender.requests import Encoder, ResponseHandler
 from aioproducer.errors import DeliveryTimeout, TimeoutReason
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.fakes import FakeConnection
 from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, advance
 from tests.unit.floor_rig import NODE, lost, settle
@@ -71,7 +72,7 @@ class TestWhatGoesWhen:
             assert batch.sequence is not None
             assert batch.sequence.base_sequence == 0
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("settings", "expected"),
         [
             ({}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),

@@ -18,6 +18,7 @@ from aioproducer._core.sender import requests
 from aioproducer._core.sender.requests import ZSTD_FROM, Encoder, Unencodable
 from aioproducer.errors import ProducerError, UnsupportedCompressionType
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.fakes import FakeConnection
 from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, Told, advance, preparing_of
 from tests.unit.floor_rig import NODE, TOPIC, settle
@@ -352,8 +353,8 @@ class TestCompression:
 
 
 class TestZstd:
-    @pytest.mark.parametrize("acks", [-1, 0])
-    @pytest.mark.parametrize("value", [b"small", LARGE], ids=["on the loop", "in a thread"])
+    @for_each("acks", [-1, 0])
+    @for_each("value", [b"small", LARGE])
     @in_virtual_time
     async def test_old_broker_fails_each_record_before_anything_is_sent(
         self, value: bytes, acks: int

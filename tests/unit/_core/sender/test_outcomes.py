@@ -102,16 +102,16 @@ def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
     assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Fail
 
 
-@pytest.mark.parametrize("last_attempt", [False, True])
-@pytest.mark.parametrize("in_doubt", [False, True])
+@for_each("last_attempt", [False, True])
+@for_each("in_doubt", [False, True])
 def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
     stands = facts(in_doubt=in_doubt, last_attempt=last_attempt)
     assert decide(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
 
 class TestTooLarge:
-    @pytest.mark.parametrize("in_doubt", [False, True])
-    @pytest.mark.parametrize("idempotent", [False, True])
+    @for_each("in_doubt", [False, True])
+    @for_each("idempotent", [False, True])
     def test_several_records_are_split(self, idempotent: bool, in_doubt: bool) -> None:
         stands = facts(records=2, idempotent=idempotent, in_doubt=in_doubt)
         assert verdict(MessageTooLarge, stands) is Split
@@ -181,8 +181,8 @@ class TestRefusedForItsSequence:
 
 
 class TestRefusedForSomeRecords:
-    @pytest.mark.parametrize("last_attempt", [False, True])
-    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    @for_each("last_attempt", [False, True])
+    @for_each("kind", REFUSED_FOR_RECORDS)
     def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
         error = kind()
         messages = {1: "no key", 2: "no key either"}
@@ -197,17 +197,15 @@ class TestRefusedForSomeRecords:
     def test_without_a_word_on_records_the_batch_fails(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts()) is Fail
 
-    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
+    @for_each("kind", REFUSED_FOR_RECORDS)
+    @for_each(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
     def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
         self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
     ) -> None:
         assert verdict(kind, facts(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
 
 
-@pytest.mark.parametrize(
-    "kind", [NotLeaderOrFollower, NotEnoughReplicas, CorruptMessage, TopicAuthorizationFailed]
-)
+@for_each("kind", [NotLeaderOrFollower, NotEnoughReplicas, CorruptMessage, TopicAuthorizationFailed])
 def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError]) -> None:
     assert verdict(kind, facts(), {0: "odd"}) is verdict(kind, facts())
 

@@ -66,7 +66,7 @@ class TestEncode:
         Encoder(sender_settings(transactional_id=transactional_id)).encode(batch)
         assert decoded(batch).transactional is (transactional_id is not None)
 
-    @pytest.mark.parametrize("codec", list(Codec))
+    @for_each("codec", list(Codec))
     async def test_it_is_compressed_as_configured(self, codec: Codec) -> None:
         batch, _ = FloorRig().sent(b"a" * 1000, b"b" * 1000)
         Encoder(sender_settings(codec=codec)).encode(batch)
@@ -309,7 +309,7 @@ class TestVersions:
         with pytest.raises(UnsupportedVersion, match="Produce"):
             version_for(self.request(NO_TOPIC_ID), ApiVersionTable({0: (BY_NAME + 1, 99)}), None)
 
-    @pytest.mark.parametrize("version", [FLEXIBLE - 1, FLEXIBLE, BY_NAME, BY_NAME + 1])
+    @for_each("version", [FLEXIBLE - 1, FLEXIBLE, BY_NAME, BY_NAME + 1])
     def test_answers_have_names_in_any_version(self, version: int) -> None:
         request = self.request(ID, b"j" * 16)
         payload = self.answer(request, version, error_code=6)

@@ -19,6 +19,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.sender.answers_rig import Rig, accepted, refused
 from tests.unit.floor_rig import TOPIC, late, lost
 
@@ -82,9 +83,7 @@ class TestAbandoned:
         assert batch.state is BatchState.DELIVERED
         assert not rig.accumulator.queue(batch).sequences.needs_epoch_bump
 
-    @pytest.mark.parametrize(
-        "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
-    )
+    @for_each("kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed])
     @in_virtual_time
     async def test_any_error_ends_it(self, kind: type[BrokerError]) -> None:
         rig = Rig()

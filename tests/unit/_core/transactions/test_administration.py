@@ -45,8 +45,8 @@ from tests.unit._core.transactions.administration_rig import (
 
 
 class TestEnd:
-    @pytest.mark.parametrize("commit", [True, False])
-    @pytest.mark.parametrize(("version", "of_request"), [(1, 4), (2, 5)])
+    @for_each("commit", [True, False])
+    @for_each(("version", "of_request"), [(1, 4), (2, 5)])
     def test_the_coordinator_is_asked_in_the_version_of_the_transaction(
         self, version: int, of_request: int, commit: bool
     ) -> None:

@@ -59,7 +59,7 @@ class TestRequest:
         await rig.answer()
         await asyncio.gather(*both)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("limits", "version"),
         [({}, 5), ({"at_most": 4}, 4), ({"at_least": 5}, 5), ({"at_least": 3, "at_most": 4}, 4)],
     )
@@ -137,7 +137,7 @@ class TestRequest:
         await rig.answer()
         await ending
 
-    @pytest.mark.parametrize("code", [47, 48, 49, 90])
+    @for_each("code", [47, 48, 49, 90])
     @in_virtual_time
     async def test_one_that_was_frozen_and_replaced_is_not_believed(self, code: int) -> None:
         """It does not know that yet, and speaks of the time before."""

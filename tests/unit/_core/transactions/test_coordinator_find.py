@@ -18,6 +18,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.coordinators_rig import (
     GROUP,
     OFFERED,
@@ -125,7 +126,7 @@ class TestFind:
         assert (await finding).node_id == 1
         assert rig.loop.time() - began_at == pytest.approx(0.4)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("key", "code", "abortable"),
         [
             (TRANSACTION, 53, False),
@@ -197,7 +198,7 @@ class TestTransactionVersion:
             )
             assert rig.coordinators.transaction_version == then
 
-    @pytest.mark.parametrize(("api_key", "highest"), [(0, 11), (26, 4), (28, 4), (28, None)])
+    @for_each(("api_key", "highest"), [(0, 11), (26, 4), (28, 4), (28, None)])
     @in_virtual_time
     async def test_version_is_1_while_a_node_lacks_a_request(self, api_key: int, highest: int | None) -> None:
         rig = CoordinatorsRig()

@@ -18,6 +18,7 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
 from tests.unit.floor_rig import TOPIC, settle
 
@@ -136,8 +137,8 @@ class TestBegin:
 
 
 class TestEmpty:
-    @pytest.mark.parametrize("version", [1, 2])
-    @pytest.mark.parametrize("commit", [True, False])
+    @for_each("version", [1, 2])
+    @for_each("commit", [True, False])
     @in_virtual_time
     async def test_nothing_is_asked(self, commit: bool, version: int) -> None:
         async with rig(version=version) as made:

@@ -17,6 +17,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import refused, rig
 from tests.unit.floor_rig import settle
 
@@ -251,7 +252,7 @@ class TestAbort:
                 await aborting
             assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE, Api.ABORT]
 
-    @pytest.mark.parametrize(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
+    @for_each(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
     @in_virtual_time
     async def test_fenced_end_asks_nothing_more(self, version: int, commit: bool) -> None:
         async with rig(version=version) as made:

@@ -18,12 +18,13 @@ from aioproducer.errors import (
     TransactionTimeout,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import rig
 from tests.unit.floor_rig import settle
 
 
 class TestPrepare:
-    @pytest.mark.parametrize(("version", "two_phase_commit"), [(0, False), (1, False), (2, False), (2, True)])
+    @for_each(("version", "two_phase_commit"), [(0, False), (1, False), (2, False), (2, True)])
     @in_virtual_time
     async def test_all_is_acknowledged_then(self, version: int, two_phase_commit: bool) -> None:
         async with rig(version=version, two_phase_commit=two_phase_commit, timeout_ms=5_000) as made:

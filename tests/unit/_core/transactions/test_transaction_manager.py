@@ -336,7 +336,7 @@ class TestFailures:
         it.abort()
         assert it.state is State.ABORTING
 
-    @pytest.mark.parametrize(
+    @for_each(
         "call",
         [
             TransactionManager.begin,

@@ -25,6 +25,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import failed_of, rig
 
 
@@ -88,7 +89,7 @@ class TestFailing:
             assert made.manager.cause is error
             assert (error.abortable, error.fatal) == (True, False)
 
-    @pytest.mark.parametrize(
+    @for_each(
         "error",
         [
             BufferFull("x"),
@@ -97,7 +98,6 @@ class TestFailing:
             TypeError("x"),
             asyncio.CancelledError(),
         ],
-        ids=lambda each: type(each).__name__,
     )
     @in_virtual_time
     async def test_unless_the_caller_knows_and_may_try_again(self, error: BaseException) -> None:

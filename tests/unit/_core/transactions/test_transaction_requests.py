@@ -118,7 +118,7 @@ async def test_what_brokers_do_not_allow_names_the_option_and_what_they_take(two
     assert ("transaction.two.phase.commit.enable=true" in told) is two_phase_commit
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("identity", "two_phase_commit", "versions"),
     [
         (None, False, (0, 5)),
@@ -269,9 +269,7 @@ async def test_asking_for_the_next_epoch_twice_does_no_harm() -> None:
     assert not rig.manager.needs_bump
 
 
-@pytest.mark.parametrize(
-    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
-)
+@for_each("api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID])
 @in_virtual_time
 async def test_without_a_producer_id_there_is_no_transaction(api: Api) -> None:
     rig = Rig(identity=None)

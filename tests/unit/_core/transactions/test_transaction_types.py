@@ -140,9 +140,7 @@ class TestGroups:
     def test_it_may_have_gone_on_without_us(self, code: int) -> None:
         assert group_refused(broker_error(code)())
 
-    @pytest.mark.parametrize(
-        "error", [broker_error(30)(), broker_error(90)(), ProducerError(), CommitFailed()]
-    )
+    @for_each("error", [broker_error(30)(), broker_error(90)(), ProducerError(), CommitFailed()])
     def test_or_not(self, error: ProducerError) -> None:
         assert not group_refused(error)
 

@@ -78,7 +78,7 @@ def test_illegal_length_is_refused_after_earlier_records(
         end(framing)
 
 
-@pytest.mark.parametrize("cut", [1, 3, 4, 6])
+@for_each("cut", [1, 3, 4, 6])
 def test_cut_binary_record_is_refused(cut: int) -> None:
     framing = LengthPrefixed(LIMIT)
     assert framing.feed(prefixed(b"good") + prefixed(b"value")[:cut]).items == [b"good"]

@@ -30,6 +30,7 @@ from aioproducer.errors import (
     RecordTooLarge,
     TopicAuthorizationFailed,
 )
+from tests.cases import for_each
 
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX users")
 OTHER_USER = 12345
@@ -298,7 +299,7 @@ def test_binary_dead_letter_is_base64() -> None:
     assert "input" not in told
 
 
-@pytest.mark.parametrize("kind", [RecordTooLarge, MessageTooLarge, InvalidRecord, InvalidTimestamp])
+@for_each("kind", [RecordTooLarge, MessageTooLarge, InvalidRecord, InvalidTimestamp])
 def test_record_errors_make_dead_letters(kind: type[ProducerError]) -> None:
     assert is_record_error(kind("x"))
     assert not is_record_error(kind("x", possibly_persisted=True))
