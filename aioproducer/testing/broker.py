@@ -9,10 +9,17 @@ import struct
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from aioproducer._core.net.in_flight import FrameReader
+from aioproducer._core.net.in_flight import LENGTH, FrameReader
 from aioproducer._core.protocol.apis import REQUESTS
+from aioproducer._core.protocol.client import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
-from aioproducer._core.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
+from aioproducer._core.protocol.schema import (
+    RequestHeader,
+    decode_request,
+    decode_start,
+    encode_request,
+    encode_response,
+)
 from aioproducer._core.steps import Log
 from aioproducer._core.wire import BytesLike
 from aioproducer.errors import IllegalSaslState, ProtocolError
@@ -242,9 +249,14 @@ class Broker:
     async def _serve_request(self, payload: bytes, writer: _Writer, session: Session) -> None:
         """Serve one request. Raises: CloseConnection; NoResponse; ProtocolError: malformed request."""
         await self._thawed.wait()
+        is_token = session.reads_tokens
+        if is_token:  # as a request, so that the handler and scripts of that request apply
+            payload = bytes(
+                encode_request(SaslAuthenticateRequest(auth_bytes=payload), 0, 0, None)[LENGTH.size :]
+            )
         header, body_at = decode_request(payload, REQUESTS)
         lowest, highest = OFFERED.get(header.api_key, NOTHING)
-        if not lowest <= header.api_version <= highest:
+        if not is_token and not lowest <= header.api_version <= highest:
             if header.api_key != ApiVersionsRequest.API_KEY:
                 raise CloseConnection(f"API {header.api_key} version {header.api_version} is not served")
             header = header._replace(api_version=0)
@@ -265,7 +277,11 @@ class Broker:
         call = Call(self._state, self._node_id, header.api_version, faults, session)
         response = await api.handle(call, request)
         await faults.after()
-        if response is not None:
+        if is_token and isinstance(response, SaslAuthenticateResponse):
+            if response.error_code:
+                raise CloseConnection(f"{api.name} was refused, and a token has no error code")
+            writer.write(LENGTH.pack(len(response.auth_bytes)) + response.auth_bytes)
+        elif response is not None:
             await self._send(writer, header, response, faults)
         if session.must_close:
             raise CloseConnection(f"{api.name} was refused before the login was complete")

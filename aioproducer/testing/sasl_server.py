@@ -327,6 +327,7 @@ class Session:
         self._expires_at: float | None = None
         self._reauthenticated_at: float | None = None
         self._other_mechanism = False
+        self._has_headers = True
         self.must_close: bool = False
         """True if the connection must be closed after the response."""
 
@@ -363,7 +364,12 @@ class Session:
         """Record a refusal, which ends the connection unless it is authenticated."""
         self.must_close = self._stage is not _Stage.OPEN
 
-    def choose(self, mechanism: str) -> None:
+    @property
+    def reads_tokens(self) -> bool:
+        """True if the next frame is a SASL token without a header (KIP-43)."""
+        return self._stage is _Stage.EXCHANGE and not self._has_headers
+
+    def choose(self, mechanism: str, *, has_headers: bool) -> None:
         """Begin an authentication. Raises: Refused."""
         if self._settings is None or not (self._stage is _Stage.START or self._may_reauthenticate()):
             raise Refused(IllegalSaslState)
@@ -371,6 +377,7 @@ class Session:
             self._reauthenticated_at = _now()
             self._other_mechanism = mechanism != self._mechanism
         self._stage = _Stage.EXCHANGE
+        self._has_headers = has_headers
         if mechanism not in self._settings.mechanisms:
             raise Refused(UnsupportedSaslMechanism)
         self._mechanism = mechanism

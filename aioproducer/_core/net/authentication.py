@@ -253,6 +253,7 @@ class Authenticator:
         """
         ask, name = self._connection.ask, exchange.mechanism.name
         asked = ask(SaslHandshakeRequest(mechanism=name))
+        asked.add_done_callback(_retrieve)  # not awaited if the next request is refused here
         answered: Future[SaslAuthenticateResponse] | None = None
         began_at = _now()
         if again or name in SECRETLESS:

@@ -20,10 +20,14 @@ from aioproducer._core.backoff import Backoff
 from aioproducer._core.net.handshake import Ask, Exchange, ExpectedNode, handshake
 from aioproducer._core.net.in_flight import (
     IDS,
+    LENGTH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     Call,
     Decode,
     FrameReader,
     InFlight,
+    TokenReader,
     Undecoded,
     decode_unless_large,
 )
@@ -130,7 +134,7 @@ class ConnectionProtocol:
         self._settings = settings
         # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._client_id, self._timeout_s = settings.client_id, settings.request_timeout_s
-        self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes, self._postpone)
+        self._frames = self._new_reader()
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
         self._accepted = (
@@ -215,6 +219,8 @@ class ConnectionProtocol:
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
         """Enqueue the SASL *request*, before requests that are held back.
 
+        After SaslHandshake v0, tokens have no header: Kafka 0.11 has no SaslAuthenticate request (KIP-152).
+
         Raises: as `send`.
         """
         if self.state in {ConnectionState.HANDSHAKE, ConnectionState.CLOSED}:
@@ -225,12 +231,24 @@ class ConnectionProtocol:
             self._logins -= 1
             on_answer(outcome)
 
-        self._enqueue(request, self.versions.pick(type(request)), decode_response, answered, now)
+        if request.API_KEY == SASL_AUTHENTICATE and isinstance(self._frames, TokenReader):
+            self._enqueue(request, 0, decode_response, answered, now)
+            message: bytes = request.auth_bytes  # type: ignore[attr-defined]  # the class is imported only with SASL
+            token = bytearray(LENGTH.pack(len(message)) + message)
+            self._accepted += len(token) - len(self._to_send[-1])
+            self._to_send[-1] = token
+        else:
+            version = self.versions.pick(type(request))
+            self._enqueue(request, version, decode_response, answered, now)
+            if request.API_KEY == SASL_HANDSHAKE and version == 0:
+                self._frames = TokenReader(LOGIN_RESPONSE_BYTES, self._in_flight)
         self._logins += 1
         self.last_used = last_used
 
     def authenticated(self) -> None:
         """Accept requests from now on."""
+        if isinstance(self._frames, TokenReader):
+            self._frames = self._new_reader()
         if self.state is ConnectionState.AUTHENTICATION:
             self.state = ConnectionState.READY
 
@@ -356,6 +374,10 @@ class ConnectionProtocol:
             progress += f", {len(self._frames.begun)} bytes into an answer"
         if self.state is ConnectionState.HANDSHAKE:
             progress += ", before the handshake was over: does this listener require TLS or SASL?"
+        elif isinstance(self._frames, TokenReader):
+            progress += (
+                ", during the login; brokers before Kafka 1.0 close the connection after wrong credentials"
+            )
         elif self._in_flight and not self._has_response:
             progress += ", before any response but that of the handshake; the listener may require SASL: set security_protocol"
         return progress
@@ -382,6 +404,9 @@ class ConnectionProtocol:
         self._accepted += len(frame)
         self._to_send.append(frame)
         self.last_used = now
+
+    def _new_reader(self) -> FrameReader:
+        return FrameReader(self._settings.max_response_bytes, self._expected_bytes, self._postpone)
 
     def _ask(self, ask: Ask, now: float) -> None:
         self._enqueue(ask.request, ask.version, ask.decode, _handshake_answered, now)

@@ -25,6 +25,11 @@ LENGTH: Final = Struct(">i")
 LENGTH_BYTES: Final = LENGTH.size
 MIN_PAYLOAD_BYTES: Final = 4
 """Minimum size of a payload: the correlation id of a response."""
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+"""API keys of the requests in `protocol.client`, which is imported only with SASL."""
+TOKEN_START: Final = Struct(">ihhi")
+"""Fields before the token in a response to SaslAuthenticate v0: correlation id, error code, message and length."""
 
 UNCHECKED_BYTES: Final = 64 * 1024
 """Size below which a frame may answer any request."""
@@ -39,6 +44,8 @@ _FOREIGN: Final = (
 
 class FrameReader:
     """Splits a byte stream, received in chunks of any size, into the payloads of its frames."""
+
+    _min = MIN_PAYLOAD_BYTES
 
     def __init__(
         self,
@@ -75,7 +82,7 @@ class FrameReader:
         # One whole small frame, as nearly every response arrives: without a generator.
         if not self.begun and len(data) > LENGTH_BYTES:
             (length,) = LENGTH.unpack_from(data)
-            if MIN_PAYLOAD_BYTES <= length <= self._unchecked and length == len(data) - LENGTH_BYTES:
+            if self._min <= length <= self._unchecked and length == len(data) - LENGTH_BYTES:
                 return (data[LENGTH_BYTES:],)
         return self._payloads(data)
 
@@ -92,7 +99,7 @@ class FrameReader:
         pos, end, size = 0, LENGTH_BYTES, len(data)
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
-            if not MIN_PAYLOAD_BYTES <= length <= self._max:
+            if not self._min <= length <= self._max:
                 raise self._impossible_length(length, data[pos:end], self._max)
             if length > UNCHECKED_BYTES:
                 self._check_expected(length, data[pos:end])
@@ -120,9 +127,35 @@ class FrameReader:
     def _impossible_length(self, length: int, head: bytes, most: int) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
         return ProtocolError(
-            f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {most} are possible);"
+            f"a Kafka frame cannot be {length} bytes long ({self._min} to {most} are possible);"
             f" it begins with {head!r}{likeness}"
         )
+
+
+class TokenReader(FrameReader):
+    """Reads SASL tokens without headers, which follow SaslHandshake v0, as responses to SaslAuthenticate v0 (KIP-43)."""
+
+    _min = 0
+
+    def __init__(self, max_payload_bytes: int, in_flight: "InFlight") -> None:
+        """*in_flight* has the answered calls."""
+        super().__init__(max_payload_bytes)
+        self._in_flight = in_flight
+
+    @property
+    def begun_payload(self) -> bytes:
+        """Always empty: a token has no correlation id."""
+        return b""
+
+    def feed(self, data: bytes) -> Iterable[bytes]:
+        """Return each payload that is complete with *data*, with a header before a token. Raises: as `FrameReader`."""
+        return map(self._with_header, super().feed(data))
+
+    def _with_header(self, payload: bytes) -> bytes:
+        calls = self._in_flight
+        if not calls or calls.oldest.response.API_KEY != SASL_AUTHENTICATE:
+            return payload
+        return TOKEN_START.pack(calls.oldest.correlation_id, 0, -1, len(payload)) + payload
 
 
 Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]

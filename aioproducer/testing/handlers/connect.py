@@ -11,7 +11,7 @@ from aioproducer import errors
 from aioproducer._core.protocol import client, metadata, transactions
 from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
-from aioproducer.testing.faults import CloseConnection, Refused
+from aioproducer.testing.faults import Refused
 from aioproducer.testing.state import Call, Node
 
 OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
@@ -151,12 +151,10 @@ def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinato
 
 async def sasl_handshake(call: Call, request: client.SaslHandshakeRequest) -> client.SaslHandshakeResponse:
     """Begin an authentication with the mechanism of the client."""
-    if call.version == 0:
-        raise CloseConnection("the login of version 0, in messages without headers, is not served")
     code = 0
     try:
         with call.faults.around():
-            call.session.choose(request.mechanism)
+            call.session.choose(request.mechanism, has_headers=call.version > 0)
     except Refused as refused:
         code = refused.code
         call.session.refuse()

@@ -129,9 +129,21 @@ async def test_unknown_mechanism_is_answered_with_those_that_there_are(mechanism
         assert await client.is_closed()
 
 
-async def test_login_without_headers_is_not_served() -> None:
+async def test_tokens_after_handshake_v0_have_no_header() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
-        client.send(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        answer = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        assert answer.error_code == 0
+        client.writer.write(len(ALICE).to_bytes(4, "big") + ALICE)
+        assert await client.frame() == b""
+        client.send(ASK_ID)
+        assert await client.frame()
+        assert cluster.request_count("sasl_authenticate") == 1
+
+
+async def test_refused_token_without_header_ends_the_connection() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        _ = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        client.writer.write(b"\0\0\0\x0c\0alice\0wrong")
         assert await client.is_closed()
 
 

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer._core.protocol.client import SaslHandshakeRequest, SaslHandshakeResponse
-from aioproducer._core.protocol.metadata import ApiVersionsResponse
+from aioproducer._core.net.handshake import NODE_CHECK
+from aioproducer._core.protocol.client import (
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer.errors import (
     ConnectionFailed,
+    ProtocolError,
     UnsupportedVersion,
 )
 from tests.unit._core.net.connection_protocol_rig import (
@@ -216,3 +222,56 @@ def test_an_answer_during_a_login_is_use() -> None:
     assert connection.last_used == NOW + 3
     list(connection.receive_data(answer(3, WELCOME, 1), NOW + 4))
     assert connection.last_used == NOW + 3
+
+
+class TestTokensWithoutHeaders:
+    """SaslHandshake v0 (KIP-43)."""
+
+    @staticmethod
+    def logging_in() -> ConnectionProtocol:
+        """Return a connection to a broker of Kafka 0.11, without SaslAuthenticate."""
+        connection = made(has_sasl=True)
+        keys = [(0, 0, 3), (22, 0, 1), (17, 0, 0)]
+        offer = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in keys]
+        greeting = ApiVersionsResponse(error_code=0, api_keys=offer)
+        list(connection.receive_data(answer(1, greeting, NODE_CHECK - 1), NOW))
+        return connection
+
+    @every_way
+    def test_tokens_are_sent_and_received_as_they_are(self, feed: Feed) -> None:
+        connection = self.logging_in()
+        got: list[Any] = []
+        login(connection, got)
+        for token in b"first", b"second":  # both behind the handshake, as for SCRAM
+            connection.ask(SaslAuthenticateRequest(auth_bytes=token), NOW, got.append)
+        handshake, *tokens = connection.data_to_send()
+        assert (handshake[5], handshake[7]) == (LOGIN_KEY, 0)
+        assert tokens == [b"\0\0\0\x05first", b"\0\0\0\x06second"]
+        received = answer(2, WELCOME, 0) + b"\0\0\0\x05proof" + b"\0\0\0\0"
+        answered = [
+            message for piece in feed(received) for _, message, _ in connection.receive_data(piece, NOW)
+        ]
+        assert [getattr(each, "auth_bytes", None) for each in answered] == [None, b"proof", b""]
+        assert [each.error_code for each in answered] == [0, 0, 0]
+        connection.authenticated()
+        call(connection)
+        (asked,) = connection.data_to_send()
+        assert asked[5] == ASK_KEY
+        assert list(answers(connection, feed(answer(5, version=1)))) == [5]
+
+    def test_token_in_flight_fails_with_its_connection(self) -> None:
+        lost = self.logging_in()
+        login(lost)
+        lost.ask(SaslAuthenticateRequest(auth_bytes=b"first"), NOW, lambda _: None)
+        assert "wrong credentials" in lost.progress(NOW)
+        _ = lost.data_to_send()
+        # of the last 9 bytes, none has left: they are the token and its length
+        assert [error.written for _, error in lost.connection_lost(None, 9)] == [True, False]  # type: ignore[attr-defined]
+
+    def test_impossible_length_ends_the_login(self) -> None:
+        connection = self.logging_in()
+        login(connection)
+        list(connection.receive_data(answer(2, WELCOME, 0), NOW))
+        connection.ask(SaslAuthenticateRequest(auth_bytes=b"first"), NOW, lambda _: None)
+        with pytest.raises(ProtocolError, match="cannot be -1 bytes"):
+            list(connection.receive_data(b"\xff\xff\xff\xff", NOW))
