@@ -350,13 +350,13 @@ class ApiVersionTable:
 
     def _too_far_apart(self, request_cls: type[Request[Any]]) -> UnsupportedVersion:
         lowest, highest = self.offered[request_cls.API_KEY]
-        return _unsupported(request_cls, f"the broker offers versions {lowest} to {highest}")
+        offer = f"the broker offers versions {lowest} to {highest}"
+        return _unsupported(request_cls, offer, f"; it works with Kafka {_OLDEST_KAFKA} and later")
 
 
-def _unsupported(request_cls: type[Request[Any]], offer: str) -> UnsupportedVersion:
+def _unsupported(request_cls: type[Request[Any]], offer: str, advice: str = "") -> UnsupportedVersion:
     api = request_cls.__name__.removesuffix("Request")
     lowest, highest = request_cls.VERSIONS
     return UnsupportedVersion(
-        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of {lowest} to {highest}; "
-        f"it works with Kafka {_OLDEST_KAFKA} and later"
+        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of {lowest} to {highest}{advice}"
     )
