@@ -81,14 +81,15 @@ class TransactionAdmin:
         """Commit or abort *prepared*. The call may be repeated until the transactional id is used again.
 
         Returns once the coordinator has recorded the end; consumers that read committed records see them some
-        milliseconds later. A transaction without records ends as well. *timeout_s*: None is `max_block_ms`.
+        milliseconds later. A transaction without records ends as well (since Kafka 3.0). *timeout_s*: None is `max_block_ms`.
         Cancelling ends the retries with an unknown outcome; another call returns the outcome.
 
         Raises:
             TransactionLost: a commit is certainly impossible, because the transaction timed out or was aborted.
             TransactionStateError: an abort is impossible, because the transaction is committed (`transaction.version` 2).
             TransactionOutcomeUnknown: the id was used, fenced or expired meanwhile, or the transaction was ended the other
-                way (the code is the `__cause__`); or the coordinator has not answered in time (call again).
+                way (the code is the `__cause__`); the transaction has no records, and the broker is older than Kafka 3.0; or
+                the coordinator has not answered in time (call again).
             TransactionTimeout: no coordinator was reachable in time; no request was sent.
             BrokerError: the broker refuses for good, for example with TransactionalIdAuthorizationFailed.
         """

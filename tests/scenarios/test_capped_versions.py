@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
 from aioproducer import GroupMetadata, Producer, TransactionAdmin
 from aioproducer._core.protocol.admin import ListTransactionsRequest
-from aioproducer._core.protocol.produce import ProduceRequest
+from aioproducer._core.protocol.produce import InitProducerIdRequest, ProduceRequest
 from aioproducer._core.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
     TxnOffsetCommitRequest,
 )
-from aioproducer.errors import CommitFailed, UnsupportedVersion
+from aioproducer.errors import CommitFailed, ProducerFenced, TransactionOutcomeUnknown, UnsupportedVersion
 from aioproducer.testing import broker as broker_module
 from aioproducer.testing.handlers import connect
 from tests.scenarios.rig import TOPIC, cluster, scenario
@@ -140,3 +143,52 @@ async def test_transactions_without_coordinators_fail_the_start(cap: Cap) -> Non
     async with cluster(1) as opened:
         with pytest.raises(UnsupportedVersion, match="FindCoordinator"):
             await Producer(opened.bootstrap_servers, transactional_id="t").start()
+
+
+BEFORE_2_7 = {
+    InitProducerIdRequest.API_KEY: 3,
+    AddPartitionsToTxnRequest.API_KEY: 1,
+    AddOffsetsToTxnRequest.API_KEY: 1,
+    EndTxnRequest.API_KEY: 1,
+}
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "offsets", "send"])
+@scenario
+async def test_older_producer_is_fenced_by_brokers_before_2_7(cap: Cap, end: str) -> None:
+    cap(BEFORE_2_7)
+    async with cluster(1, transaction_version=1) as opened:
+        async with Producer(opened.bootstrap_servers, transactional_id="t") as first:
+            await first.begin_transaction()
+            if end != "send":
+                await first.send(TOPIC, b"first")
+            async with Producer(opened.bootstrap_servers, transactional_id="t"):
+                calls: dict[str, Callable[[], Awaitable[object]]] = {
+                    "commit": first.commit_transaction,
+                    "abort": first.abort_transaction,
+                    "offsets": lambda: first.send_offsets_to_transaction(OFFSETS, "group"),
+                    "send": lambda: first.send(TOPIC, b"late"),
+                }
+                with pytest.raises(ProducerFenced) as fenced:
+                    await calls[end]()
+                assert fenced.value.fatal
+        assert opened.records(TOPIC, 0, isolation_level="read_committed") == []
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@in_each_version
+@scenario
+async def test_end_of_empty_transaction_is_unknown_before_3_0(cap: Cap, version: int, commit: bool) -> None:
+    cap({DescribeTransactionsRequest.API_KEY: -1, ListTransactionsRequest.API_KEY: -1})
+    async with cluster(1, transaction_version=version) as opened:
+        async with (
+            Producer(opened.bootstrap_servers, transactional_id="t") as producer,
+            producer.transaction() as transaction,
+        ):
+            prepared = await transaction.prepare()
+        async with TransactionAdmin(opened.bootstrap_servers) as admin:
+            if version == 2 and not commit:  # this version aborts an empty transaction
+                await admin.end(prepared, commit=False)
+                return
+            with pytest.raises(TransactionOutcomeUnknown):
+                await admin.end(prepared, commit=commit)

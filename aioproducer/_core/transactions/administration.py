@@ -223,7 +223,11 @@ class Administration:
                 on_written=on_written,
             )  # fmt: skip
         except InvalidTxnState as refused:
-            if not await self._was_empty(coordinators, prepared):
+            try:
+                was_empty = await self._was_empty(coordinators, prepared)
+            except UnsupportedVersion:  # before Kafka 3.0 no request returns the state
+                raise _unknown_outcome(prepared, refused) from refused
+            if not was_empty:
                 raise _refused(prepared, refused, commit=commit) from refused
         except (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced) as refused:
             raise _unknown_outcome(prepared, refused) from refused

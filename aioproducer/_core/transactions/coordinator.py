@@ -471,12 +471,18 @@ def _worst_refusal(
     worst: tuple[Reaction, BrokerError] | None = None
     refused = [each for each in refusals if each[0]]
     for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:
-        kind = broker_error(code)
-        error = kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
+        error = _error(code, about)
         reaction = react(api, error, version=version)
+        if reaction is Reaction.FATAL and isinstance(error, InvalidProducerEpoch):
+            error = _error(ProducerFenced.code, about)  # KIP-588: the same code before Kafka 2.7
         if worst is None or _SEVERITY[reaction] > _SEVERITY[worst[0]]:
             worst = reaction, error
     return worst
+
+
+def _error(code: int, about: str) -> BrokerError:
+    kind = broker_error(code)
+    return kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
 
 
 _SEVERITY: Final = {reaction: severity for severity, reaction in enumerate(Reaction)}
