@@ -191,6 +191,11 @@ test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
 
+.PHONY: test-brokers
+test-brokers: $(VENV)/.dev  ## ten releases of Apache Kafka, from 0.11 to 4.4, one broker at a time (some ten minutes)
+	$(SAY) "brokers"
+	@BROKERS=all $(PYTEST) tests/kafka/test_releases.py -q
+
 test-transactions: $(VENV)/.dev  ## all transaction tests on a real Apache Kafka in both versions (forty minutes)
 	$(SAY) "transactions"
 	@TRANSACTIONS=all $(PYTEST) tests/kafka/test_transaction*.py -q

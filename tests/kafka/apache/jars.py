@@ -119,10 +119,14 @@ def _sha256(path: Path) -> str:
 
 def rewrite_lock() -> None:
     """Resolve what a broker of VERSION needs, fetch it, and pin it."""
+    pin(resolved(BROKER) | {*ALONE}, LOCK, f"Apache Kafka {VERSION}", "tests.kafka.apache.jars")
+
+
+def resolved(coordinate: str) -> set[str]:
+    """Return *coordinate* and its transitive dependencies."""
     context = _resolver()
-    _, transitive = context.resolver.resolve([context.create_dependency(BROKER)])
-    needed = {f"{jar.groupId}:{jar.artifactId}:{jar.version}" for jar in transitive} | {BROKER, *ALONE}
-    pin(needed, LOCK, f"Apache Kafka {VERSION}", "tests.kafka.apache.jars")
+    _, transitive = context.resolver.resolve([context.create_dependency(coordinate)])
+    return {coordinate} | {f"{jar.groupId}:{jar.artifactId}:{jar.version}" for jar in transitive}
 
 
 def pin(coordinates: Iterable[str], lock: Path, what: str, made_by: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import ClassVar
 
 LOG_FORMAT = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -17,7 +19,6 @@ LOG_FORMAT = (
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
     "-Dorg.slf4j.simpleLogger.showShortLogName=true",
 )
-STARTED = "Kafka Server started"
 
 
 class BrokerFailed(RuntimeError):
@@ -26,6 +27,10 @@ class BrokerFailed(RuntimeError):
 
 class Node:
     """A broker that can be formatted once, then started and ended any number of times, on one port and directory."""
+
+    MAIN: ClassVar = "kafka.Kafka"
+    STARTED: ClassVar = re.compile(r"Kafka Server started|\[Kafka ?Server (id=)?\d+\],? started")
+    """Log line of a broker that serves: with KRaft, and with ZooKeeper before and since Kafka 1.0."""
 
     def __init__(
         self,
@@ -75,7 +80,7 @@ class Node:
             raise BrokerFailed(f"broker {self.node_id} is running already")
         self._started: Future[None] = Future()
         self._process = subprocess.Popen(
-            [*self._java, *LOG_FORMAT, "kafka.Kafka", self._properties_path],
+            [*self._java, *LOG_FORMAT, self.MAIN, self._properties_path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -137,7 +142,7 @@ class Node:
         with process.stdout as said, self.log_path.open("a", encoding="utf-8", buffering=1) as log:
             for line in said:
                 log.write(line)
-                if STARTED in line and not self._started.done():
+                if self.STARTED.search(line) and not self._started.done():
                     self._started.set_result(None)
         if not self._started.done():
             self._started.set_exception(EOFError())
