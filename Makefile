@@ -196,6 +196,11 @@ test-brokers: $(VENV)/.dev  ## ten releases of Apache Kafka, from 0.11 to 4.4, o
 	$(SAY) "brokers"
 	@BROKERS=all $(PYTEST) tests/kafka/test_releases.py -q
 
+.PHONY: test-upgrade
+test-upgrade: $(VENV)/.dev  ## three brokers from Kafka 3.9 to 4.4 under load, then metadata.version and transaction.version (some five minutes)
+	$(SAY) "upgrade"
+	@TRANSACTIONS=all $(PYTEST) tests/kafka/test_upgrade.py -q
+
 test-transactions: $(VENV)/.dev  ## all transaction tests on a real Apache Kafka in both versions (forty minutes)
 	$(SAY) "transactions"
 	@TRANSACTIONS=all $(PYTEST) tests/kafka/test_transaction*.py -q

@@ -12,6 +12,7 @@ NOT_YET: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._NOENT,  # librdkafka found no leader of the partition
 }
 
 

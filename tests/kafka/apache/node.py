@@ -42,7 +42,7 @@ class Node:
         self.node_id = node_id
         self.log_path = directory / f"node-{node_id}.log"
         self.data_path = directory / f"node-{node_id}"
-        self._java = java
+        self.java = java
         self._properties_path = directory / f"node-{node_id}.properties"
         self.configure(properties)
         self._process: subprocess.Popen[str] | None = None
@@ -59,7 +59,7 @@ class Node:
 
     def format(self, cluster_id: str, *, standalone: bool, options: Sequence[str] = ()) -> None:
         """Prepare the log directory (about a second); *standalone* for the one node that is the controller."""
-        command = [*self._java, "kafka.tools.StorageTool", "format"]
+        command = [*self.java, "kafka.tools.StorageTool", "format"]
         command += [f"--cluster-id={cluster_id}", "--config", self._properties_path]
         command += ["--standalone"] if standalone else []
         command += options
@@ -80,7 +80,7 @@ class Node:
             raise BrokerFailed(f"broker {self.node_id} is running already")
         self._started: Future[None] = Future()
         self._process = subprocess.Popen(
-            [*self._java, *LOG_FORMAT, self.MAIN, self._properties_path],
+            [*self.java, *LOG_FORMAT, self.MAIN, self._properties_path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -160,7 +160,7 @@ class ZooKeeper(Node):
     def add_scram(self, user: str, password: str) -> None:
         """Store the credentials of *user* for each SCRAM mechanism. Raises: BrokerFailed."""
         config = ",".join(f"{mechanism}=[password={password}]" for mechanism in MECHANISMS[1:])
-        command = [*self._java, "kafka.admin.ConfigCommand", "--zookeeper", self._address, "--alter"]
+        command = [*self.java, "kafka.admin.ConfigCommand", "--zookeeper", self._address, "--alter"]
         command += ["--add-config", config, "--entity-type", "users", "--entity-name", user]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
