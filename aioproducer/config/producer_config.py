@@ -20,7 +20,7 @@ from aioproducer._core.steps import Log
 from aioproducer.config.kinds import NotGiven, parse_server
 from aioproducer.config.names import applied_options, written_names
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
-from aioproducer.config.rules import check_rules, compression_level, is_idempotent, limit_backoffs
+from aioproducer.config.rules import check_rules, compression_level, is_idempotent, limit_backoffs, set_option
 from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 from aioproducer.errors import ConfigError
 
@@ -86,7 +86,7 @@ class ProducerConfig(Options):
                     found.append(f"{written.get(name, name)} = {kind.shown(value)}: {reason}")
                     faulty.add(name)
                     value = DEFAULTS[name]
-            self._set(name, value)
+            set_option(self, name, value)
         limit_backoffs(self, given)
         check_rules(self, given, written, faulty, found, is_mapping=is_mapping)
         if self.partitioner is not None and self.partitioner_ignore_keys:
@@ -346,9 +346,6 @@ class ProducerConfig(Options):
         if not isinstance(self.batch_size, NotGiven) and isinstance(self.batch_max_size, NotGiven):
             return self.batch_size
         return min(self.batch_max_size, self.max_request_size)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # the class is immutable for its users
 
 
 def _backoff(first_ms: int, longest_ms: int) -> Backoff:

@@ -120,14 +120,14 @@ def _check_rack(config: Options, written: Mapping[str, str]) -> None:
 def limit_backoffs(config: Options, given: Collection[str]) -> None:
     """Limit each first wait to its maximum, as the JVM does. `reconnect_backoff_ms` alone is also its own maximum."""
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
-        _set(config, "reconnect_backoff_max_ms", config.reconnect_backoff_ms)
+        set_option(config, "reconnect_backoff_max_ms", config.reconnect_backoff_ms)
     for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
         value, longest = getattr(config, f"{first}_ms"), getattr(config, f"{first}_max_ms")
         if value > longest:
             log.warning(
                 "config.limited name=%s_ms value=%d limit=%d by=%s_max_ms", first, value, longest, first
             )
-            _set(config, f"{first}_ms", longest)
+            set_option(config, f"{first}_ms", longest)
 
 
 def _check_transactional(config: Options) -> None:
@@ -219,7 +219,7 @@ def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
     log.warning(
         "config.lifted name=delivery_timeout_ms value=%d needed=%d", config.delivery_timeout_ms, needed
     )
-    _set(config, "delivery_timeout_ms", needed)
+    set_option(config, "delivery_timeout_ms", needed)
 
 
 def _check_sources(
@@ -236,11 +236,12 @@ def _check_sources(
         urls = urls if urls is not None else from_environment(ALLOWED_URLS)
     named = {name: getattr(config, name) for name in SOURCES}
     for name, path in checked_sources(named, files, urls, written):
-        _set(config, name, path)
+        set_option(config, name, path)
 
 
-def _set(config: Options, name: str, value: object) -> None:
-    object.__setattr__(config, name, value)  # the class is immutable for its users
+def set_option(config: Options, name: str, value: object) -> None:
+    """Set an option, although the class is immutable for its users."""
+    object.__setattr__(config, name, value)
 
 
 def raise_all(mistakes: Sequence[str | ConfigError]) -> None:
