@@ -34,7 +34,7 @@ def audited(*partitions: list[int | None], expect: int | None = None) -> AuditRe
     return audit.report()
 
 
-def test_records_that_are_there_once_and_in_order_are_fine() -> None:
+def test_audit_finds_no_flaw_in_an_ordered_run() -> None:
     report = audited([0, 2, 5], [1, 3, 4], expect=6)
     assert report.ok
     assert report == AuditReport(
@@ -57,12 +57,12 @@ def test_missing_sequences_are_lost() -> None:
     assert (report.lost, report.first_lost) == (3, (2, 5, 6))
 
 
-def test_of_many_lost_ones_the_first_twenty_are_named() -> None:
+def test_audit_names_the_first_twenty_lost_sequences() -> None:
     report = audited([30], expect=1_000)
     assert (report.lost, report.first_lost) == (999, tuple(range(20)))
 
 
-def test_without_a_number_to_expect_the_highest_sequence_says() -> None:
+def test_expected_defaults_to_the_highest_sequence() -> None:
     report = audited([0, 5], [1])
     assert (report.expected, report.expect_was_given) == (6, False)
     assert (report.lost, report.first_lost) == (3, (2, 3, 4))
@@ -76,7 +76,7 @@ def test_later_copy_is_a_duplicate_and_not_out_of_order() -> None:
     assert (report.lost, report.duplicated, report.ok) == (0, 3, False)
 
 
-def test_a_record_behind_a_higher_one_is_out_of_order() -> None:
+def test_record_behind_a_higher_sequence_is_out_of_order() -> None:
     report = audited([0, 3, 1, 2, 4], [5, 6], expect=7)
     first, second = report.partitions
     assert (first.out_of_order, first.out_of_order_at) == (2, 102)
@@ -103,7 +103,7 @@ def test_order_is_no_flaw_by_default() -> None:
     assert (audit.report().out_of_order, audit.report().ok) == (1, True)
 
 
-def test_partitions_have_nothing_to_do_with_each_others_order() -> None:
+def test_order_is_checked_per_partition() -> None:
     assert audited([3, 4, 5], [0, 1, 2], expect=6).ok
 
 
@@ -122,13 +122,13 @@ def test_impossible_sequence_counts_as_unexpected_only(sequence: int | None) -> 
     assert report.expected == 3
 
 
-def test_nothing_at_all_is_fine_only_if_nothing_was_expected() -> None:
+def test_empty_run_is_ok_only_when_expected() -> None:
     assert audited(expect=0).ok
     assert not audited().ok
     assert audited(expect=2).lost == 2
 
 
-def test_a_report_can_be_had_on_the_way() -> None:
+def test_report_is_available_before_the_end() -> None:
     audit = Audit()
     audit.add(0, 7, 0)
     on_the_way = audit.report()
@@ -145,7 +145,7 @@ def test_audit_refuses_records_in_another_order(earlier: tuple[int, int]) -> Non
         audit.add(*earlier, 1)
 
 
-def test_a_run_cannot_have_sent_less_than_nothing() -> None:
+def test_negative_expect_is_refused() -> None:
     with pytest.raises(ValueError, match="expect = -1"):
         Audit(expect=-1)
 
@@ -167,13 +167,15 @@ def test_a_run_cannot_have_sent_less_than_nothing() -> None:
         ([[0, 0, None]], False),
     ],
 )
-def test_copies_alone_are_a_finding_of_their_own(logs: list[list[int | None]], doubled_only: bool) -> None:
+def test_doubled_only_is_true_when_copies_are_the_only_flaw(
+    logs: list[list[int | None]], doubled_only: bool
+) -> None:
     report = audited(*logs)
     assert report.doubled_only == doubled_only
     assert report.to_dict()["doubled_only"] == doubled_only
 
 
-def test_a_stamp_is_two_headers_in_utf_8() -> None:
+def test_stamp_returns_two_headers_in_utf_8() -> None:
     assert stamp("nächtlich", 17) == ((RUN_HEADER, "nächtlich".encode()), (SEQUENCE_HEADER, b"17"))
     assert (RUN_HEADER, SEQUENCE_HEADER) == ("aioproducer-run", "aioproducer-seq")
 
@@ -192,7 +194,9 @@ def test_stamp_is_read_among_other_headers() -> None:
 
 
 @for_each("headers", [(), stamp("nightly-70", 1), ((RUN_HEADER, None),), (("run", b"nightly-7"),)])
-def test_a_record_of_another_run_or_none_is_told_apart(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+def test_record_of_another_run_does_not_belong_to_the_run(
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> None:
     assert not belongs_to("nightly-7", headers)
 
 
@@ -215,15 +219,15 @@ def test_a_record_of_another_run_or_none_is_told_apart(headers: tuple[tuple[str,
         (b"\xff", None),
     ],
 )
-def test_a_sequence_is_some_digits_and_nothing_else(value: bytes | None, sequence: int | None) -> None:
+def test_sequence_consists_of_digits(value: bytes | None, sequence: int | None) -> None:
     assert sequence_of([(SEQUENCE_HEADER, value)]) == sequence
 
 
-def test_without_a_header_there_is_no_sequence() -> None:
+def test_sequence_is_none_without_its_header() -> None:
     assert sequence_of([("seq", b"1")]) is None
 
 
-def test_of_headers_of_one_name_the_first_counts() -> None:
+def test_first_header_of_a_name_wins() -> None:
     headers = [*stamp("a", 1), *stamp("b", 2)]
     assert belongs_to("a", headers)
     assert not belongs_to("b", headers)
@@ -262,7 +266,7 @@ FLAWED = replace(
 )
 
 
-def test_totals_are_of_all_partitions() -> None:
+def test_totals_cover_all_partitions() -> None:
     assert (FLAWED.records, FLAWED.duplicated, FLAWED.out_of_order, FLAWED.unexpected) == (1_999, 3, 4, 0)
     assert FLAWED.flaws == {"lost": 3, "duplicated": 3, "out of order": 4}
     assert (FINE.flaws, FINE.ok, FLAWED.ok) == ({}, True, False)
@@ -288,7 +292,7 @@ def test_order_is_a_flaw_only_when_required() -> None:
         {"partitions": (PartitionAudit(0, 1, 0, 0, unexpected=1),)},
     ],
 )
-def test_any_flaw_is_enough(flaw: dict[str, object]) -> None:
+def test_report_is_not_ok_when_it_has_a_flaw(flaw: dict[str, object]) -> None:
     assert not replace(FINE, order_required=True, **flaw).ok  # type: ignore[arg-type]
 
 
@@ -302,7 +306,7 @@ def test_report_text_lists_the_flaws() -> None:
     assert str(nothing) == "0 records, 0 expected: no record found"
 
 
-def test_a_dict_of_it_has_everything_and_fits_into_json() -> None:
+def test_dict_of_report_has_every_field_and_is_json() -> None:
     told = json.loads(json.dumps(FLAWED.to_dict()))
     assert told.pop("partitions")[1] == {
         "partition": 3,
@@ -339,7 +343,7 @@ def of(*members: int) -> Sequences:
     return sequences
 
 
-def test_a_sequence_is_new_once() -> None:
+def test_sequences_report_a_new_member_once() -> None:
     sequences = Sequences()
     assert [sequences.add(each) for each in (0, 7, 8, 0, 8, PIECE_BITS, PIECE_BITS)] == [
         *(True, True, True, False, False, True, False)
@@ -360,7 +364,7 @@ def test_gaps_are_found_at_piece_boundaries() -> None:
     assert list(of(*range(2 * PIECE_BITS)).missing(2 * PIECE_BITS)) == []
 
 
-def test_a_sequence_far_off_costs_neither_memory_nor_time() -> None:
+def test_distant_sequence_is_cheap() -> None:
     tracemalloc.start()
     try:
         sequences = of(0, 10**17)

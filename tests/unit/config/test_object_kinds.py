@@ -81,7 +81,7 @@ JAAS = 'M required password="hunter2";'
         (Url(), None, None),
     ],
 )
-def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: object) -> None:
+def test_valid_value_is_stored_in_one_form(kind: Kind, value: object, kept: object) -> None:
     assert kind.check(value) == kept
 
 
@@ -105,7 +105,7 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
         ),
     ],
 )
-def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: object) -> None:
+def test_invalid_value_is_refused_with_the_expected_form(kind: Kind, value: object) -> None:
     with pytest.raises(ValueError) as raised:
         kind.check(value)
     assert str(raised.value) == f"expected {kind.expected}"
@@ -154,7 +154,7 @@ def test_possible_secrets_are_hidden(kind: Kind, value: object, shown: str) -> N
 
 
 @pytest.mark.parametrize("kind", [CallableKind("it"), SslContext()])
-def test_text_names_no_code(kind: Kind) -> None:
+def test_text_in_place_of_code_is_refused(kind: Kind) -> None:
     with pytest.raises(ValueError, match="text cannot name code"):
         kind.check("package.module:function")
 
@@ -235,7 +235,7 @@ class EncodingLater:
 
 
 @for_each("serializer", [None, str.encode, string_serializer, bytearray, encode_later, EncodingLater()])
-def test_a_serializer_is_any_callable_or_none(serializer: object) -> None:
+def test_serializer_may_be_any_callable_or_none(serializer: object) -> None:
     assert SerializerKind().check(serializer) is serializer
 
 
@@ -264,13 +264,13 @@ def test_serializer_may_be_an_object_that_sees_the_topic(serializer: object) -> 
     assert SerializerKind().check(serializer) is serializer
 
 
-def test_of_such_a_class_an_instance_has_to_be_given() -> None:
+def test_serializer_class_is_refused() -> None:
     with pytest.raises(ValueError, match=r"is a class; give an instance of it: SeesTopic\(\)"):
         SerializerKind().check(SeesTopic)
 
 
 @pytest.mark.parametrize("serializer", [5, b"bytes", object()])
-def test_a_serializer_can_be_called(serializer: object) -> None:
+def test_serializer_that_cannot_be_called_is_refused(serializer: object) -> None:
     with pytest.raises(ValueError, match="expected a callable"):
         SerializerKind().check(serializer)
 
@@ -298,24 +298,24 @@ def test_other_java_serializers_are_refused(name: str) -> None:
         kind.check(kind.parse(name))
 
 
-def test_javas_round_robin_partitioner_is_known_by_name() -> None:
+def test_java_round_robin_partitioner_has_a_counterpart() -> None:
     kind = PartitionerKind()
     assert isinstance(kind.check(kind.parse(ROUND_ROBIN)), RoundRobinPartitioner)
 
 
 @pytest.mark.parametrize("value", [None, PartitionerKind().parse("")])
-def test_no_partitioner_is_kafkas_way(value: object) -> None:
+def test_missing_partitioner_selects_the_default(value: object) -> None:
     assert PartitionerKind().check(value) is None
 
 
-def test_a_java_partitioner_that_is_not_known_is_refused() -> None:
+def test_unknown_java_partitioner_is_refused() -> None:
     with pytest.raises(
         ValueError, match=f"only {ROUND_ROBIN} can be named here.*leave it out for Kafka's default"
     ):
         PartitionerKind().check("com.example.MyPartitioner")
 
 
-def test_a_partitioner_is_kept_and_a_callable_is_wrapped() -> None:
+def test_partitioner_is_kept_and_callable_is_wrapped() -> None:
     partitioner = Murmur2Partitioner()
     assert PartitionerKind().check(partitioner) is partitioner
 
@@ -333,7 +333,7 @@ def test_invalid_partitioner_is_refused(value: object) -> None:
         PartitionerKind().check(value)
 
 
-def test_a_partitioners_class_is_not_a_partitioner() -> None:
+def test_partitioner_class_is_refused() -> None:
     with pytest.raises(ValueError, match=r"is a class; give an instance of it: RoundRobinPartitioner\(\)"):
         PartitionerKind().check(RoundRobinPartitioner)
 
@@ -348,7 +348,7 @@ def test_callable_partitioner_object_is_kept_unchanged() -> None:
     assert PartitionerKind().check(partitioner) is partitioner
 
 
-def test_interceptors_are_kept_in_their_order() -> None:
+def test_interceptors_keep_their_order() -> None:
     first, second = Passing(), Passing()
     interceptors: tuple[object, ...] = InterceptorsKind().check([first, second])
     assert interceptors == (first, second)
@@ -356,23 +356,23 @@ def test_interceptors_are_kept_in_their_order() -> None:
 
 
 @for_each("value", [None, "com.example.Audit", Passing(), {Passing()}])
-def test_interceptors_come_as_a_sequence(value: object) -> None:
+def test_interceptors_outside_a_sequence_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="expected a sequence of objects"):
         InterceptorsKind().check(value)
 
 
-def test_an_interceptors_class_is_not_an_interceptor() -> None:
+def test_interceptor_class_is_refused() -> None:
     with pytest.raises(ValueError, match="holds the class Passing; give an instance"):
         InterceptorsKind().check([Passing])
 
 
 @pytest.mark.parametrize("value", ["com.example.Audit", 5, None])
-def test_an_interceptor_has_at_least_one_of_the_methods(value: object) -> None:
+def test_interceptor_without_methods_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=f"holds {value!r}; expected"):
         InterceptorsKind().check([value])
 
 
-def test_an_interceptor_may_not_wait() -> None:
+def test_async_interceptor_is_refused() -> None:
     class Waiting:
         async def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return record

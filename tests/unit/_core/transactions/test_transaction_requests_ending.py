@@ -38,22 +38,20 @@ def task_of(outcome: ProducerError | None, *, lasts: bool = False) -> asyncio.Ta
 
 
 class TestEnding:
-    def test_at_first_nobody_was_asked(self) -> None:
+    def test_ending_starts_before_its_request(self) -> None:
         ending = Ending(commits=True)
         assert (ending.commits, ending.is_out, ending.given_up) == (True, False, None)
         ending.written()
         assert (ending.is_out, ending.is_uncertain) == (True, False)
 
     @pytest.mark.parametrize("happens", [Ending.written, Ending.unanswered])
-    def test_asked_without_an_answer_that_tells_it_is_uncertain(
-        self, happens: Callable[[Ending], None]
-    ) -> None:
+    def test_ending_is_uncertain_when_the_response_is_lost(self, happens: Callable[[Ending], None]) -> None:
         ending = Ending(commits=True)
         ending.written()
         happens(ending)
         assert ending.is_uncertain
 
-    async def test_given_up_its_task_ends_and_who_waits_hears_why(self) -> None:
+    async def test_given_up_ending_cancels_its_task_and_raises(self) -> None:
         ending = Ending(commits=True)
         ending.task = task_of(None, lasts=True)
         await settle()
@@ -67,7 +65,7 @@ class TestEnding:
         with pytest.raises(CommitFailed, match="late"):
             ending.raise_outcome()
 
-    async def test_of_its_outcome_everybody_hears(self) -> None:
+    async def test_ending_raises_its_outcome_for_every_caller(self) -> None:
         ending = Ending(commits=False)
         ending.task = task_of(None)
         await settle()
@@ -79,7 +77,7 @@ class TestEnding:
                 ending.raise_outcome()
 
 
-async def test_a_task_that_was_cancelled_is_that_of_a_closed_producer() -> None:
+async def test_cancelled_task_raises_producer_closed() -> None:
     task = task_of(None, lasts=True)
     await settle()
     task.cancel()
@@ -89,7 +87,7 @@ async def test_a_task_that_was_cancelled_is_that_of_a_closed_producer() -> None:
 
 
 @pytest.mark.parametrize(("abortable", "fatal"), [(True, False), (False, True)])
-def test_told_again_an_error_says_the_same(abortable: bool, fatal: bool) -> None:
+def test_copy_of_error_keeps_message_and_flags(abortable: bool, fatal: bool) -> None:
     error = ProducerFenced("gone", possibly_persisted=True)
     error.abortable, error.fatal, error.__cause__ = abortable, fatal, ValueError("why")
     told = copy_of(error)
@@ -100,7 +98,7 @@ def test_told_again_an_error_says_the_same(abortable: bool, fatal: bool) -> None
     assert told.__cause__ is error.__cause__
 
 
-def test_who_is_late_has_changed_nothing() -> None:
+def test_timeout_error_is_abortable() -> None:
     error = timeout_error("commit", 5.0, None)
     assert type(error) is TransactionTimeout
     assert str(error) == "cannot commit within 5 s (timeout_s, or max_block_ms without)"
@@ -113,7 +111,7 @@ def test_who_is_late_has_changed_nothing() -> None:
     assert error.__cause__ is last
 
 
-def test_without_an_answer_the_outcome_is_unknown() -> None:
+def test_unknown_outcome_error_names_the_last_error() -> None:
     error = unknown_outcome_error("abort", 5.0, None)
     assert type(error) is TransactionOutcomeUnknown
     assert str(error) == (
@@ -127,7 +125,7 @@ def test_without_an_answer_the_outcome_is_unknown() -> None:
     assert unknown_outcome_error("abort", 5.0, last).__cause__ is last
 
 
-def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
+def test_commit_error_names_its_cause() -> None:
     cause = ConnectionFailed("gone")
     error = commit_error("tx", cause)
     assert "nothing of the transaction of 'tx' is committed" in str(error)
@@ -135,7 +133,7 @@ def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
     assert error.__cause__ is cause
 
 
-def test_a_lost_answer_that_cannot_be_asked_for_again() -> None:
+def test_lost_response_error_is_fatal() -> None:
     cause = ProducerFenced("another one")
     error = lost_response_error("commit", cause)
     assert str(error).startswith("commit: the coordinator was asked, its answer was lost")
