@@ -59,7 +59,7 @@ def serialized(form: str, url: str, topic: str) -> Callable[[Column], Column]:
     """Return a function of Spark's from a struct to bytes; a null stays one, which is a tombstone."""
 
     def serialize(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        # here, in the task: neither a client nor a serializer can travel
+        # created in the task, because a client or a serializer cannot be pickled
         client = SchemaRegistryClient({"url": url, "timeout": 10})
         own: Any = AvroSerializer(client, AVRO) if form == "avro" else JSONSerializer(JSON_SCHEMA, client)
         values = value_serializer(own)
