@@ -190,9 +190,8 @@ class Broker:
         """Reset all connections; the node accepts new ones."""
         for writer in self._connections.values():
             sock: socket.socket | None = writer.get_extra_info("socket")
-            if (
-                sock is not None and sock.fileno() >= 0
-            ):  # without lingering, closing is a reset and not an end of stream
+            # Without lingering, closing is a reset and not an end of stream.
+            if sock is not None and sock.fileno() >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             writer.transport.abort()
 

@@ -97,13 +97,7 @@ class Cluster:
             transaction_version=_checked_version(transaction_version),
         )
         self._brokers = {
-            node_id: Broker(
-                node_id,
-                self._listener(node_id, port),
-                self._security,
-                self._state,
-                self._script,
-            )
+            node_id: Broker(node_id, self._listener(node_id, port), self._security, self._state, self._script)
             for node_id in range(1, brokers + 1)
         }
         self._exit = AsyncExitStack()
@@ -334,8 +328,7 @@ class Cluster:
 
     def move_coordinator(self, key: str, *, to_broker: int) -> None:
         """Make another node the coordinator of a transactional id or consumer group, with all state."""
-        if to_broker not in self._state.nodes:
-            raise ValueError(f"there is no broker {to_broker}; the brokers are {sorted(self._state.nodes)}")
+        self._broker(to_broker)
         self._state.moved_coordinators[key] = to_broker
 
     def subscribe_metrics(
@@ -386,12 +379,8 @@ class Cluster:
 
         Raises: TypeError, ValueError: no request could match.
         """
-        for argument, number in {
-            "partition": partition,
-            "node": node,
-            "times": times,
-            "after": after,
-        }.items():
+        numbers = {"partition": partition, "node": node, "times": times, "after": after}
+        for argument, number in numbers.items():
             if number is not None:
                 check_number(argument, number)
         target = Target(topic, partition)

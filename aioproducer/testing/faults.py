@@ -72,13 +72,6 @@ class _Faults:
             raise Refused(self.error, "a fault of the test's script", record_errors=self.record_errors)
 
 
-class _Waiting(NamedTuple):
-    """A task that waits for a rule to apply, and its event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    hit: asyncio.Event
-
-
 class Rule:
     """Faults for matching requests, made by `Cluster.on`. A rule without a fault only counts them.
 
@@ -99,7 +92,7 @@ class Rule:
         self._request, self._target, self._node = request, target, node
         self._times, self._to_pass = times, after
         self._removed = False
-        self._waiting: set[_Waiting] = set()
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def answer(
         self,
@@ -154,12 +147,12 @@ class Rule:
 
     async def happened(self, times: int = 1) -> None:
         """Wait, on any event loop, until the rule has applied to *times* requests; it applies when they arrive."""
-        waiting = _Waiting(asyncio.get_running_loop(), asyncio.Event())
+        waiting = _, hit = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.add(waiting)
         try:
             while self.hits < times:
-                await waiting.hit.wait()
-                waiting.hit.clear()
+                await hit.wait()
+                hit.clear()
         finally:
             self._waiting.discard(waiting)
 
@@ -238,13 +231,11 @@ class RequestFaults:
 
     async def before(self) -> None:
         """Execute the faults before the append. Raises: CloseConnection, NoResponse."""
-        if self._rules:
-            await _execute([rule.before for rule in self._rules])
+        await _execute([rule.before for rule in self._rules])
 
     async def after(self) -> None:
         """Execute the faults after the append. Raises: CloseConnection, NoResponse."""
-        if self._rules:
-            await _execute([rule.after for rule in self._rules])
+        await _execute([rule.after for rule in self._rules])
 
     @contextmanager
     def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
@@ -261,7 +252,7 @@ class RequestFaults:
     @property
     def throttle_ms(self) -> int:
         """Throttle time of the response, in milliseconds."""
-        return max(rule.throttle_ms for rule in self._rules) if self._rules else 0
+        return max((rule.throttle_ms for rule in self._rules), default=0)
 
     def pieces(self, frame: BytesLike) -> Iterable[BytesLike]:
         """Return the pieces to write for *frame*."""
@@ -274,8 +265,7 @@ class RequestFaults:
 
 
 async def _execute(moments: Sequence[_Faults]) -> None:
-    delay_s = max(moment.delay_s for moment in moments)
-    if delay_s:
+    if delay_s := max((moment.delay_s for moment in moments), default=0.0):
         await asyncio.sleep(delay_s)
     for moment in moments:
         if moment.end is not None:
@@ -302,14 +292,14 @@ class Script:
             return NO_FAULT
         named = targets or (Target(),)
         due = [rule for rule in self._rules if rule.applies_to(request, node, named)]
-        by_target = {}
-        for target in named:
-            for rule in due:
-                if rule.covers(target) and not rule.only_counts():
-                    by_target[target] = rule
-                    break
-        for rule in due:
-            if rule.only_counts() or rule in by_target.values():
-                rule.hit()
+        counting = [rule for rule in due if rule.only_counts()]
+        by_target = {
+            target: rule
+            for target in named
+            for rule in reversed(due)  # the oldest matching rule is the last one here
+            if rule not in counting and rule.covers(target)
+        }
+        for rule in {*counting, *by_target.values()}:
+            rule.hit()
         self._rules = [rule for rule in self._rules if not rule.is_spent()]
         return RequestFaults(by_target)

@@ -236,8 +236,7 @@ class MemoryTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close now, drop undelivered bytes, and reset the other end."""
-        self._lose(None)
-        self._peer._lose(ConnectionResetError("connection reset by peer"))
+        self._force_close(None)
 
     def _force_close(self, exc: Exception | None) -> None:
         """Abort with the cause for the protocol; `asyncio.sslproto` calls it when a handshake fails."""

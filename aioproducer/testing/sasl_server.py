@@ -51,12 +51,21 @@ class Accounts:
         return self.tokens(token) if callable(self.tokens) else self.tokens.get(token)
 
 
-class PlainLogin:
-    """Authentication by PLAIN (RFC 4616): one message, and an empty response."""
+class Login:
+    """The broker's side of one login."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
         self.user: str | None = None
+        """Authenticated user; None before the login."""
+
+    def respond(self, message: bytes) -> bytes:
+        """Return the response to *message*. Raises: InvalidCredentials, Refused."""
+        raise NotImplementedError
+
+
+class PlainLogin(Login):
+    """Authentication by PLAIN (RFC 4616): one message, and an empty response."""
 
     def respond(self, message: bytes) -> bytes:
         """Check name and password."""
@@ -87,13 +96,10 @@ _FIRST = re.compile(
 _AUTH = re.compile(r"bearer +(?P<token>[-_.A-Za-z0-9]+)", re.IGNORECASE)
 
 
-class OAuthBearerLogin:
+class OAuthBearerLogin(Login):
     """Authentication by OAUTHBEARER (RFC 7628, KIP-255): a token; the client confirms a refusal."""
 
-    def __init__(self, accounts: Accounts) -> None:
-        self._accounts = accounts
-        self.user: str | None = None
-        self._refused = False
+    _refused = False
 
     def respond(self, message: bytes) -> bytes:
         """Check the token. A refusal is JSON with error 0; error 58 follows the client's 0x01."""
@@ -145,7 +151,7 @@ class _ScramState:
     """The two first messages, for the signature."""
 
 
-class ScramLogin:
+class ScramLogin(Login):
     """Authentication by SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677)."""
 
     def __init__(
@@ -156,9 +162,8 @@ class ScramLogin:
         make_nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
         make_salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
     ) -> None:
-        self.user: str | None = None
+        super().__init__(accounts)
         self._hash = HASHES[mechanism]
-        self._accounts = accounts
         self._make_nonce, self._make_salt = make_nonce, make_salt
         self._state: _ScramState | None = None
 
@@ -235,15 +240,14 @@ ACTION: Final = "kafka-cluster:Connect"
 MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 
 
-class AwsMskIamLogin:
+class AwsMskIamLogin(Login):
     """Authentication by AWS_MSK_IAM: a signed request, which the broker signs again and compares."""
 
     def __init__(
         self, accounts: Accounts, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self._accounts = accounts
+        super().__init__(accounts)
         self._now = now
-        self.user: str | None = None
 
     def respond(self, message: bytes) -> bytes:
         """Check the signature."""
@@ -280,10 +284,6 @@ class AwsMskIamLogin:
         signature = (received.pop("X-Amz-Signature") or "").encode()
         genuine = hmac.compare_digest(signature, expected.pop("X-Amz-Signature").encode())
         return access_key if genuine and received == expected else None
-
-
-Login: TypeAlias = PlainLogin | OAuthBearerLogin | ScramLogin | AwsMskIamLogin
-"""The broker's side of one login. `respond` raises InvalidCredentials or Refused; `user` is None before the login."""
 
 
 MECHANISMS: Final[Mapping[str, Callable[[Accounts], Login]]] = MappingProxyType(

@@ -46,6 +46,7 @@ async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> meta
             call.session.mark_versions_sent()
     except Refused as refused:
         return metadata.ApiVersionsResponse(error_code=refused.code, api_keys=[])
+    level = call.state.coordinator.transaction_version
     return metadata.ApiVersionsResponse(
         error_code=0,
         api_keys=[
@@ -57,20 +58,14 @@ async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> meta
             metadata.SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2)
         ],
         finalized_features_epoch=call.state.features_epoch,
-        finalized_features=_finalized(call.state.coordinator.transaction_version),
+        finalized_features=[
+            metadata.FinalizedFeatureKey(
+                name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level
+            )
+        ]
+        if level  # Kafka leaves out a feature at level 0
+        else [],
     )
-
-
-def _finalized(transaction_version: int) -> list[metadata.FinalizedFeatureKey]:
-    """Return the finalized features; Kafka leaves out a feature at level 0."""
-    if not transaction_version:
-        return []
-    level = transaction_version
-    return [
-        metadata.FinalizedFeatureKey(
-            name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level
-        )
-    ]
 
 
 def _check_software(*named: str) -> None:

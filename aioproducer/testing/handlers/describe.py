@@ -178,12 +178,11 @@ def _settings(call: Call, requested: admin.DescribeConfigsResource) -> admin.Des
             resource_type=admin.TOPIC_RESOURCE,
             resource_name=name,
         )
-    largest = call.state.message_max_bytes if config.message_max_bytes is None else config.message_max_bytes
     settings = {
         **CONFIG_DEFAULTS,
         "cleanup.policy": "compact" if config.compacted else "delete",
         "message.timestamp.type": "LogAppendTime" if config.log_append_time else "CreateTime",
-        "max.message.bytes": str(largest),
+        "max.message.bytes": str(call.state.max_bytes(name)),
         **config.given,
     }
     keys = settings if requested.configuration_keys is None else requested.configuration_keys

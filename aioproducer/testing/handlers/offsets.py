@@ -20,11 +20,11 @@ ABORTABLE_SINCE = 4
 MANY_GROUPS_SINCE = 8
 """KIP-709."""
 
-GROUP_ERRORS: dict[int, type[errors.BrokerError]] = {
-    errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable,
-    errors.ProducerFenced.code: errors.InvalidProducerEpoch,
+GROUP_ERRORS = {
+    errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable.code,
+    errors.ProducerFenced.code: errors.InvalidProducerEpoch.code,
 }
-"""Error of the group's coordinator for an error code of the transaction coordinator."""
+"""Error code of the group's coordinator for an error code of the transaction coordinator."""
 
 
 async def txn_offset_commit(
@@ -37,8 +37,7 @@ async def txn_offset_commit(
         _admit(call, request)
         refusal = 0
     except Refused as refused:
-        requested_error = GROUP_ERRORS.get(refused.code)
-        refusal = refused.code if requested_error is None else requested_error.code
+        refusal = GROUP_ERRORS.get(refused.code, refused.code)
     return transactions.TxnOffsetCommitResponse(
         topics=[
             transactions.TxnOffsetCommitResponseTopic(
@@ -101,24 +100,9 @@ async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> cons
     """Return the offsets of one or several groups."""
     if call.version >= MANY_GROUPS_SINCE:
         return consumer.OffsetFetchResponse(
-            groups=[
-                _of_group(
-                    call,
-                    request,
-                    group.group_id,
-                    None
-                    if group.topics is None
-                    else [(topic.name, topic.partition_indexes) for topic in group.topics],
-                )
-                for group in request.groups
-            ]
+            groups=[_of_group(call, request, group.group_id, group.topics) for group in request.groups]
         )
-    requested = (
-        None
-        if request.topics is None
-        else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    )
-    group = _of_group(call, request, request.group_id, requested)
+    group = _of_group(call, request, request.group_id, request.topics)
     topics = [
         consumer.OffsetFetchResponseTopic(
             name=topic.name,
@@ -128,7 +112,7 @@ async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> cons
                     committed_offset=each.committed_offset,
                     committed_leader_epoch=each.committed_leader_epoch,
                     metadata=each.metadata,
-                    error_code=each.error_code or group.error_code,
+                    error_code=each.error_code,
                 )
                 for each in topic.partitions
             ],
@@ -142,7 +126,7 @@ def _of_group(
     call: Call,
     request: consumer.OffsetFetchRequest,
     group_id: str,
-    requested: list[tuple[str, Sequence[int]]] | None,
+    requested: Sequence[consumer.OffsetFetchRequestTopic | consumer.OffsetFetchRequestTopics] | None,
 ) -> consumer.OffsetFetchResponseGroup:
     try:
         with call.faults.around():
@@ -152,7 +136,7 @@ def _of_group(
     if requested is None:
         targets = call.state.groups.targets(group_id)
     else:
-        targets = [Target(topic, index) for topic, indexes in requested for index in indexes]
+        targets = [Target(topic.name, index) for topic in requested for index in topic.partition_indexes]
     by_topic: dict[str, list[consumer.OffsetFetchResponsePartitions]] = defaultdict(list)
     for target in targets:
         by_topic[target.topic or ""].append(_offset(call, request, group_id, target))

@@ -10,7 +10,6 @@ import pytest
 
 from aioproducer.errors import NotEnoughReplicas
 from aioproducer.testing import Cluster, Refused, ThreadedCluster
-from aioproducer.testing.faults import _Waiting
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client
 
@@ -68,7 +67,7 @@ async def test_rule_is_awaited_on_any_event_loop(cluster: ThreadedCluster) -> No
 async def test_closed_loop_of_waiting_task_is_ignored(cluster: ThreadedCluster) -> None:
     rule = cluster.on("produce").delay(0)
     gone = asyncio.new_event_loop()
-    rule._waiting.add(_Waiting(gone, asyncio.Event()))
+    rule._waiting.add((gone, asyncio.Event()))
     gone.close()
     async with await Client.to(cluster) as client:
         assert (await client.produce()).error_code == 0
