@@ -83,31 +83,19 @@ def outside(
 
     *codes* has the index in *topics* for each position, or None.
     """
-    windows = {code: window_of(topic) for code, topic in enumerate(topics)}
-    narrowest = TimeWindow(
-        _least([each.past for each in windows.values()]), _least([each.future for each in windows.values()])
-    )
+    windows = list(map(window_of, topics))
+    narrowest = TimeWindow(_least([each.past for each in windows]), _least([each.future for each in windows]))
     if narrowest == TimeWindow() or times.null_count == len(times):
         return {}
     least, most = (bound.as_py() for bound in pc.min_max(_ms(times)).values())
     if not _reason(name, "", narrowest, least, now_ms) and not _reason(name, "", narrowest, most, now_ms):
         return {}
-    return dict(_outside(name, _ms(times).to_pylist(), topics, codes, windows, now_ms))
-
-
-def _outside(
-    name: str,
-    times_ms: Sequence[int | None],
-    topics: Sequence[str],
-    codes: Sequence[int | None],
-    windows: Mapping[int, TimeWindow],
-    now_ms: int,
-) -> Iterator[tuple[int, str]]:
-    for position, (at_ms, code) in enumerate(zip(times_ms, codes, strict=True)):
-        if at_ms is None or code is None:
-            continue
-        if reason := _reason(name, topics[code], windows[code], at_ms, now_ms):
-            yield position, reason
+    return {
+        position: reason
+        for position, (at_ms, code) in enumerate(zip(_ms(times).to_pylist(), codes, strict=True))
+        if at_ms is not None and code is not None
+        if (reason := _reason(name, topics[code], windows[code], at_ms, now_ms))
+    }
 
 
 def _reason(name: str, topic: str, window: TimeWindow, at_ms: int, now_ms: int) -> str:
@@ -221,19 +209,19 @@ def split_rows(
     """
     bad = _with_bad_values(piece, columns) | _rows_without_partition(piece, columns, partitions_of)
     bad = rows_outside_limits(piece, columns, window_of) | bad
-    rest = [position for position in range(piece.num_rows) if position not in bad] if bad else None
-    large = _too_large(piece if rest is None else _taken(piece, rest), columns, settings)
-    for position, reason in large.items():
-        bad[position if rest is None else rest[position]] = reason
-    if not bad:
+    rest: Sequence[int] = range(piece.num_rows)
+    if bad:
+        rest = [position for position in rest if position not in bad]
+    found = _too_large(_taken(piece, rest) if bad else piece, columns, settings)
+    large = {rest[position]: reason for position, reason in found.items()}
+    ordered = dict(sorted((bad | large).items()))
+    if not ordered:
         return SplitRows(piece, numbers, None, (), "")
-    good = [position for position in range(piece.num_rows) if position not in bad]
-    large_ones = set(large) if rest is None else {rest[position] for position in large}
-    ordered = dict(sorted(bad.items()))
+    good = [position for position in rest if position not in large]
     return SplitRows(
         _taken(piece, good),
         [numbers[position] for position in good],
-        dead_letters_of(piece, columns, ordered, large_ones, settings),
+        dead_letters_of(piece, columns, ordered, large, settings),
         [numbers[position] for position in ordered],
         next(iter(ordered.values())),
     )
@@ -280,14 +268,15 @@ def _rows_without_partition(
     piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf
 ) -> dict[int, str]:
     """Return the rows without a valid topic, or without an existing partition, with reasons."""
-    bad = {}
     topics, codes = _topics(piece, columns)
+    reasons: dict[int | None, str] = {
+        code: reason for code, topic in enumerate(topics) if (reason := _illegal(topic))
+    }
     if None in codes:
-        reason = f"column {columns.topic_column!r}: there is no topic (null)"
-        bad = {position: reason for position, code in enumerate(codes) if code is None}
-    illegal = {code: reason for code, topic in enumerate(topics) if (reason := _illegal(topic))}
-    if illegal:
-        bad |= {position: illegal[code] for position, code in enumerate(codes) if code in illegal}
+        reasons[None] = f"column {columns.topic_column!r}: there is no topic (null)"
+    bad = (
+        {position: reasons[code] for position, code in enumerate(codes) if code in reasons} if reasons else {}
+    )
     if columns.partition is None:
         return bad
     requested = integers(piece.column(columns.partition).cast(pa.int64()))

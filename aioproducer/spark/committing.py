@@ -47,17 +47,7 @@ from aioproducer.spark.delivery import (
     Guarantee,
 )
 from aioproducer.spark.kafka_port import KafkaPort, commit_with
-from aioproducer.spark.messages import (
-    Messages,
-    Prepared,
-    Shared,
-    Skipped,
-    log_may_be_doubled,
-    log_not_aborted,
-    log_skipped,
-    log_slow,
-    log_unchecked,
-)
+from aioproducer.spark.messages import Messages, Prepared, Shared, Skipped, log, log_slow
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import worker
@@ -102,7 +92,7 @@ def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
         return
     reports = list(messages)
     for each in {report.batch for report in reports if isinstance(report, Skipped)}:
-        log_skipped(each)
+        log.info("spark.batch.skipped batch=%d of=%s", each.number, each.name)
         if delivery.fails_if_committed and not each.run and not streams:
             raise DeliveryError(
                 f"{each.name}: the job is committed under {PREFIX} {delivery.prefix!r}, so nothing is written again; give"
@@ -155,7 +145,7 @@ def abort(task: Task, messages: Messages) -> None:
                 lambda kafka: abort_batch(kafka, delivery, first.planned, first.batch),
             )
     except ProducerError as error:
-        log_not_aborted(error)
+        log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
 
 
 @functools.cache
@@ -194,7 +184,11 @@ def _check_not_moved(
         )
     if (reason := may_be_doubled(last, elsewhere, batch)) is not None:
         level = logging.WARNING if last is None else logging.INFO
-        log_may_be_doubled(batch, delivery.prefix, reason, level=level)
+        log.log(
+            level,
+            "spark.batch.may_be_doubled batch=%d of=%s prefix=%s reason=%s",
+            batch.number, batch.name, delivery.prefix, reason,
+        )  # fmt: skip
 
 
 def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shared]) -> None:
@@ -260,11 +254,12 @@ def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> 
     except UnknownTopicOrPartition:
         raise
     except TimeoutError:
-        log_unchecked(f"the brokers did not answer in {ANSWER_S + CREATION_S:g} s")
+        reason = f"the brokers did not answer in {ANSWER_S + CREATION_S:g} s"
+        log.warning("spark.driver.unchecked reason=%s", reason)
     except ProducerError as error:
         if not error.retriable:
             raise
-        log_unchecked(f"{type(error).__name__}: {error}")
+        log.warning("spark.driver.unchecked reason=%s", f"{type(error).__name__}: {error}")
 
 
 async def _check(topics: tuple[str, ...], client: Client) -> None:

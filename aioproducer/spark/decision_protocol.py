@@ -68,47 +68,36 @@ class Kafka(Protocol):
 
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id (InitProducerId)."""
-        ...
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
         """Take the next epoch and return True if *driver* still owns the id."""
-        ...
 
     async def decisions(self) -> Mapping[str, Decided]:
         """Return the last decision on each query or job under the prefix."""
-        ...
 
     async def removed(self) -> int:
         """Return the first offset of the log at the last `decisions`; above 0 if records were removed."""
-        ...
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
         """Write and commit under the epoch of *driver*; return the epoch for the next write."""
-        ...
 
     async def commit(self, shares: Sequence[Share]) -> Mapping[Share, End]:
         """Commit transactions."""
-        ...
 
     async def outcome_in_log(self, share: Share) -> End:
         """Return the outcome of *share* from the log of its partition."""
-        ...
 
     async def describe(self, names: Collection[str]) -> Mapping[str, TransactionInfo | None]:
         """Return the state of each id; None for unknown ids."""
-        ...
 
     async def ongoing(self, prefix: str) -> Sequence[str]:
         """Return the ids with *prefix* and a transaction whose end has not begun."""
-        ...
 
     async def fence(self, names: Collection[str]) -> None:
         """Take the next epoch of each id; open transactions are aborted."""
-        ...
 
     def now_ms(self) -> int:
         """Return the time."""
-        ...
 
 
 async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:

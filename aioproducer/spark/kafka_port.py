@@ -1,5 +1,6 @@
 """`decision_protocol.Kafka` on real brokers, and the topic of decisions."""
 
+# ruff: noqa: D102 - the methods are documented once, by Kafka
 from __future__ import annotations
 
 import time
@@ -52,7 +53,6 @@ class KafkaPort:
         """Producer of the last decision, reused for the next decision."""
 
     async def take_over(self, name: str) -> PreparedTransaction:
-        """Take the next epoch of an id."""
         producer = self._producer(name)
         await producer.start(wait=True)
         try:
@@ -61,7 +61,6 @@ class KafkaPort:
             await producer.close(timeout_s=0)
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
-        """Take the next epoch and return True if *driver* still owns the id."""
         producer = self._producer(driver.transactional_id)
         try:
             await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - our own
@@ -71,13 +70,11 @@ class KafkaPort:
         return True
 
     async def decisions(self) -> Mapping[str, Decided]:
-        """Return the last decision on each query or job under the prefix."""
         view = await self._read()
         self._removed = view.first_offset
         return view.all()
 
     async def removed(self) -> int:
-        """Return the first offset of the log at the last `decisions`."""
         return self._removed
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
@@ -103,7 +100,6 @@ class KafkaPort:
             await producer.close(timeout_s=0)
 
     async def commit(self, shares: Sequence[Share]) -> Mapping[Share, End]:
-        """Commit transactions."""
         by_handle = {share.prepared: share for share in shares}
         ended = await self._admin.end_many(by_handle, commit=True)
         return {share: _end(ended[handle]) for handle, share in by_handle.items()}
@@ -128,7 +124,6 @@ class KafkaPort:
         return End.UNKNOWN
 
     async def describe(self, names: Collection[str]) -> Mapping[str, TransactionInfo | None]:
-        """Return the state of each id."""
         found = await self._admin.describe(*names)
         return {
             name: each
@@ -148,11 +143,9 @@ class KafkaPort:
         return [each.transactional_id for each in listed if each.transactional_id.startswith(prefix)]
 
     async def fence(self, names: Collection[str]) -> None:
-        """Take the next epoch of each id."""
         await self._admin.fence(*names)
 
     def now_ms(self) -> int:
-        """Return the time."""
         return time.time_ns() // 1_000_000
 
     async def _driver_producer(self, driver: PreparedTransaction) -> Producer:

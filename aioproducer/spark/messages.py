@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
 logger: Final = logging.getLogger("aioproducer.spark")
-log: Final = Log(logger.name)
 
 Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 
@@ -128,22 +127,32 @@ def origin(context: TaskContext) -> dict[str, Any]:
     }
 
 
-def log_skipped(batch: BatchId) -> None:
-    """Log that Spark has replayed a committed batch, which was not written again."""
-    _configure()
-    log.info("spark.batch.skipped batch=%d of=%s", batch.number, batch.name)
+class _DriverLog(Log):
+    """Log that configures its logger before an event, so that log lines reach the driver's standard error or Spark's log.
+
+    Spark runs a data source in its own process, where users cannot configure logging, so INFO would be lost. If Spark
+    collects the log (spark.sql.pyspark.worker.logging.enabled), it adds a handler but sets no level.
+    """
+
+    __slots__ = ()
+
+    def log(self, level: int, message: str, *arguments: object, stacklevel: int = 1, **options: Any) -> None:
+        """Log at *level*."""
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+        if not logger.hasHandlers():
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            logger.addHandler(handler)
+        super().log(level, message, *arguments, stacklevel=stacklevel + 1, **options)
 
 
-def log_not_aborted(error: BaseException) -> None:
-    """Log that the transaction of a failed batch was not aborted."""
-    _configure()
-    log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
+log: Final = _DriverLog(logger.name)
 
 
 @functools.cache  # once in each process: every micro-batch is planned
 def log_topic_unchecked(topic: str, reason: str) -> None:
     """Log that the settings of the topic of decisions could not be checked."""
-    _configure()
     log.warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)
 
 
@@ -156,7 +165,6 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
     if batch.name in _slow:
         return
     _slow.add(batch.name)
-    _configure()
     log.warning(
         "spark.batch.slow batch=%d of=%s seconds=%.0f fails_after=%.0f",
         batch.number,
@@ -166,23 +174,12 @@ def log_slow(batch: BatchId, age_s: float, lasts_s: float) -> None:
     )
 
 
-def log_may_be_doubled(batch: BatchId, prefix: str, reason: str, *, level: int) -> None:
-    """Log that rows of a batch may be in the topic twice, as its query has changed guarantee or prefix."""
-    _configure()
-    log.log(
-        level,
-        "spark.batch.may_be_doubled batch=%d of=%s prefix=%s reason=%s",
-        batch.number, batch.name, prefix, reason,
-    )  # fmt: skip
-
-
 def log_committed(messages: Messages, batch_id: int | None = None, name: str = "") -> None:
     """Log that all tasks of a batch have written their rows, and the number of dead letters.
 
     *name* is the option `queryName`, for a batch without a report.
     """
     reports = _reports(messages)
-    _configure()
     log.info("spark.batch.committed %s", _summary(reports, batch_id, name))
     for topic, error in dict.fromkeys(each.unchecked for each in reports if each.unchecked):
         _log_unchecked(topic, error)
@@ -205,20 +202,7 @@ def log_aborted(messages: Messages, batch_id: int | None = None, name: str = "")
 
     *name* is the option `queryName`, for a batch without a report.
     """
-    _configure()
     log.warning("spark.batch.aborted %s", _summary(_reports(messages), batch_id, name))
-
-
-def log_source_option(name: str) -> None:
-    """Log that an option of Spark's Kafka source has no effect in the sink."""
-    _configure()
-    log.warning("spark.source_option.without_effect name=%s", name)
-
-
-def log_unchecked(reason: str) -> None:
-    """Log that the driver had no answer about the login and the topics of a write; the tasks start unchecked."""
-    _configure()
-    log.warning("spark.driver.unchecked reason=%s", reason)
 
 
 def _reports(messages: Messages) -> list[TaskReport]:
@@ -264,17 +248,3 @@ def _batch_fields(reports: Sequence[TaskReport], batch_id: int | None) -> dict[s
     query = next((each.query_id for each in reports if each.query_id), "-")
     number = next((each.number for each in reports if each.number), "-")
     return {"query": query, "batch": number if batch_id is None else batch_id}
-
-
-def _configure() -> None:
-    """Configure the logger, so that log lines reach the driver's standard error or Spark's log.
-
-    Spark runs a data source in its own process, where users cannot configure logging, so INFO would be lost. If Spark
-    collects the log (spark.sql.pyspark.worker.logging.enabled), it adds a handler but sets no level.
-    """
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)

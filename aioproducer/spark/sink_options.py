@@ -16,7 +16,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.memory_limit import buffer_bytes
-from aioproducer.spark.messages import log_source_option
+from aioproducer.spark.messages import log
 from aioproducer.spark.rate_limit import OPTIONS as RATE_OPTIONS, RateLimit, rate_limit
 
 PREFIX: Final = "kafka."
@@ -203,7 +203,7 @@ def _unknown(name: str) -> str:
 @lru_cache(maxsize=16)  # Spark plans each micro-batch twice; each warning is logged once
 def _warn_without_effect(names: tuple[str, ...], _sink: SinkOptions) -> None:
     for name in names:
-        log_source_option(name)
+        log.warning("spark.source_option.without_effect name=%s", name)
 
 
 @lru_cache(maxsize=16)

@@ -28,7 +28,7 @@ from aioproducer.spark.messages import Prepared, Shared, Skipped, TaskReport, or
 from aioproducer.spark.rate_limit import RateLimit, RateLimiter
 from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
-from aioproducer.spark.worker import Worker, worker
+from aioproducer.spark.worker import worker
 
 CONTINUOUS: Final = "__is_continuous_processing"
 """Local property of tasks whose query has no micro-batches. The driver has no such property."""
@@ -76,23 +76,16 @@ class Task:
         if context.getLocalProperty(CONTINUOUS) == "true":
             raise no_micro_batch()
         check_options(self.settings)
-        host = worker()
         if self.delivery is None:
-            with host.producer(self.settings) as producer:
-                return TaskReport(**origin(context), **self._sent(batches, producer, host).fields())
+            with worker().producer(self.settings) as producer:
+                return TaskReport(**origin(context), **self._sent(batches, producer).fields())
         batch = _batch_id(context, self.delivery, streams=replays)
         if self.planned is None:
-            return self._write_single(iter(batches), host, self.delivery, batch, replays=replays)
-        return self._write_share(iter(batches), host, self.delivery, self.planned, batch, replays=replays)
+            return self._write_single(iter(batches), self.delivery, batch, replays=replays)
+        return self._write_share(iter(batches), self.delivery, self.planned, batch, replays=replays)
 
     def _write_single(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        host: Worker,
-        delivery: ExactlyOnce,
-        batch: BatchId,
-        *,
-        replays: bool,
+        self, batches: Iterator[pa.RecordBatch], delivery: ExactlyOnce, batch: BatchId, *, replays: bool
     ) -> WriterCommitMessage:
         """Write the rows of the only task of *batch*, unless the batch is committed.
 
@@ -107,17 +100,17 @@ class Task:
         rows = _without_empty(batches)
         if rows is None:  # no rows, so no decision
             return TaskReport(**origin(context), rows=0, bytes=0)
-        with self._transactional(host, delivery.single_id) as producer:
+        host = worker()
+        with self._transactional(delivery.single_id) as producer:
             last = host.submit(host.decisions(self.settings, delivery.prefix)).result().last(batch.name)
             if must_skip(last, batch, delivery.guarantee, replays=replays):
                 return _skipped(rows, batch)
-            sent, prepared = self._prepared(rows, producer, host)
+            sent, prepared = self._prepared(rows, producer)
         return Prepared(**origin(context), **sent.fields(), batch=batch, transaction=prepared, last=last)
 
     def _write_share(
         self,
         batches: Iterator[pa.RecordBatch],
-        host: Worker,
         delivery: ExactlyOnce,
         planned: Plan,
         batch: BatchId,
@@ -133,11 +126,11 @@ class Task:
         if rows is None:
             return TaskReport(**origin(context), rows=0, bytes=0)
         attempt = partial(choose_id, partition=context.partitionId(), attempt=context.attemptNumber())
-        name = host.run_with_kafka(
+        name = worker().run_with_kafka(
             self.settings, delivery.prefix, lambda kafka: attempt(kafka, delivery, planned, batch)
         )
-        with self._transactional(host, name) as producer:
-            sent, prepared = self._prepared(rows, producer, host)
+        with self._transactional(name) as producer:
+            sent, prepared = self._prepared(rows, producer)
         (topic, partition), offsets = next(iter(sent.offsets.items()))
         share = Share(*prepared, topic, partition, offsets.last)
         return Shared(
@@ -149,18 +142,20 @@ class Task:
             last=last,
         )
 
-    def _transactional(self, host: Worker, name: str) -> AbstractContextManager[Producer]:
-        return host.transactional(self.settings, name, passes_refusals=self.dead_letters is not None)
+    def _transactional(self, name: str) -> AbstractContextManager[Producer]:
+        return worker().transactional(self.settings, name, passes_refusals=self.dead_letters is not None)
 
     def _prepared(
-        self, rows: Iterable[pa.RecordBatch], producer: Producer, host: Worker
+        self, rows: Iterable[pa.RecordBatch], producer: Producer
     ) -> tuple[Sent, PreparedTransaction]:
         """Send *rows* in a transaction, and leave it open."""
+        host = worker()
         transaction = host.submit(producer.begin_transaction()).result()
-        sent = self._sent(rows, producer, host)
+        sent = self._sent(rows, producer)
         return sent, host.submit(transaction.prepare()).result()
 
-    def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
+    def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer) -> Sent:
+        host = worker()
         window_of = partial(host.time_window, self.settings)
         limiter = None
         if self.limit is not None:

@@ -51,6 +51,8 @@ class Clients(NamedTuple):
 
     admin: TransactionAdmin
     topics: Client
+    used_at: float = 0.0
+    """Time of the last use (loop clock)."""
 
     @classmethod
     async def opened(cls, settings: ProducerSettings) -> Self:
@@ -65,6 +67,9 @@ class Clients(NamedTuple):
         await self.topics.__aexit__(None, None, None)
 
 
+Kept = TypeVar("Kept", Clients, ConnectionCache)
+
+
 class Worker:
     """An event loop on a daemon thread, and the producers that are free for the next task."""
 
@@ -76,8 +81,7 @@ class Worker:
             self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
-        self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}
-        """Idle clients, and the time of their last use (loop clock)."""
+        self._clients: dict[ProducerSettings, Clients] = {}
         self._caches: dict[ProducerSettings, ConnectionCache] = {}
         self._windows: dict[tuple[ProducerSettings, str], tuple[TimeWindow, float]] = {}
         """Windows of topics, and the time of the answer (loop clock)."""
@@ -92,9 +96,8 @@ class Worker:
 
         Raises: DeliveryError, ProducerError.
         """
-        where = settings, prefix
         async with self._borrowed(settings) as clients:
-            return await self._read(clients, where)
+            return await self._read(clients, settings, prefix)
 
     async def check_retention(self, settings: ProducerSettings) -> None:
         """Check that the topic of decisions keeps its records. Raises: DeliveryError, ProducerError."""
@@ -102,10 +105,10 @@ class Worker:
         async with self._borrowed(settings) as clients:
             await check_retention(clients.topics, servers)
 
-    async def _read(self, clients: Clients, where: tuple[ProducerSettings, str]) -> DecisionView:
-        view = self._views.pop(where, None) or DecisionView(where[1])
+    async def _read(self, clients: Clients, settings: ProducerSettings, prefix: str) -> DecisionView:
+        view = self._views.pop((settings, prefix), None) or DecisionView(prefix)
         await read_new_records(view, clients.topics)
-        self._views[where] = view  # after a failure the view may be incomplete
+        self._views[settings, prefix] = view  # after a failure the view may be incomplete
         return view
 
     def run_with_kafka(
@@ -118,7 +121,7 @@ class Worker:
 
         async def run() -> T:
             async with self._borrowed(settings) as clients:
-                read = partial(self._read, clients, (settings, prefix))
+                read = partial(self._read, clients, settings, prefix)
                 async with aclosing(KafkaPort(settings, clients.admin, read)) as kafka:
                     return await what(kafka)
 
@@ -212,7 +215,7 @@ class Worker:
             finally:
                 self.submit(cache.close()).result()
             raise
-        self.submit(self._keep(settings, cache)).result()
+        self.submit(_keep(self._caches, settings, cache)).result()
 
     def close(self) -> None:
         """Close the producers and end the thread. Has no effect in a forked child."""
@@ -220,8 +223,7 @@ class Worker:
         if os.getpid() != self._pid or self._loop.is_closed():
             return
         while self._clients:
-            _, (clients, _) = self._clients.popitem()
-            self.submit(clients.close()).result()
+            self.submit(self._clients.popitem()[1].close()).result()
         while self._caches:
             self.submit(self._caches.popitem()[1].close()).result()
         while self._idle:
@@ -237,8 +239,8 @@ class Worker:
 
         Raises: ConnectionFailed.
         """
-        clients, since = self._clients.pop(settings, (None, 0.0))
-        if clients is not None and self._loop.time() - since > KEPT_S:
+        clients = self._clients.pop(settings, None)
+        if clients is not None and self._loop.time() - clients.used_at > KEPT_S:
             await clients.close()
             clients = None
         if clients is None:
@@ -248,21 +250,7 @@ class Worker:
         except BaseException:
             await clients.close()
             raise
-        if settings in self._clients:  # a concurrent call has returned its clients
-            await clients.close()
-            return
-        self._clients[settings] = clients, self._loop.time()
-        while len(self._clients) > IDLE_PRODUCERS:
-            await self._clients.pop(next(iter(self._clients)))[0].close()
-
-    async def _keep(self, settings: ProducerSettings, cache: ConnectionCache) -> None:
-        """Keep *cache* for the next producer with equal *settings*."""
-        if settings in self._caches:  # a concurrent task has returned its connections
-            await cache.close()
-            return
-        self._caches[settings] = cache
-        while len(self._caches) > IDLE_PRODUCERS:
-            await self._caches.pop(next(iter(self._caches))).close()
+        await _keep(self._clients, settings, clients._replace(used_at=self._loop.time()))
 
     def _take(self, settings: ProducerSettings) -> Producer | None:
         """Return a usable idle producer, or None."""
@@ -276,6 +264,16 @@ class Worker:
                     return entry[1]
                 self.submit(entry[1].close(timeout_s=0)).result()
         return None
+
+
+async def _keep(idle: dict[ProducerSettings, Kept], settings: ProducerSettings, each: Kept) -> None:
+    """Keep the connections of *each* for the next call with equal *settings*."""
+    if settings in idle:  # a concurrent call has returned its connections
+        await each.close()
+        return
+    idle[settings] = each
+    while len(idle) > IDLE_PRODUCERS:
+        await idle.pop(next(iter(idle))).close()
 
 
 _workers: Final[dict[int, Worker]] = {}

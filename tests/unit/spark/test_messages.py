@@ -20,7 +20,6 @@ from aioproducer.spark.messages import (
     TaskReport,
     log_aborted,
     log_committed,
-    log_source_option,
     origin,
 )
 from tests.cases import for_each
@@ -130,12 +129,6 @@ def test_name_is_read_from_description_of_job(description: str | None, query: st
 def test_batch_in_foreach_batch_has_its_number(said: pytest.LogCaptureFixture) -> None:
     log_committed([TaskReport("8d9f", 10, 1_000, number="7")])
     assert said.messages[0].startswith("spark.batch.committed query=8d9f batch=7 ")
-
-
-def test_an_option_that_does_nothing_is_a_warning(said: pytest.LogCaptureFixture) -> None:
-    log_source_option("startingOffsets")
-    assert said.messages == ["spark.source_option.without_effect name=startingOffsets"]
-    assert said.records[0].levelno == logging.WARNING
 
 
 @pytest.mark.parametrize(
