@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 from aioproducer._core.logfmt import Pairs
 from aioproducer._core.steps import Log
@@ -80,7 +82,7 @@ class LogLimits:
         if line is None:
             episode.logger.debug(message, *args)
         else:
-            line.write()
+            line()
         return True
 
     def close(self) -> None:
@@ -96,7 +98,7 @@ class LogLimits:
         ]
         self._episodes.clear()
         for line in lines:
-            line.write()
+            line()
 
     def _schedule_check(self) -> None:
         """Set the timer for the next episode that ends or expires."""
@@ -126,16 +128,7 @@ class LogLimits:
                 del self._episodes[event]
         self._schedule_check()
         for line in lines:  # at the end: a handler may log one more event
-            line.write()
-
-
-class _Line(NamedTuple):
-    logger: Log
-    message: str
-    args: tuple[object, ...]
-
-    def write(self) -> None:
-        self.logger.info(self.message, *self.args)
+            line()
 
 
 class _Episode:
@@ -172,23 +165,23 @@ class _Episode:
         self._level, self._logged_at = max(level, self._level), now
         return True
 
-    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> _Line | None:
-        """Record the recovery; return its line if the line must be logged immediately."""
+    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> Callable[[], None] | None:
+        """Record the recovery; return the writer of its line if the line must be logged immediately."""
         self.over_at, self._end = now, (message, args)
         if self._flaps:
             return None
         self._flaps = True
         return self.ends("", "")
 
-    def ends(self, event: str, subject: Subject) -> _Line:
-        """Return the final line: the recovery, or `.ended` after a time without occurrences."""
+    def ends(self, event: str, subject: Subject) -> Callable[[], None]:
+        """Return the writer of the final line: the recovery, or `.ended` after a time without occurrences."""
         self.is_end_logged = True
         ended_at = self.last_at if self.over_at is None else self.over_at
         if self.over_at is not None:
             message, args = self._end
         else:
             message, args = (f"{event}.ended %s", (subject,)) if subject else (f"{event}.ended", ())
-        return _Line(self.logger, f"{message} %s", (*args, self.counts(ended_at)))
+        return partial(self.logger.info, f"{message} %s", *args, self.counts(ended_at))
 
     def counts(self, at: float) -> Pairs:
         """Return the last pairs of each line but the first."""

@@ -13,6 +13,7 @@ import asyncio
 import random
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
@@ -67,53 +68,37 @@ class Point(NamedTuple):
 
 def encode(points: Iterable[Point], resource: Mapping[str, str], *, now_ns: int) -> bytes:
     """Return *points*, measured at *now_ns* of the wall clock, as MetricsData."""
-    metrics: dict[tuple[str, Kind], bytearray] = {}
+    metrics: defaultdict[tuple[str, Kind], bytearray] = defaultdict(bytearray)
     for name, kind, value, attributes, start_ns in points:
-        encoded = _attributes(7, attributes)
-        encoded += _NUMBERS.pack(_START_TIME, start_ns, _TIME, now_ns, _AS_DOUBLE, value)
-        _append_field(metrics.setdefault((name, kind), bytearray()), 1, encoded)
-    version = bytearray()
-    _append_field(version, 1, SCOPE.encode())
-    _append_field(version, 2, __version__.encode())
-    scope = bytearray()
-    _append_field(scope, 1, version)
+        numbers = _NUMBERS.pack(_START_TIME, start_ns, _TIME, now_ns, _AS_DOUBLE, value)
+        metrics[name, kind] += _field(1, _attributes(7, attributes) + numbers)
+    scope = _field(1, _field(1, SCOPE.encode()) + _field(2, __version__.encode()))
     for (name, kind), data_points in metrics.items():
-        _append_field(scope, 2, _metric(name, kind, data_points))
-    of_resource = bytearray()
-    _append_field(of_resource, 1, _attributes(1, resource))
-    _append_field(of_resource, 2, scope)
-    data = bytearray()
-    _append_field(data, 1, of_resource)
-    return bytes(data)
+        scope += _field(2, _metric(name, kind, data_points))
+    return bytes(_field(1, _field(1, _attributes(1, resource)) + _field(2, scope)))
 
 
 def _metric(name: str, kind: Kind, data_points: bytearray) -> bytearray:
-    metric = bytearray()
-    _append_field(metric, 1, name.encode())
+    metric = _field(1, name.encode())
     if kind is Kind.GAUGE:
-        _append_field(metric, 5, data_points)
-    else:
-        is_monotonic = (3 << 3 | _VARINT, 1)
-        _append_field(metric, 7, data_points + bytes((2 << 3 | _VARINT, kind.value, *is_monotonic)))
-    return metric
+        return metric + _field(5, data_points)
+    is_monotonic = (3 << 3 | _VARINT, 1)
+    return metric + _field(7, data_points + bytes((2 << 3 | _VARINT, kind.value, *is_monotonic)))
 
 
 def _attributes(number: int, attributes: Mapping[str, str]) -> bytearray:
     buf = bytearray()
     for key, text in attributes.items():
-        value, pair = bytearray(), bytearray()
-        _append_field(value, 1, text.encode())
-        _append_field(pair, 1, key.encode())
-        _append_field(pair, 2, value)
-        _append_field(buf, number, pair)
+        buf += _field(number, _field(1, key.encode()) + _field(2, _field(1, text.encode())))
     return buf
 
 
-def _append_field(buf: bytearray, number: int, content: bytes | bytearray) -> None:
-    """Append *content*, a message, a string or bytes, as field *number*."""
-    buf.append(number << 3 | _LENGTH)
+def _field(number: int, content: bytes | bytearray) -> bytearray:
+    """Return *content*, a message, a string or bytes, as field *number*."""
+    buf = bytearray((number << 3 | _LENGTH,))
     append_unsigned_varint(buf, len(content))
     buf += content
+    return buf
 
 
 PREFIX: Final = "org.apache.kafka.producer."
@@ -275,13 +260,6 @@ class TelemetryContext(NamedTuple):
     """OTLP resource attributes: labels of the whole producer."""
 
 
-class _Payload(NamedTuple):
-    codec: Codec
-    metrics: bytes
-    tracker: DeltaTracker
-    """State of the counters after this push."""
-
-
 class TelemetrySession:
     """Telemetry of one producer: its subscription, and the loop that pushes."""
 
@@ -346,19 +324,23 @@ class TelemetrySession:
         connection = self._connection()
         if connection is None:
             return 0
-        payload = await self._payload(subscription)
+        if len(self._context.topics) < OFF_LOOP_TOPICS:
+            payload = self._payload(subscription)
+        else:
+            payload = await WORK_THREADS.run_anyway(self._payload, subscription)
         if payload is None:
             log.debug("telemetry.too_large limit=%d", subscription.max_bytes)
             return 0
+        codec, metrics, tracker = payload
         request = PushTelemetryRequest(
             client_instance_id=subscription.client_instance_id,
             subscription_id=subscription.subscription_id,
             terminating=terminating,
-            compression_type=payload.codec,
-            metrics=payload.metrics,
+            compression_type=codec,
+            metrics=metrics,
         )
         # A push without a response counts as received, because a delta that is counted twice is worse than a lost one.
-        before, self._tracker = self._tracker, payload.tracker
+        before, self._tracker = self._tracker, tracker
         try:
             answer = await connection.request(request)
         except ProducerError as error:
@@ -382,25 +364,18 @@ class TelemetrySession:
         connection = pool.least_loaded(taking)
         return None if connection is None or connection.muted else connection
 
-    async def _payload(self, subscription: Subscription) -> _Payload | None:
-        """Return the payload; None if its size exceeds the broker's limit."""
-        if len(self._context.topics) < OFF_LOOP_TOPICS:
-            return self._make_payload(subscription)
-        return await WORK_THREADS.run_anyway(self._make_payload, subscription)
-
-    def _make_payload(self, subscription: Subscription) -> _Payload | None:
+    def _payload(self, subscription: Subscription) -> tuple[Codec, bytes, DeltaTracker] | None:
+        """Return the payload and the tracker to use after its push; None if its size exceeds the broker's limit."""
         report, now_ns = self._context.report(), time.time_ns()
         codec, compress = _compression(subscription)
-        for topics in (True, False):
-            if topics and not self._topics_fit:
-                continue
+        for topics in (True, False) if self._topics_fit else (False,):
             selection = Selection(subscription.prefixes, topics)
             points, tracker = self._tracker.points(
                 report, selection, is_delta=subscription.is_delta, now_ns=now_ns
             )
             metrics = compress(encode(points, self._context.resource, now_ns=now_ns))
             if len(metrics) <= subscription.max_bytes:
-                return _Payload(codec, metrics, tracker)
+                return codec, metrics, tracker
         return None
 
 

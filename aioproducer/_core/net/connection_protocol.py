@@ -140,7 +140,7 @@ class ConnectionProtocol:
         self._accepted = (
             0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
         )
-        self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps, expected)
+        self._exchange: Exchange = handshake(settings.version_caps, expected)
         self._has_response = False
         self._logins = 0  # SASL requests without a response
         self._retired_until = inf

@@ -66,12 +66,7 @@ async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.
     candidates = await _resolve(host, port)
     # In random order: an address that accepts but stays silent must not be the first of every dial.
     sock = await _connect_to_any(random.sample(candidates, len(candidates)))
-    try:
-        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, sock=sock)
-    except BaseException:
-        sock.close()
-        raise
-    return transport
+    return await _over_socket(sock, make_protocol)
 
 
 async def endpoints(address: Address) -> list[Address]:
@@ -170,10 +165,8 @@ async def _connect(candidate: _AddressInfo) -> socket.socket:
         sock.close()
         if isinstance(error, NotImplementedError):
             loop = type(asyncio.get_running_loop()).__name__
-            text = (
-                f"{loop} implements no sockets; use asyncio's event loop, or ThreadedProducer beside this one"
-            )
-            raise OSError(text) from error
+            why = "implements no sockets; use asyncio's event loop, or ThreadedProducer beside this one"
+            raise OSError(f"{loop} {why}") from error
         raise
     return sock
 

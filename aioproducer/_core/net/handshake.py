@@ -6,7 +6,8 @@ An exchange is a generator: it yields each request, receives the response, and r
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer._core.net.in_flight import Decode
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -19,18 +20,16 @@ SOFTWARE_NAME: Final = "aioproducer"
 NODE_CHECK: Final = 5
 """Version of ApiVersions with the cluster id and node id (KIP-1242)."""
 
-T = TypeVar("T")
-
 
 class Ask(NamedTuple):
     """Request of an exchange, with the decoder of the response."""
 
     request: Request[Any]
     version: int
-    decode: Decode = decode_response
+    decode: Decode
 
 
-Exchange: TypeAlias = Generator[Ask, Any, T]
+Exchange: TypeAlias = Generator[Ask, Any, ApiVersionTable]
 """Generator of requests; raises a ProducerError if the connection is unusable."""
 
 
@@ -41,9 +40,7 @@ class ExpectedNode(NamedTuple):
     node_id: int
 
 
-def handshake(
-    version_caps: Mapping[int, int], expected: ExpectedNode | None = None
-) -> Exchange[ApiVersionTable]:
+def handshake(version_caps: Mapping[int, int], expected: ExpectedNode | None = None) -> Exchange:
     """Request the API versions of the broker. *version_caps* has the highest version to use, by API key.
 
     A broker without the version of the request returns error 35, usually with its versions (KIP-511). The request is then
@@ -56,17 +53,16 @@ def handshake(
     version = min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
     answer: ApiVersionsResponse = yield _api_versions(version, expected)
     while answer.error_code == UnsupportedVersion.code and version:
-        highest = _offered_highest(answer)
-        version = highest if highest < version else 0
+        _, highest = _offered(answer).get(ApiVersionsRequest.API_KEY, (0, 0))
+        version = max(0, highest) if highest < version else 0
         answer = yield _api_versions(version, expected)
     if answer.error_code:
         refused = broker_error(answer.error_code)
         if refused is RebootstrapRequired and expected is not None:
             raise refused(f"not node {expected.node_id} of cluster {expected.cluster_id!r}")
         raise refused(f"ApiVersions was refused: {refused.__name__} ({refused.code})")
-    offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     return ApiVersionTable(
-        offered,
+        _offered(answer),
         version_caps,
         finalized_features={each.name: each.max_version_level for each in answer.finalized_features},
         finalized_features_epoch=answer.finalized_features_epoch,
@@ -74,10 +70,8 @@ def handshake(
     )
 
 
-def _offered_highest(answer: ApiVersionsResponse) -> int:
-    """Return the highest version of ApiVersions in *answer*; 0 if *answer* has none."""
-    offered = (each.max_version for each in answer.api_keys if each.api_key == ApiVersionsRequest.API_KEY)
-    return max(0, *offered, 0)
+def _offered(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
 def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
@@ -94,9 +88,9 @@ def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int
     """
     error_code, _ = read_int16(payload, 4)  # after the correlation id, the only field of the header
     if error_code == UnsupportedVersion.code:
-        try:
+        with suppress(ProtocolError):
             answer, surplus = decode_response(response, 0, payload)
-        except ProtocolError:
-            return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
-        return (ApiVersionsResponse(error_code=error_code, api_keys=[]) if surplus else answer), 0
+            if not surplus:
+                return answer, 0
+        return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
     return decode_response(response, version, payload)

@@ -309,26 +309,34 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Connector:
+class _Connector(urllib.request.AbstractHTTPHandler):
     """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
 
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
+
     def __init__(self, read_timeout_s: float) -> None:
+        super().__init__()
         self._read_timeout_s = read_timeout_s
         self._lock = threading.Lock()
         self._duplicate: socket.socket | None = None
         self._is_shut_down = False
 
-    def new_http(self, host: str, **options: Any) -> http.client.HTTPConnection:
-        """Return the HTTP connection to *host*."""
-        return self._made(http.client.HTTPConnection(host, **options))
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self._open(http.client.HTTPConnection, req)
 
-    def new_https(self, host: str, **options: Any) -> http.client.HTTPConnection:
-        """Return the HTTPS connection to *host*."""
-        return self._made(http.client.HTTPSConnection(host, **options))
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self._open(http.client.HTTPSConnection, req)
 
-    def _made(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
-        connection.__dict__["_create_connection"] = self._connect  # http.client calls this attribute
-        return connection
+    def _open(
+        self, kind: type[http.client.HTTPConnection], req: urllib.request.Request
+    ) -> http.client.HTTPResponse:
+        def connection(host: str, **options: Any) -> http.client.HTTPConnection:
+            made = kind(host, **options)
+            made.__dict__["_create_connection"] = self._connect  # http.client calls this attribute
+            return made
+
+        make: Any = connection
+        return self.do_open(make, req)
 
     def _connect(self, *args: Any, **options: Any) -> socket.socket:
         """Connect as `socket.create_connection`, and keep a duplicate, because TLS takes over the socket itself."""
@@ -350,24 +358,6 @@ class _Connector:
                 duplicate.shutdown(socket.SHUT_RDWR)
 
 
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, connector: _Connector) -> None:
-        super().__init__()
-        self._make: Any = connector.new_http
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._make, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, connector: _Connector) -> None:
-        super().__init__()
-        self._make: Any = connector.new_https
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._make, req)
-
-
 def _opener(connector: _Connector) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
     for handler in (
@@ -376,8 +366,7 @@ def _opener(connector: _Connector) -> urllib.request.OpenerDirector:
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _NoRedirects(),
-        _Http(connector),
-        _Https(connector),
+        connector,
     ):
         opener.add_handler(handler)
     return opener
