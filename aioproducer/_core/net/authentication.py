@@ -20,6 +20,7 @@ from aioproducer._core.protocol.client import (
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
 )
+from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.steps import Log
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -77,6 +78,10 @@ class AuthenticatedConnection(Protocol):
     @property
     def is_one_way(self) -> bool:
         """True if requests without a response were written."""
+
+    @property
+    def versions(self) -> ApiVersionTable:
+        """Versions that the broker supports, per API."""
 
     def ask(self, request: Any) -> Future[Any]:
         """Write a SASL request; return the Future of its response."""
@@ -275,6 +280,10 @@ class Authenticator:
                 return Session(began_at, began_at + (answer.session_lifetime_ms / 1000 or inf))
             began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=following.take()))
+            if exchange.is_complete and not self._connection.versions.pick(SaslHandshakeRequest):
+                # After v0 a broker sends no empty token, for example to the last one of GSSAPI, and refuses by closing.
+                answered.add_done_callback(_retrieve)
+                return Session(began_at, inf)
             if exchange.is_refused:
                 await asyncio.wait({answered}, timeout=REFUSAL_WAIT_S)
                 if not answered.done() or answered.cancelled() or answered.exception() is not None:

@@ -183,6 +183,11 @@ class ConnectionProtocol:
         """True if the connection is retired and every call has its response."""
         return self.state is _RETIRED and not self._in_flight and not self._paused
 
+    @property
+    def _sends_tokens(self) -> bool:
+        """True during a login whose SASL messages have no header (SaslHandshake v0)."""
+        return isinstance(self._frames, TokenReader)
+
     def connection_made(self, now: float) -> None:
         """Begin the handshake."""
         self._ask(next(self._exchange), now)
@@ -231,7 +236,7 @@ class ConnectionProtocol:
             self._logins -= 1
             on_answer(outcome)
 
-        if request.API_KEY == SASL_AUTHENTICATE and isinstance(self._frames, TokenReader):
+        if request.API_KEY == SASL_AUTHENTICATE and self._sends_tokens:
             self._enqueue(request, 0, decode_response, answered, now)
             message: bytes = request.auth_bytes  # type: ignore[attr-defined]  # the class is imported only with SASL
             token = bytearray(LENGTH.pack(len(message)) + message)
@@ -246,9 +251,10 @@ class ConnectionProtocol:
         self.last_used = last_used
 
     def authenticated(self) -> None:
-        """Accept requests from now on."""
-        if isinstance(self._frames, TokenReader):
-            self._frames = self._new_reader()
+        """Accept requests from now on, and drop the call of a last token, which may have no response (KIP-152)."""
+        if self._sends_tokens:
+            self._frames, self._logins = self._new_reader(), 0
+            self._in_flight.take_all()
         if self.state is ConnectionState.AUTHENTICATION:
             self.state = ConnectionState.READY
 
@@ -374,7 +380,7 @@ class ConnectionProtocol:
             progress += f", {len(self._frames.begun)} bytes into an answer"
         if self.state is ConnectionState.HANDSHAKE:
             progress += ", before the handshake was over: does this listener require TLS or SASL?"
-        elif isinstance(self._frames, TokenReader):
+        elif self._sends_tokens:
             progress += (
                 ", during the login; brokers before Kafka 1.0 close the connection after wrong credentials"
             )

@@ -89,6 +89,11 @@ class Exchange:
         return getattr(self.mechanism, "proof", None)
 
     @property
+    def is_complete(self) -> bool:
+        """True if the mechanism expects no other message; False if unknown."""
+        return bool(getattr(self.mechanism, "complete", False))
+
+    @property
     def is_refused(self) -> bool:
         """True once the broker has sent its reason for a refusal. The refusal itself follows."""
         return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)

@@ -13,8 +13,10 @@ from aioproducer._core.net.authentication import AuthenticationBackoff, Authenti
 from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
+    SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Refused
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
@@ -40,6 +42,18 @@ class TwoMessages:
         return b"proof" if challenge == b"challenge" else b""
 
 
+class ThreeMessages(TwoMessages):
+    """As GSSAPI: its last message is behind the last challenge."""
+
+    complete = False
+
+    def respond(self, challenge: bytes) -> bytes:
+        if challenge == b"offer":
+            self.complete = True
+            return b"choice"
+        return super().respond(challenge)
+
+
 class FakeSecurity:
     backoff = Backoff(1.0, 1.0, jitter=0)
 
@@ -52,7 +66,8 @@ class FakeSecurity:
 
     def exchange(self) -> Exchange:
         self.begun += 1
-        mechanism = TwoMessages(self.name, start=self.start)
+        kind = ThreeMessages if self.name == "GSSAPI" else TwoMessages
+        mechanism = kind(self.name, start=self.start)
         mechanism.proof = self.proof
         return Exchange(mechanism, Address("b", 1))
 
@@ -76,6 +91,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.limits = LogLimits()
         self.is_one_way = False
+        self.versions = ApiVersionTable({SaslHandshakeRequest.API_KEY: (0, 1)})
         self.throttled_until = 0.0
         self.told: list[str] = []
         self.waiting: list[asyncio.Future[Any]] = []

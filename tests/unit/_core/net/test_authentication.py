@@ -7,6 +7,8 @@ import pytest
 
 from aioproducer._core.net import authentication as module
 from aioproducer._core.net.authentication import LATE_S, MIN_INTERVAL_S
+from aioproducer._core.protocol.client import SaslHandshakeRequest
+from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.security.mechanism import Refused
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
 from aioproducer.testing import in_virtual_time
@@ -94,6 +96,22 @@ class TestTheFirst:
         await rig.authenticated(lifetime_s=0)
         await asyncio.sleep(1e6)
         assert rig.connection.told == []
+
+    @pytest.mark.parametrize("highest", [0, 1])
+    @in_virtual_time
+    async def test_last_token_without_header_needs_no_answer(self, highest: int) -> None:
+        rig = Rig("GSSAPI")
+        rig.connection.versions = ApiVersionTable({SaslHandshakeRequest.API_KEY: (0, highest)})
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        assert not logging_in.done()
+        await rig.connection.answer(b"offer")
+        assert logging_in.done() == (highest == 0)
+        if not logging_in.done():
+            await rig.connection.answer()
+        await logging_in
+        assert rig.connection.take() == ["by GSSAPI", "first", "proof", "choice", "logged in"]
 
 
 class TestTheNext:

@@ -259,6 +259,18 @@ class TestTokensWithoutHeaders:
         assert asked[5] == ASK_KEY
         assert list(answers(connection, feed(answer(5, version=1)))) == [5]
 
+    def test_requests_follow_a_token_without_an_answer(self) -> None:
+        connection = self.logging_in()
+        login(connection)
+        list(connection.receive_data(answer(2, WELCOME, 0), NOW))
+        got: list[Any] = []
+        connection.ask(SaslAuthenticateRequest(auth_bytes=b"last"), NOW, got.append)
+        connection.authenticated()
+        assert connection.in_flight == 0
+        call(connection)
+        assert list(answers(connection, [answer(4, version=1)])) == [4]
+        assert not got
+
     def test_token_in_flight_fails_with_its_connection(self) -> None:
         lost = self.logging_in()
         login(lost)
