@@ -50,7 +50,7 @@ def for_each(
 def _named(number: int, row: dict[str, Any]) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except BaseException as error:  # pytest's Failed is no Exception
         shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
         error.add_note(f"case {number}: {shown[:LONGEST_SHOWN]}")
         raise

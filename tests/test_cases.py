@@ -33,6 +33,17 @@ def test_failure_names_its_case() -> None:
     assert caught.value.__notes__ == ["case 1: number=2, letter='b'"]
 
 
+def test_missing_exception_names_its_case() -> None:
+    @for_each("number", [1, 2])
+    def raises_at_1(number: int) -> None:
+        with pytest.raises(ZeroDivisionError):
+            assert 1 / (number - 1)
+
+    with pytest.raises(pytest.fail.Exception) as caught:
+        raises_at_1()
+    assert caught.value.__notes__ == ["case 1: number=2"]
+
+
 def test_fixtures_stay_parameters_of_the_test() -> None:
     @for_each("number", [1])
     def takes_a_fixture(number: int, tmp_path: object) -> None: ...
