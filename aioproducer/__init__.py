@@ -77,6 +77,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_HOMES[name]), name)
     else:
         errors = import_module("aioproducer.errors")
+        if name == "errors":  # otherwise only the second access would find the module
+            return errors
         exported = [*_HOMES, *errors.__all__]
         if name not in {*exported, "__all__"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,6 +50,12 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = aioproducer.Consumer
 
 
+def test_first_access_to_errors_finds_the_module() -> None:
+    program = "import aioproducer; print(aioproducer.errors.__name__)"
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert output.stdout.decode().strip() == "aioproducer.errors"
+
+
 def test_importing_the_package_imports_no_producer() -> None:
     program = "import sys, aioproducer; print(sorted(m for m in sys.modules if m.startswith('aioproducer')))"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)

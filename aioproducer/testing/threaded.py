@@ -46,7 +46,9 @@ class _Attribute(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, threaded: ThreadedCluster, owner: type | None = None) -> T:
+    def __get__(self, threaded: ThreadedCluster | None, owner: type | None = None) -> T:
+        if threaded is None:
+            return self  # type: ignore[return-value]  # as a property of the class
         value: T = getattr(threaded._cluster, self._name)  # noqa: SLF001 - our own
         return value
 
