@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,6 @@ from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
 
 INDENT = (0, 0, 0, 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Result of checking a file."""
-
-    config: ProducerConfig
-    changed: dict[str, Any]
-    """Options that differ from their defaults."""
-    adjusted_from: dict[str, Any]
-    """Values in the file that were adjusted to fit other options."""
-    without_effect: list[str]
-    of_others: list[str]
-    """Options of other clients, which a producer does not use."""
 
 
 def show_options(*, as_json: bool = False) -> None:
@@ -61,66 +47,46 @@ def show_file(
     Raises: ConfigError: all mistakes.
     """
     with without_warnings("aioproducer.config"):
-        checked = _checked(read_file(path), prefix, config_providers)
+        given = read_file(path)
+        config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
+        reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
+    used = {name: getattr(config, name) for name in DEFAULTS}
+    changed = {name: value for name, value in used.items() if value != DEFAULTS[name]}
+    if "client_id" not in reading.applied:  # the name is generated
+        changed.pop("client_id", None)
+    adjusted_from = {name: meant for name, meant in _meant(reading.applied).items() if used[name] != meant}
+    without_effect = sorted(reading.without_effect)
+    of_others = sorted((*reading.of_others, *reading.ignored))
     if as_json:
-        echo_json(_to_dict(checked))
-    else:
-        _print(path, checked)
-
-
-def _checked(
-    given: Mapping[str, str], prefix: str | Sequence[str], config_providers: Sequence[str]
-) -> Checked:
-    config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
-    reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
-    applied = {name: getattr(config, name) for name in DEFAULTS}
-    named = "client_id" in reading.applied  # otherwise it has the default name
-    return Checked(
-        config,
-        {
-            name: value
-            for name, value in applied.items()
-            if value != DEFAULTS[name] and (name != "client_id" or named)
-        },
-        {name: meant for name, meant in _meant(reading.applied).items() if applied[name] != meant},
-        sorted(reading.without_effect),
-        sorted((*reading.of_others, *reading.ignored)),
-    )
-
-
-def _to_dict(checked: Checked) -> dict[str, Any]:
-    return {
-        "changes": {name: _plain(value) for name, value in checked.changed.items()},
-        "adjusted_from": {name: _plain(value) for name, value in checked.adjusted_from.items()},
-        "idempotent": checked.config.idempotent,
-        "without_effect": checked.without_effect,
-        "of_other_clients": checked.of_others,
-    }
-
-
-def _print(path: Path, checked: Checked) -> None:
-    console = escaping(Console())
+        echo_json(
+            {
+                "changes": {name: _plain(value) for name, value in changed.items()},
+                "adjusted_from": {name: _plain(value) for name, value in adjusted_from.items()},
+                "idempotent": config.idempotent,
+                "without_effect": without_effect,
+                "of_other_clients": of_others,
+            }
+        )
+        return
     table = plain_table("option", "value", "default")
-    for name, value in checked.changed.items():
+    for name, value in changed.items():
         table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, DEFAULTS[name]))
+    because = ", so that it fits the other options."
+    notes = [
+        Text.assemble(name, " is ", _shown(name, used[name]), ", not ", _shown(name, meant), because)
+        for name, meant in adjusted_from.items()
+    ]
+    if not config.idempotent:
+        notes.append(Text("It is not idempotent: sending a record again may duplicate it."))
+    if without_effect:
+        notes.append(Text(f"Known to Kafka, without effect here: {', '.join(without_effect)}"))
+    if of_others:
+        notes.append(Text(f"Of other clients, without effect here: {', '.join(of_others)}"))
+    console = escaping(Console())
     console.print(Text(f"{escaped(str(path))} is fine. It changes:"), soft_wrap=True)
     show_table(console, table)
-    for name, meant in checked.adjusted_from.items():
-        used = _shown(name, getattr(checked.config, name))
-        because = ", so that it fits the other options."
-        console.print(
-            Text.assemble(name, " is ", used, ", not ", _shown(name, meant), because), soft_wrap=True
-        )
-    if not checked.config.idempotent:
-        console.print(Text("It is not idempotent: sending a record again may duplicate it."), soft_wrap=True)
-    if checked.without_effect:
-        console.print(
-            Text(f"Known to Kafka, without effect here: {', '.join(checked.without_effect)}"), soft_wrap=True
-        )
-    if checked.of_others:
-        console.print(
-            Text(f"Of other clients, without effect here: {', '.join(checked.of_others)}"), soft_wrap=True
-        )
+    for note in notes:
+        console.print(note, soft_wrap=True)
 
 
 def _meant(given: Mapping[str, Any]) -> dict[str, Any]:

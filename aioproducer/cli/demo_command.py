@@ -9,9 +9,9 @@ import random
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from time import perf_counter
@@ -199,51 +199,42 @@ async def send_one_by_one(producer: Producer, topic: str, events: Events, *, tas
             acknowledged[index] = await producer.send(topic, value, key)
             latencies_s.append(perf_counter() - began)
 
-    stopwatch = _Stopwatch(producer)
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(tasks):
-                group.create_task(send_next())
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    stopwatch.stop()
-    return stopwatch.measured([acknowledged[index] for index in range(len(events))], sorted(latencies_s))
+    async def send_all() -> list[RecordMetadata]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(tasks):
+                    group.create_task(send_next())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [acknowledged[index] for index in range(len(events))]
+
+    measured = await _measured(producer, send_all())
+    return replace(measured, latencies_s=sorted(latencies_s))
 
 
 async def send_in_bulk(producer: Producer, topic: str, events: Events) -> Measured:
     """Send *events* with one call. Raises: SendManyError."""
-    stopwatch = _Stopwatch(producer)
-    result = await producer.send_many(topic, events.values, keys=events.keys)
-    stopwatch.stop()
-    return stopwatch.measured([each for each in result if isinstance(each, RecordMetadata)])
+
+    async def send_all() -> list[RecordMetadata]:
+        result = await producer.send_many(topic, events.values, keys=events.keys)
+        return [each for each in result if isinstance(each, RecordMetadata)]
+
+    return await _measured(producer, send_all())
 
 
-class _Stopwatch:
-    """A stopwatch that also reads the producer's counters."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._before = producer.metrics()["producer"]
-        self._began = perf_counter()
-        self._seconds = 0.0
-
-    def stop(self) -> None:
-        self._seconds = perf_counter() - self._began
-
-    def measured(self, acknowledged: list[RecordMetadata], latencies_s: Sequence[float] = ()) -> Measured:
-        after = self._producer.metrics()["producer"]
-
-        def counted(name: str) -> int:
-            return int(after[name] - self._before[name])
-
-        return Measured(
-            seconds=self._seconds,
-            batches=counted("batches_delivered"),
-            bytes_before_compression=counted("bytes_before_compression"),
-            bytes_sent=counted("bytes_delivered"),
-            acknowledged=acknowledged,
-            latencies_s=latencies_s,
-        )
+async def _measured(producer: Producer, sending: Awaitable[list[RecordMetadata]]) -> Measured:
+    before, began = producer.metrics()["producer"], perf_counter()
+    acknowledged = await sending
+    seconds, after = perf_counter() - began, producer.metrics()["producer"]
+    names = "batches_delivered", "bytes_before_compression", "bytes_delivered"
+    batches, bytes_before_compression, bytes_sent = (int(after[name] - before[name]) for name in names)
+    return Measured(
+        seconds=seconds,
+        batches=batches,
+        bytes_before_compression=bytes_before_compression,
+        bytes_sent=bytes_sent,
+        acknowledged=acknowledged,
+    )
 
 
 BROKERS: Final = 3

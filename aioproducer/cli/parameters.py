@@ -310,7 +310,7 @@ def file_options(command: C) -> C:
 def _keep(
     name: str, ctx: click.Context, _param: click.Parameter, value: str | tuple[str, ...] | None
 ) -> None:
-    if value:
+    if value is not None:
         ctx.meta[name] = value
 
 
@@ -337,15 +337,11 @@ def json_option(command: C) -> C:
 
 def topic_argument(command: C) -> C:
     """Add the argument TOPIC with the alias `--topic`."""
+    keep = partial(_keep, _TOPIC)
     option = click.option(
-        "--topic", "topic_option", hidden=True, expose_value=False, is_eager=True, callback=_keep_topic
+        "--topic", "topic_option", hidden=True, expose_value=False, is_eager=True, callback=keep
     )
     return click.argument("topic", metavar="TOPIC", required=False, callback=_one_topic)(option(command))
-
-
-def _keep_topic(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta[_TOPIC] = value
 
 
 def _one_topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:

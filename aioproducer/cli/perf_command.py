@@ -7,11 +7,11 @@ import math
 import random
 from asyncio import Future, Semaphore, Task
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle, islice, repeat
+from itertools import cycle, islice
 from typing import Any, Final
 
 import click
@@ -24,9 +24,9 @@ from aioproducer._core.intake.many import OrderedCalls
 from aioproducer.audit import stamp
 from aioproducer.cli.logs import without_warnings
 from aioproducer.cli.output import ACCELERATION, echo_json, escaping, plain_table, show_table
-from aioproducer.cli.reports import Failures, audit_hint, await_topic, counted, done, on_signals
+from aioproducer.cli.reports import Failures, audit_hint, await_topic, counted, done, failures_of, on_signals
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.errors import ProducerError
 from aioproducer.producer import Producer
 from aioproducer.types import RecordMetadata
 
@@ -187,35 +187,23 @@ async def _send_in_bulk(
     """Send all records in order by a few concurrent *calls*, which continue when this task is cancelled."""
     values, ordered, free = cycle(different), OrderedCalls(), Semaphore(CALLS)
     a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, arguments.value_bytes)))
+
+    async def send(numbers: range) -> None:
+        columns = list(islice(values, len(numbers)))
+        headers = [stamp(arguments.run, number) for number in numbers]
+        called = asyncio.get_running_loop().time()
+        call = partial(producer._send_in, ordered, arguments.topic, columns, headers=headers)  # noqa: SLF001 - our own
+        failures = await failures_of(call, len(numbers))
+        meter.settle_call(called, len(numbers), failures.values())
+
     for first in range(0, arguments.records, a_call):
         await free.acquire()
         numbers = range(first, min(first + a_call, arguments.records))
-        call = asyncio.create_task(_call(producer, ordered, arguments, numbers, values, meter))
+        call = asyncio.create_task(send(numbers))
         calls.add(call)
         call.add_done_callback(calls.discard)
         call.add_done_callback(lambda _: free.release())
         meter.outcome.sent = numbers.stop
-
-
-async def _call(
-    producer: Producer,
-    ordered: OrderedCalls,
-    arguments: PerfArguments,
-    numbers: range,
-    values: Iterator[bytes],
-    meter: _Meter,
-) -> None:
-    columns = list(islice(values, len(numbers)))
-    headers = [stamp(arguments.run, number) for number in numbers]
-    called = asyncio.get_running_loop().time()
-    failures: Iterable[ProducerError] = ()
-    try:
-        _ = await producer._send_in(ordered, arguments.topic, columns, headers=headers)  # noqa: SLF001 - our own
-    except SendManyError as error:
-        failures = error.result.failures.values()
-    except ProducerError as error:  # the producer is closed or has crashed
-        failures = repeat(error, len(numbers))
-    meter.settle_call(called, len(numbers), failures)
 
 
 async def _send_at_rate(
@@ -277,21 +265,14 @@ class _Meter:
     def settle(self, called: float, future: Future[RecordMetadata]) -> None:
         """Record the outcome of a record sent at *called*."""
         error = future.exception()
-        if error is not None:
-            self.outcome.failures.add(error)
-            return
-        latency_s = self._now() - called
-        self.outcome.latencies.add(latency_s)
-        self._window.add(latency_s)
+        self.settle_call(called, 1, () if error is None else (error,))
 
-    def settle_call(self, called: float, records: int, failures: Iterable[ProducerError]) -> None:
+    def settle_call(self, called: float, records: int, failures: Collection[BaseException]) -> None:
         """Record the outcomes of *records* records sent by one call at *called*."""
         for error in failures:
             self.outcome.failures.add(error)
-            records -= 1
-        latency_s = self._now() - called
-        self.outcome.latencies.add(latency_s, records)
-        self._window.add(latency_s, records)
+        for latencies in (self.outcome.latencies, self._window):
+            latencies.add(self._now() - called, records - len(failures))
 
     async def _close_windows(self) -> None:
         while True:

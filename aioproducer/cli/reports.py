@@ -7,12 +7,12 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.cli.logs import without_warnings
-from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError
+from aioproducer.errors import ConnectionFailed, MetadataTimeout, ProducerError, SendManyError
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -59,6 +59,17 @@ async def await_topic(producer: Producer, topic: str) -> None:
         raise MetadataTimeout(
             f"no broker knew a topic {topic!r} in {TOPIC_S:.0f} s: is the name right?"
         ) from None
+
+
+async def failures_of(call: Callable[[], Awaitable[object]], records: int) -> Mapping[int, ProducerError]:
+    """Send *records* records by a `send_many` *call*; return the errors of failed records by position."""
+    try:
+        _ = await call()
+    except SendManyError as error:
+        return error.result.failures
+    except ProducerError as error:  # the producer is closed or has crashed
+        return dict.fromkeys(range(records), error)
+    return {}
 
 
 class Failures(Counter[str]):

@@ -8,7 +8,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
 from aioproducer._core.logfmt import escaped
@@ -16,9 +16,6 @@ from aioproducer._core.records.decode import DecodedRecord
 from aioproducer._topic_client import Client
 from aioproducer.cli.output import echo
 from aioproducer.config import ProducerConfig
-
-if TYPE_CHECKING:
-    from aioproducer._core.records.decode import DecodedRecord
 
 BASE64: Final = "base64"
 """Name in an object that stands for bytes: `{"base64": "/w=="}`. Text is a JSON string, so the two differ."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,6 @@ from aioproducer._core.transactions.administration import TransactionDescription
 from aioproducer._core.transactions.transaction_types import PreparedTransaction
 from aioproducer.cli.output import echo, echo_json, escaping, plain_table, show_table
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ProducerError
 from aioproducer.transaction_admin import TransactionAdmin
 from aioproducer.types import TopicPartition
 
@@ -95,7 +94,8 @@ async def end_and_report(
         echo_json(rows)
     else:
         echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
-        _show_errors(failed)
+        for each, error in failed.items():
+            echo(f"{escaped(each.transactional_id)}: {type(error).__name__}: {error}", err=True)
     return not failed
 
 
@@ -104,11 +104,6 @@ async def fence_and_report(config: ProducerConfig, ids: Collection[str], *, as_j
     async with TransactionAdmin.from_config(config) as admin:
         await admin.fence(*ids)
     echo(json.dumps({"fenced": list(ids)}, indent=2) if as_json else f"{len(ids):,} fenced")
-
-
-def _show_errors(failed: Mapping[PreparedTransaction, ProducerError]) -> None:
-    for each, error in failed.items():
-        echo(f"{escaped(each.transactional_id)}: {type(error).__name__}: {error}", err=True)
 
 
 def _to_dict(each: TransactionDescription | None) -> dict[str, Any] | None:

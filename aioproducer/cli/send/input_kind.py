@@ -25,9 +25,7 @@ MAGIC: Final[dict[bytes, tuple[str, str]]] = {
     b"\0\0\xfe\xff": _UTF32,
     b"\xff\xfe": _UTF16,
     b"\xfe\xff": _UTF16,
-    b"PK\x03\x04": ("a zip archive", _UNPACK),
-    b"PK\x05\x06": ("a zip archive", _UNPACK),
-    b"PK\x07\x08": ("a zip archive", _UNPACK),
+    **{b"PK%c%c" % (kind, kind + 1): ("a zip archive", _UNPACK) for kind in (3, 5, 7)},
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", _UNPACK),
     b"Rar!\x1a\x07": ("a rar archive", _UNPACK),
     b"\x1f\x9d": ("a file of compress", _UNPACK),
@@ -49,10 +47,7 @@ MAGIC: Final[dict[bytes, tuple[str, str]]] = {
     b"GIF87a": ("a GIF image", _BINARY),
     b"GIF89a": ("a GIF image", _BINARY),
     b"\x7fELF": ("an ELF binary", _BINARY),
-    b"\x80\x02": ("a Python pickle", _EXPORT),
-    b"\x80\x03": ("a Python pickle", _EXPORT),
-    b"\x80\x04": ("a Python pickle", _EXPORT),
-    b"\x80\x05": ("a Python pickle", _EXPORT),
+    **{b"\x80%c" % protocol: ("a Python pickle", _EXPORT) for protocol in range(2, 6)},
     **dict.fromkeys(COMPRESSED, _TWICE),
 }
 """First bytes of binary files: what the file is, and a way to send it. UTF-32 precedes UTF-16, whose mark it contains."""
@@ -86,29 +81,24 @@ class TextCheck:
         self._json: bytes | None = b"" if by_lines else None
         """Bytes held until the shape of JSON is known; None once it is known."""
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, *, ended: bool = False) -> bytes:
         """Return the bytes that are checked; the first ones are held while they may be part of a magic number.
 
         Raises: BinaryInput.
         """
         if not self._known:
             data = self._held + data
-            if any(magic.startswith(data) and magic != data for magic in MAGIC):
+            if not ended and any(magic.startswith(data) and magic != data for magic in MAGIC):
                 self._held = data
                 return b""
             self._held, self._known = b"", True
             self._check_magic(data)
-        self._check_head(data, ended=False)
-        return self._check_json(data, ended=False)
+        self._check_head(data, ended=ended)
+        return self._check_json(data, ended=ended)
 
     def finish(self) -> bytes:
         """Return the bytes still held. Raises: BinaryInput."""
-        data, self._held = self._held, b""
-        if not self._known:
-            self._known = True
-            self._check_magic(data)
-        self._check_head(data, ended=True)
-        return self._check_json(data, ended=True)
+        return self.feed(b"", ended=True)
 
     def _check_magic(self, data: bytes) -> None:
         found = next((each for magic, each in MAGIC.items() if data.startswith(magic)), None)

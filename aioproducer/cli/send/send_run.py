@@ -11,12 +11,13 @@ from asyncio import Queue, Semaphore, Task
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Final, NamedTuple
 
 from aioproducer._core.intake.many import OrderedCalls
 from aioproducer._topic_client import Client
 from aioproducer.audit import stamp
-from aioproducer.cli.reports import await_topic
+from aioproducer.cli.reports import await_topic, failures_of
 from aioproducer.cli.send.arguments import (
     SendArguments,
     SendOutcome,
@@ -27,7 +28,7 @@ from aioproducer.cli.send.arguments import (
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
 from aioproducer.cli.send.written_files import CheckpointError, DeadLetter, StoredPrefix, is_record_error
-from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
+from aioproducer.errors import ProducerError, TransactionAborted, TransactionStateError
 from aioproducer.producer import Producer
 
 CALLS: Final = 4
@@ -139,7 +140,9 @@ class Sending:
             }:
                 _ = await producer.close(0)
         self._save_checkpoint_now()
-        self._raise_failures(self._feeding, self._settling)
+        for task in (self._feeding, self._settling):
+            if not task.cancelled():
+                task.result()  # raises a CheckpointError, or a bug
         return self.outcome
 
     @property
@@ -247,7 +250,17 @@ class Sending:
             else:  # the audit reads the first header of a name
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
-        task = asyncio.create_task(_send(producer, self._ordered, self._arguments.topic, columns))
+        call = partial(
+            producer._send_in,  # noqa: SLF001 - our own
+            self._ordered,
+            self._arguments.topic,
+            columns.values,
+            keys=columns.keys,
+            headers=columns.headers,
+            partitions=columns.partitions,
+            timestamps_ms=columns.timestamps_ms,
+        )
+        task = asyncio.create_task(failures_of(call, len(columns.values)))
         self._running_calls.add(task)
         self._calls.put_nowait(Call(block, columns, task))
 
@@ -339,13 +352,6 @@ class Sending:
         checkpoint.save(self.outcome.prefix)
         self.outcome.is_saved = True
 
-    @staticmethod
-    def _raise_failures(*tasks: Task[None]) -> None:
-        """Raise the exception of a task, a CheckpointError or a bug, unless the task was cancelled."""
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-
 
 class _RateLimit:
     """Limits the number of records to a rate."""
@@ -364,24 +370,3 @@ class _RateLimit:
         await asyncio.sleep(self._began + sent / self._rate - now())
         late = (now() - self._began) * self._rate - sent  # the wait for acknowledgements delays calls
         return max(1, int(min(RECORDS_A_CALL, max(late, self._rate / CALLS_A_SECOND))))
-
-
-async def _send(
-    producer: Producer, ordered: OrderedCalls, topic: str, columns: Columns
-) -> Mapping[int, ProducerError]:
-    """Send *columns* and wait; return the errors of failed records by position."""
-    try:
-        _ = await producer._send_in(  # noqa: SLF001 - our own
-            ordered,
-            topic,
-            columns.values,
-            keys=columns.keys,
-            headers=columns.headers,
-            partitions=columns.partitions,
-            timestamps_ms=columns.timestamps_ms,
-        )
-    except SendManyError as error:
-        return error.result.failures
-    except ProducerError as error:  # the producer failed
-        return dict.fromkeys(range(len(columns.values)), error)
-    return {}

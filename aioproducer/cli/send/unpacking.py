@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 PIECE_BYTES: Final = 1024 * 1024
 """Largest piece of decompressed bytes, because a small file may contain a large one."""
@@ -15,91 +15,46 @@ ZSTD_STEP: Final = 1024
 """Compressed bytes per call of zstd, which has no limit for its output."""
 
 
-class Gunzip:
-    """Decompressor of gzip, including several members in a row as `cat` and bgzip make them."""
-
-    def __init__(self) -> None:
-        self._unpack = zlib.decompressobj(wbits=31)
-        self._begun = False
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed bytes of *data*. Raises: ValueError: damaged file."""
-        while data:
-            if self._unpack.eof:
-                if not data.strip(b"\0"):
-                    return  # padding of tapes
-                self._unpack = zlib.decompressobj(wbits=31)
-            self._begun = True
-            try:
-                piece = self._unpack.decompress(data, PIECE_BYTES)
-            except zlib.error as error:
-                raise ValueError(f"the gzip file is damaged: {error}") from error
-            data = self._unpack.unconsumed_tail or self._unpack.unused_data
-            if piece:
-                yield piece
-
-    def finish(self) -> None:
-        """Check that the last member has ended. Raises: ValueError."""
-        if self._begun and not self._unpack.eof:
-            raise ValueError("the gzip file ends too early: is it whole?")
-
-
-class Unzstd:
-    """Decompressor of zstd, including several frames in a row."""
-
-    def __init__(self) -> None:
-        from zstandard import ZstdDecompressor  # rarely needed
-
-        self._new = ZstdDecompressor().decompressobj
-        self._unpack = self._new()
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed bytes of *data*. Raises: ValueError: damaged file."""
-        from zstandard import ZstdError
-
-        for start in range(0, len(data), ZSTD_STEP):
-            rest = data[start : start + ZSTD_STEP]
-            while rest:
-                if self._unpack.eof:
-                    self._unpack = self._new()
-                try:
-                    piece = self._unpack.decompress(rest)
-                except ZstdError as error:
-                    raise ValueError(f"the zstd file is damaged: {error}") from error
-                rest = self._unpack.unused_data if self._unpack.eof else b""
-                if piece:
-                    yield piece
-
-    def finish(self) -> None:
-        """Check that the last frame has ended. Raises: ValueError."""
-        if not self._unpack.eof:
-            raise ValueError("the zstd file ends too early: is it whole?")
-
-
 class Decompressing:
     """A decompressor of the standard library's interface, for one stream or several in a row."""
 
-    def __init__(self, name: str, new: Callable[[], Any], errors: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        new: Callable[[], Any],
+        errors: type[Exception] | tuple[type[Exception], ...],
+        step: int | None = None,
+    ) -> None:
+        """*step* is the number of compressed bytes per call of a decompressor that has no limit for its output."""
         self._name = name
         self._new = new
         self._errors = errors
+        self._step = step
         self._stream = new()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed bytes of *data*, in pieces of at most `PIECE_BYTES`."""
+        """Yield the decompressed bytes of *data*. Raises: ValueError: damaged file."""
+        step = self._step or max(len(data), 1)
+        for start in range(0, len(data), step):
+            yield from self._decompressed(data[start : start + step])
+
+    def _decompressed(self, data: bytes) -> Iterator[bytes]:
+        limit = (PIECE_BYTES,) if self._step is None else ()
         while True:
             if self._stream.eof:
                 if not (data := data.lstrip(b"\0")):
                     return  # padding between and behind streams
                 self._stream = self._new()
+            stream = self._stream
             try:
-                piece = self._stream.decompress(data, PIECE_BYTES)
+                piece = stream.decompress(data, *limit)
             except self._errors as error:
                 raise ValueError(f"the {self._name} file is damaged: {error}") from error
-            data = (self._stream.unused_data or b"") if self._stream.eof else b""
+            # zlib returns the bytes that it has not read, and other decompressors keep these bytes
+            data = (stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", None)) or b""
             if piece:
                 yield piece
-            if not data and (self._stream.eof or self._stream.needs_input):
+            if not data and (stream.eof or getattr(stream, "needs_input", True)):
                 return
 
     def finish(self) -> None:
@@ -108,30 +63,37 @@ class Decompressing:
             raise ValueError(f"the {self._name} file ends too early: is it whole?")
 
 
-Unpacking: TypeAlias = Gunzip | Unzstd | Decompressing
+def _gunzip() -> Decompressing:
+    return Decompressing("gzip", partial(zlib.decompressobj, wbits=31), zlib.error)
 
 
-def _bunzip2() -> Unpacking:
+def _unzstd() -> Decompressing:
+    from zstandard import ZstdDecompressor, ZstdError  # rarely needed
+
+    return Decompressing("zstd", ZstdDecompressor().decompressobj, ZstdError, ZSTD_STEP)
+
+
+def _bunzip2() -> Decompressing:
     from bz2 import BZ2Decompressor
 
     return Decompressing("bzip2", BZ2Decompressor, (OSError, ValueError))
 
 
-def _unxz() -> Unpacking:
+def _unxz() -> Decompressing:
     from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 
-    return Decompressing("xz", partial(LZMADecompressor, FORMAT_XZ), (LZMAError,))
+    return Decompressing("xz", partial(LZMADecompressor, FORMAT_XZ), LZMAError)
 
 
-def _unlz4() -> Unpacking:
+def _unlz4() -> Decompressing:
     from lz4.frame import LZ4FrameDecompressor
 
-    return Decompressing("lz4", LZ4FrameDecompressor, (RuntimeError,))
+    return Decompressing("lz4", LZ4FrameDecompressor, RuntimeError)
 
 
-MAGIC: Final[dict[bytes, Callable[[], Unpacking]]] = {
-    b"\x1f\x8b\x08": Gunzip,
-    b"\x28\xb5\x2f\xfd": Unzstd,
+MAGIC: Final[dict[bytes, Callable[[], Decompressing]]] = {
+    b"\x1f\x8b\x08": _gunzip,
+    b"\x28\xb5\x2f\xfd": _unzstd,
     b"\xfd7zXZ\0": _unxz,
     b"\x04\x22\x4d\x18": _unlz4,
     **{
@@ -167,7 +129,7 @@ async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         unpacking.finish()
 
 
-def _unpacking(begin: bytes) -> Unpacking | None:
+def _unpacking(begin: bytes) -> Decompressing | None:
     return next((new() for magic, new in MAGIC.items() if begin.startswith(magic)), None)
 
 

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
@@ -84,6 +84,15 @@ MOST_BYTES: Final = 64 * 1024
 
 class CheckpointError(ConfigError):
     """An unusable checkpoint, or a checkpoint of another input."""
+
+
+@contextmanager
+def _writing(what: str, path: Path | None) -> Iterator[None]:
+    """Raise CheckpointError for an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"cannot write the {what} {escaped(str(path))}: {error.strerror}") from error
 
 
 @dataclass(slots=True)
@@ -177,15 +186,10 @@ class Checkpoint:
             self._remove_leftover()
             yield
             return
-        try:
-            path = self._beside(".lock")
-        except OSError as error:
-            raise self._unwritable(error.strerror) from error
         in_use = f"another process is at work with the checkpoint {escaped(str(self.path))}: wait for its end, or name another file"
-        try:
+        with self._writes():
+            path = self._beside(".lock")
             file = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, PRIVATE)
-        except OSError as error:
-            raise self._unwritable(error.strerror) from error
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,7 +223,7 @@ class Checkpoint:
             "sha256": prefix.sha256,
             "acknowledged": prefix.place,
         }
-        try:
+        with self._writes():
             new, target = self._beside(".new"), self._beside("")
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, PRIVATE)
             try:
@@ -234,20 +238,16 @@ class Checkpoint:
                 with suppress(OSError):
                     new.unlink()
                 raise
-        except OSError as error:
-            raise self._unwritable(error.strerror) from error
 
     def _remove_leftover(self) -> None:
         """Remove the temporary file of a killed process. Raises: CheckpointError: another file has that name."""
-        try:
+        with self._writes():
             new = self._beside(".new")
             if not os.path.lexists(new):
                 return
             if new.is_symlink() or not new.is_file() or _first_bytes(new) not in (b"", _BEGIN):
                 raise self._name_in_use(new)
             new.unlink()
-        except OSError as error:
-            raise self._unwritable(error.strerror) from error
 
     def _beside(self, suffix: str) -> Path:
         """Return a path next to the file itself, so that a link to the file stays a link.
@@ -258,12 +258,13 @@ class Checkpoint:
         return path.with_name(path.name + suffix)
 
     def _name_in_use(self, path: Path) -> CheckpointError:
-        return self._unwritable(
-            f"{escaped(str(path))} is in the way, which is another file: move it, or name another checkpoint"
+        return CheckpointError(
+            f"cannot write the checkpoint {escaped(str(self.path))}: {escaped(str(path))} is in the way, which is another"
+            " file: move it, or name another checkpoint"
         )
 
-    def _unwritable(self, why: str | None) -> CheckpointError:
-        return CheckpointError(f"cannot write the checkpoint {escaped(str(self.path))}: {why}")
+    def _writes(self) -> AbstractContextManager[None]:
+        return _writing("checkpoint", self.path)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -337,12 +338,10 @@ class DeadLetters:
         if self.path is None:
             yield
             return
-        try:
+        with _writing("dead letters", self.path):
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW
             descriptor = descriptor_of(own_path(self.path), flags, PRIVATE)
             self._file = open(descriptor, "a", encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115 - closed below
-        except OSError as error:
-            raise self._unwritable(error) from error
         try:
             yield
         finally:
@@ -353,12 +352,7 @@ class DeadLetters:
         """Append *letters* durably. Raises: CheckpointError."""
         if self._file is None or not letters:
             return
-        try:
+        with _writing("dead letters", self.path):
             self._file.writelines(f"{each.to_json()}\n" for each in letters)
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> CheckpointError:
-        return CheckpointError(f"cannot write the dead letters {escaped(str(self.path))}: {error.strerror}")
