@@ -251,7 +251,7 @@ class Engine:
 
     async def drained(self) -> None:
         """Wait for the outcome of all records, including those of calls that still append; push the last metrics."""
-        self._sender.finish()
+        self.accumulator.finish()
         if self.sending is not None:
             await asyncio.wait([self.sending])
         await self.metrics_push.finish()
@@ -338,7 +338,7 @@ class Engine:
         has_sent_all = (
             sending is not None and sending.done() and not sending.cancelled() and not sending.exception()
         )
-        self._sender.finish()
+        self.accumulator.finish()
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])

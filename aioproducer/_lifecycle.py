@@ -115,9 +115,8 @@ class Lifecycle:
             TransactionTimeout: no coordinator answered within `max_block_ms` or *timeout_s*. The coordinator's refusal of the
                 transactional id is raised as its own error.
         """
-        if timeout_s is not None:
-            timeout_s = check_timeout("timeout_s", timeout_s)
-        await self._start(wait=self.config.start_wait if wait is None else wait, timeout_s=timeout_s)
+        wait = self.config.start_wait if wait is None else wait
+        await self._start(wait=wait, timeout_s=check_timeout(timeout_s))
 
     async def _start(
         self,
@@ -163,13 +162,9 @@ class Lifecycle:
         An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
         timeout. A prepared transaction stays open. A commit in progress is awaited.
         """
-        if timeout_s is not None:
-            timeout_s = check_timeout("timeout_s", timeout_s)
+        timeout_s = check_timeout(timeout_s)
         engine = self._engine
-        if engine is None or self._ended:
-            self._end()
-            return 0
-        if engine.intake.loop.is_closed():  # without a close before; no task is left
+        if engine is None or self._ended or engine.intake.loop.is_closed():  # a closed loop has no task left
             self._end()
             return 0
         engine.intake.check_loop()

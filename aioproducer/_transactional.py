@@ -77,7 +77,7 @@ class Transaction:
         """
         self._check_current("prepare")
         transactions = self._producer._transactions()  # noqa: SLF001 - our own
-        await transactions.prepare(_timeout(timeout_s))
+        await transactions.prepare(check_timeout(timeout_s))
         self._is_handed_out = True
         return transactions.prepared()
 
@@ -177,7 +177,8 @@ class Transactional(Lifecycle):
 
         transactions = self._transactions()
         with self._timed("send_offsets_s"):
-            await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), _timeout(timeout_s))
+            limit_s = check_timeout(timeout_s)
+            await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), limit_s)
 
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
         """Send all accepted records, and commit once all are acknowledged.
@@ -196,7 +197,7 @@ class Transactional(Lifecycle):
         """
         transactions = self._transactions(ending=True)
         with self._timed("commit_s"):
-            await transactions.commit(_timeout(timeout_s))
+            await transactions.commit(check_timeout(timeout_s))
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
         """Abort: records that were not written fail with TransactionAborted; requests in flight are awaited.
@@ -207,15 +208,14 @@ class Transactional(Lifecycle):
         Raises: TransactionTimeout, TransactionOutcomeUnknown: call this method again to continue to wait.
             TransactionStateError: no transaction is open. A fatal error.
         """
-        await self._abort(self._transactions(), _timeout(timeout_s))
+        await self._abort(self._transactions(), check_timeout(timeout_s))
 
     async def _abort(self, transactions: Transactions, timeout_s: float | None) -> None:
         with self._timed("abort_s"):
             await transactions.abort(timeout_s)
 
     def _timed(self, call: TransactionCall) -> AbstractContextManager[None]:
-        if self._engine is None:
-            raise AssertionError("a transaction without an engine")
+        assert self._engine is not None, "a transaction has an engine"
         return self._engine.metrics.timed(call)
 
     async def _start_resumed(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
@@ -238,22 +238,14 @@ class Transactional(Lifecycle):
     def _transactions(self, *, ending: bool = False) -> Transactions:
         """Return the transactions. With *ending*, also for a failed producer if no call has returned the last outcome."""
         transactions = None if self._engine is None else self._engine.transactions
-        if (
-            ending
-            and self._state is State.FAILED
-            and transactions is not None
-            and transactions.is_outcome_pending
-        ):
+        may_end = ending and self._state is State.FAILED
+        if may_end and transactions is not None and transactions.is_outcome_pending:
             return transactions
         engine: Engine = self._started()
         engine.intake.check_loop()
         if engine.transactions is None:
             raise ConfigError("the producer has no transactional_id: give it one to use transactions")
         return engine.transactions
-
-
-def _timeout(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else check_timeout("timeout_s", timeout_s)
 
 
 def _left_open(producer: Transactional, error: ProducerError) -> None:

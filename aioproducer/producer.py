@@ -225,7 +225,7 @@ class Producer(Transactional):
         loop = engine.intake.loop
         began_at = loop.time()
         try:
-            async with asyncio.timeout(None if timeout_s is None else check_timeout("timeout_s", timeout_s)):
+            async with asyncio.timeout(check_timeout(timeout_s)):
                 await engine.accumulator.flush()
         finally:
             engine.metrics.calls.flush_s += loop.time() - began_at
@@ -307,7 +307,7 @@ class Producer(Transactional):
         """Return the intake for a call with *timeout_s*, after checks that the append makes of other calls."""
         intake = self._sending().intake
         intake.check_loop()
-        check_timeout("timeout_s", timeout_s)
+        check_timeout(timeout_s)
         return intake
 
     async def _append_when_possible(self, pending: PendingAppend, timeout_s: float | None) -> RecordFuture:

@@ -93,7 +93,9 @@ class TransactionAdmin:
             TransactionTimeout: no coordinator was reachable in time; no request was sent.
             BrokerError: the broker refuses for good, for example with TransactionalIdAuthorizationFailed.
         """
-        await self._administration().end(_prepared(prepared), commit=commit, timeout_s=_checked(timeout_s))
+        await self._administration().end(
+            _prepared(prepared), commit=commit, timeout_s=check_timeout(timeout_s)
+        )
 
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
@@ -205,10 +207,6 @@ class _Opened:
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         self._updater.disconnected(node_id, error)
         self.administration.connections_changed()
-
-
-def _checked(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else check_timeout("timeout_s", timeout_s)
 
 
 def _prepared(given: object) -> PreparedTransaction:

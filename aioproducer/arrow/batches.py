@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -101,24 +102,7 @@ class RowsOutcome:
     """Size of the keys and values of acknowledged rows, in bytes."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
-    """Failures in the order of their rows."""
-    failed: int = 0
-    """Number of failed rows."""
-    possibly_persisted: bool = False
-    """True if any failed row may be in the log."""
-    retriable: bool = False
-    """True if a retry of any failed row may succeed."""
-
-    @classmethod
-    def of_failures(cls, failures: list[RowFailure]) -> RowsOutcome:
-        """Return the outcome of failed rows."""
-        errors = [each.error for each in failures]
-        return cls(
-            failures=sorted(failures, key=_row_of),
-            failed=len(failures),
-            possibly_persisted=any(getattr(error, "possibly_persisted", False) for error in errors),
-            retriable=any(getattr(error, "retriable", False) for error in errors),
-        )
+    """Failures, after `add` in the order of their rows."""
 
     def add(self, other: RowsOutcome) -> None:
         """Add the outcome of other rows."""
@@ -129,9 +113,6 @@ class RowsOutcome:
             self.offsets[where] = more if known is None else known.joined(more)
         if other.failures:
             self.failures = sorted([*self.failures, *other.failures], key=_row_of)
-        self.failed += other.failed
-        self.possibly_persisted |= other.possibly_persisted
-        self.retriable |= other.retriable
 
     def result(self) -> TableResult:
         """Return the acknowledged rows.
@@ -144,15 +125,16 @@ class RowsOutcome:
         # If a broker refuses some rows of a batch, a transaction fails all rows: the refused rows have the reason.
         refused = (each for each in self.failures if getattr(each.error, "_is_of_record", False))
         first = next(refused, self.failures[0])
-        others = f"; {self.failed - 1:,} more rows failed" if self.failed > 1 else ""
+        errors = {each.row: each.error for each in self.failures}
+        others = f"; {len(errors) - 1:,} more rows failed" if len(errors) > 1 else ""
         raise SendTableError(
             f"row {first.row:,}{_place(first)}: {type(first.error).__name__}: {first.error}"
             f"{others}; {self.rows:,} were acknowledged",
             first=first,
-            failures={each.row: each.error for each in self.failures[:_KEPT]},
+            failures=dict(islice(errors.items(), _KEPT)),
             result=result,
-            possibly_persisted=self.possibly_persisted,
-            retriable=self.retriable,
+            possibly_persisted=any(getattr(each, "possibly_persisted", False) for each in errors.values()),
+            retriable=any(getattr(each, "retriable", False) for each in errors.values()),
         ) from first.error
 
 
@@ -217,7 +199,7 @@ def send_batch(
         groups = _by_topic(_rows(batch, columns, numbers), columns, batch)
     except BadValue as error:
         failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
-        return loop.create_task(_joined([], RowsOutcome.of_failures([failure])))
+        return loop.create_task(_joined([], RowsOutcome(failures=[failure])))
     # created here, so the tasks of later batches wait behind these tasks
     calls = [
         loop.create_task(_send_rows(producer, ordered, topic, rows, timeout_s)) for topic, rows in groups
@@ -239,23 +221,12 @@ class _Rows(NamedTuple):
     def take(self, positions: Sequence[int]) -> _Rows:
         """Return the rows at *positions*."""
 
-        def part(column: Sequence[Any] | None) -> Sequence[Any] | None:
+        def part(column: Any) -> Any:
             if isinstance(column, HeaderColumns):
-                return column.part(pick, len(positions))
-            return None if column is None else pick(column)
+                return column.part(part, len(positions))
+            return None if column is None else [column[position] for position in positions]
 
-        def pick(column: Sequence[Any]) -> list[Any]:
-            return [column[position] for position in positions]
-
-        return _Rows(
-            pick(self.numbers),
-            pick(self.values),
-            part(self.keys),
-            part(self.headers),
-            part(self.partitions),
-            part(self.timestamps_ms),
-            sum(map(self.size, positions)),
-        )
+        return _Rows._make([*map(part, self[:-1]), sum(map(self.size, positions))])
 
     def size(self, position: int) -> int:
         """Return the size of the key and value at *position*."""
@@ -321,19 +292,17 @@ async def _send_rows(
     except SendManyError as error:
         result = error.result
     except ValueError as error:  # nothing was appended
-        return RowsOutcome.of_failures([await _refused(producer, topic, rows, error)])
-    outcome = RowsOutcome.of_failures(
+        return RowsOutcome(failures=[await _refused(producer, topic, rows, error)])
+    ranges = result.offset_ranges()
+    return RowsOutcome(
+        result.delivered,
+        rows.bytes - sum(map(rows.size, result.failures)),
+        {TopicPartition(topic, partition): offsets for partition, offsets in ranges.items()},
         [
             RowFailure(rows.numbers[position], topic, rows.partition(position), failure)
             for position, failure in result.failures.items()
-        ]
+        ],
     )
-    outcome.rows = result.delivered
-    outcome.bytes = rows.bytes - sum(map(rows.size, result.failures))
-    outcome.offsets = {
-        TopicPartition(topic, partition): offsets for partition, offsets in result.offset_ranges().items()
-    }
-    return outcome
 
 
 async def _refused(producer: Producer, topic: str, rows: _Rows, error: ValueError) -> RowFailure:

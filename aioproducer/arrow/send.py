@@ -162,9 +162,7 @@ async def send_table(
             raise ValueError(
                 f"the producer has a {part}_serializer; columns are sent as they are: use one without"
             )
-    if timeout_s is not None:
-        timeout_s = check_timeout("timeout_s", timeout_s)
-    sending = _Sending(producer, columns, timeout_s)
+    sending = _Sending(producer, columns, check_timeout(timeout_s))
     await sending.run(await Source.open(data, columns))
     return sending.outcome.result()
 
@@ -204,7 +202,6 @@ class _Sending:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
 
     def _start(self, piece: pa.RecordBatch) -> None:
-        timeout_s = self._time_left()
         self._in_flight.add(
             send_batch(
                 self._producer,
@@ -212,7 +209,7 @@ class _Sending:
                 self._columns,
                 ordered=self._ordered,
                 numbers=range(self._row, self._row + piece.num_rows),
-                timeout_s=timeout_s,
+                timeout_s=self._time_left(),
             )
         )
         self._row += piece.num_rows
@@ -225,7 +222,7 @@ class _Sending:
                 waits_for = self._in_flight if reading.done() else {reading, *self._in_flight}
                 if not await self._settle(waits_for, self._time_left()):
                     self._fail_unsent()
-                if self.outcome.failed:
+                if self.outcome.failures:
                     return None
             return reading.result()
         finally:
@@ -246,7 +243,7 @@ class _Sending:
         engine = self._producer._engine  # noqa: SLF001 - our own
         assert engine is not None
         error = engine.intake.not_appended("not read and appended", self._timeout_s, self._deadline)
-        self.outcome.add(RowsOutcome.of_failures([RowFailure(self._row, self._columns.topic, None, error)]))
+        self.outcome.add(RowsOutcome(failures=[RowFailure(self._row, self._columns.topic, None, error)]))
 
     def _time_left(self) -> float | None:
         return None if self._deadline is None else max(0, self._deadline - self._loop.time())

@@ -40,6 +40,13 @@ def _pair(name: str, what: str, unit: str, *, kafka: str | None = "") -> dict[st
     }
 
 
+def _spread(name: str, what: str, unit: str, *, kafka: str | None = "") -> dict[str, Metric]:
+    return {
+        f"{name}_avg": Metric(f"{what}, average", unit, kafka),
+        f"{name}_max": Metric(f"{what}, maximum", unit, kafka),
+    }
+
+
 _RECORDS: Final = {
     **_pair("record_send", "records written to brokers, including retries", "records"),
     **_pair("record_retry", "records scheduled for a retry", "records"),
@@ -67,8 +74,7 @@ _TRAFFIC: Final = {
     **_pair("response", "responses of any kind", "responses"),
     **_pair("outgoing_byte", "bytes written to sockets", "bytes"),
     **_pair("incoming_byte", "bytes read from sockets", "bytes"),
-    "request_latency_avg": Metric("time from a Produce request to its response, average", "ms"),
-    "request_latency_max": Metric("time from a Produce request to its response, maximum", "ms"),
+    **_spread("request_latency", "time from a Produce request to its response", "ms"),
 }
 
 METRICS: Final[dict[Part, dict[str, Metric]]] = {
@@ -80,26 +86,16 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         "record_size_avg": Metric(
             "size of a record before compression, including its share of the batch header", "bytes"
         ),
-        "record_queue_time_avg": Metric(
-            "time from a batch's first record to its Produce request, average", "ms"
+        **_spread("record_queue_time", "time from a batch's first record to its Produce request", "ms"),
+        **_spread(
+            "record_latency", "time from a batch's first record to its acknowledgement", "ms", kafka=None
         ),
-        "record_queue_time_max": Metric(
-            "time from a batch's first record to its Produce request, maximum", "ms"
-        ),
-        "record_latency_avg": Metric(
-            "time from a batch's first record to its acknowledgement, average", "ms", None
-        ),
-        "record_latency_max": Metric(
-            "time from a batch's first record to its acknowledgement, maximum", "ms", None
-        ),
-        "batch_size_avg": Metric("size of a batch after compression, average", "bytes"),
-        "batch_size_max": Metric("size of a batch after compression, maximum", "bytes"),
+        **_spread("batch_size", "size of a batch after compression", "bytes"),
         **_pair("batch_split", "batches split because they were too large", "batches"),
         "compression_rate_avg": Metric(
             "size of batches after compression, relative to their size before compression"
         ),
-        "produce_throttle_time_avg": Metric("throttle time in a response, average", "ms"),
-        "produce_throttle_time_max": Metric("throttle time in a response, maximum", "ms"),
+        **_spread("produce_throttle_time", "throttle time in a response", "ms"),
         **_TRAFFIC,
         "connection_count": Metric("open connections", "connections"),
         **_pair("connection_creation", "connections opened", "connections"),

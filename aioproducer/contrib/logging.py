@@ -207,7 +207,7 @@ class KafkaHandler(logging.Handler):
         elif self._asleep:
             try:
                 self._asleep = False
-                self._call(self._set_wake)
+                self._call(self._wake.set)
             except BaseException:  # a signal handler raised
                 self._asleep = True
                 raise
@@ -217,9 +217,6 @@ class KafkaHandler(logging.Handler):
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function)
-
-    def _set_wake(self) -> None:
-        self._wake.set()
 
     def _start(self) -> None:
         if self._thread is not None:
@@ -257,7 +254,7 @@ class KafkaHandler(logging.Handler):
             if thread is None:
                 self._discard()  # no thread could be started
         if not was_closed and thread is not None:
-            self._call(self._set_wake)
+            self._call(self._wake.set)
             if thread is not threading.current_thread():
                 if time.monotonic() - self._flush_failed_at > _JOIN_S:  # logging.shutdown has just flushed
                     thread.join(self._close_timeout_s)

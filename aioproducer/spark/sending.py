@@ -116,12 +116,12 @@ class Sending:
                 len(self._in_flight) >= IN_FLIGHT or self._in_flight[0].sending.done()
             ):
                 self._settle(self._in_flight.popleft())
-            if self._outcome.failed:
+            if self._outcome.failures:
                 break
             numbers = range(row, row + piece.num_rows)
             if self._dead_letters is None:
                 if late := rows_outside_limits(piece, self._columns, self._window_of):
-                    self._outcome.add(RowsOutcome.of_failures(self._failures(late, numbers)))
+                    self._outcome.add(RowsOutcome(failures=self._failures(late, numbers)))
                     break
                 self._start(piece, self._columns, numbers)
             else:
@@ -156,9 +156,9 @@ class Sending:
         """Add the outcome of *piece*. With a topic of dead letters, rows that a broker refused for their content become letters."""
         outcome = piece.sending.result()
         dead_letters = self._dead_letters if piece.columns is self._columns else None
-        if outcome.failed and dead_letters is not None and all(map(_is_refused, outcome.failures)):
+        if outcome.failures and dead_letters is not None and all(map(_is_refused, outcome.failures)):
             self._start_letters_of(piece, outcome, dead_letters)
-            outcome.failures, outcome.failed, outcome.retriable = [], 0, False
+            outcome.failures = []
         self._outcome.add(outcome)
 
     def _start_letters_of(self, piece: _Piece, outcome: RowsOutcome, dead_letters: str) -> None:

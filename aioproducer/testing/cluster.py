@@ -408,7 +408,7 @@ class Cluster:
         await self._broker(node_id).start()
         self._state.nodes[node_id].alive = True
         for partition in self._state.led_by(node_id):
-            partition.log.restart()
+            partition.log.producers.restart()
             self._state.move_leader(partition, node_id)
 
     def freeze_broker(self, node_id: int) -> None:

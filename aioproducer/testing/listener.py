@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 from aioproducer._core.address import Address
@@ -216,9 +216,6 @@ class MemoryTransport(asyncio.Transport):
         if self._outgoing_bytes > self._high and not self._writing_paused:
             self._writing_paused = True
             self._protocol.pause_writing()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
         return True

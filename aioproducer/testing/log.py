@@ -214,10 +214,6 @@ class PartitionLog:
         self.wake()
         return [record for batch in _data_batches(lost) for record in batch.records]
 
-    def restart(self) -> None:
-        """Reduce the state of producers to that of a restarted broker."""
-        self.producers.restart()
-
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, until: int | None = None
     ) -> bytes:

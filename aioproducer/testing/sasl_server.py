@@ -320,7 +320,8 @@ class Session:
     def __init__(self, settings: SaslSettings | None) -> None:
         self._settings = settings
         self._stage = _Stage.OPEN if settings is None else _Stage.START
-        self._versions_sent = False
+        self.versions_sent: bool = False
+        """True after the response to ApiVersions, which is served once before authentication."""
         self._login: Login | None = None
         self._mechanism = ""
         self._user: str | None = None
@@ -346,7 +347,7 @@ class Session:
             return not self.must_close
         if self._stage is _Stage.START:
             allowed = {SaslHandshakeRequest.API_KEY}
-            if not self._versions_sent:
+            if not self.versions_sent:
                 allowed.add(ApiVersionsRequest.API_KEY)
             if api_key not in allowed:
                 raise CloseConnection(f"API {api_key} is not served {self._stage.value}")
@@ -355,10 +356,6 @@ class Session:
         if self._expires_at is not None and _now() > self._expires_at and not renews:
             raise CloseConnection("the session is over")
         return True
-
-    def mark_versions_sent(self) -> None:
-        """Record the response to ApiVersions, which is served once before authentication."""
-        self._versions_sent = True
 
     def refuse(self) -> None:
         """Record a refusal, which ends the connection unless it is authenticated."""

@@ -143,7 +143,8 @@ class Accumulator:
 
     def shrunk_topics(self) -> set[str]:
         """Return the topics with records for partitions that the cluster lacks."""
-        return {name for name in self.shrunk if self.topics[name].has_missing_records}
+        topics = map(self.topics.__getitem__, self.shrunk)
+        return {topic.name for topic in topics if any(queue.unsent for queue in topic.missing_queues())}
 
     def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
         """Make room for a record of *size* bytes and its waiter of *kind*, in a batch of *queue* or of the sticky partition.
@@ -392,8 +393,7 @@ class Accumulator:
 
     def place_of(self, waiter: RecordFuture) -> Place | None:
         """Return the place of the record of *waiter*, if a batch without an outcome has it."""
-        batch = next((each for each in self.unresolved if each.holds(waiter)), None)
-        return None if batch is None else (batch, batch.indices_of(waiter)[0])
+        return next(((batch, at) for batch in self.unresolved for at in batch.indices_of(waiter)), None)
 
     def recount(self) -> None:
         """Recompute the free memory after an exception interrupted a call."""

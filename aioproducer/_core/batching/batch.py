@@ -355,10 +355,6 @@ class Batch(BatchFields):
             start += len(each)
         return indices
 
-    def holds(self, waiter: Waiter) -> bool:
-        """Return True if *waiter* waits for a record of the batch."""
-        return any(each.indices_of(waiter) for each in self.stretches)
-
     @property
     def all_waiters_expired(self) -> bool:
         """True if all calls that sent its records have failed at their own deadlines."""

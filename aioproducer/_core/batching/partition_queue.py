@@ -53,14 +53,12 @@ class PartitionQueue(QueueFields):
         "retrying",
         "sealed_bytes",
         "sequences",
-        "topic",
         "topic_partition",
     )
 
     def __init__(
         self, topic: str, partition: int, settings: BatchingSettings, identities: IdentityKeeper
     ) -> None:
-        self.topic: str = topic
         self.partition: int = partition
         self.topic_partition: TopicPartition = _new_place(topic, partition)
         self.leader: int = NO_LEADER

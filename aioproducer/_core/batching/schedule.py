@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
 from itertools import count
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.partition_queue import PartitionQueue
@@ -249,12 +249,11 @@ class Schedule:
     def forget_nodes(self, brokers: Collection[int]) -> None:
         """Drop the empty containers of nodes outside *brokers*."""
         kept = set(brokers)
-        for node_id in self._ready.keys() - kept:
-            if not self._ready[node_id]:
-                del self._ready[node_id]
-        for node_id in self._lingering_for.keys() - kept:
-            if not self._lingering_for[node_id]:
-                del self._lingering_for[node_id]
+        by_node: dict[int, Any]
+        for by_node in (self._ready, self._lingering_for):
+            for node_id in by_node.keys() - kept:
+                if not by_node[node_id]:
+                    del by_node[node_id]
 
     def make_ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """End the linger of *batch*, if it lingers, and offer its *queue*."""
@@ -276,7 +275,7 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-            self.new_leaderless.add(queue.topic)
+            self.new_leaderless.add(queue.topic_partition.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             ready = self._ready.get(queue.leader)
@@ -345,11 +344,11 @@ class Schedule:
         for queue in tuple(self._leaderless):
             if queue.idle:  # its batches have expired
                 del self._leaderless[queue]
-        return {queue.topic for queue in self._leaderless}
+        return {queue.topic_partition.topic for queue in self._leaderless}
 
     def suspicious_topics(self) -> set[str]:
         """Return the topics with a retry that waits because its leader refused it as a non-leader."""
-        return {queue.topic for _, _, queue in self.backing_off if queue.suspects_leader}
+        return {queue.topic_partition.topic for _, _, queue in self.backing_off if queue.suspects_leader}
 
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer queues whose linger or backoff is over; in a *hurry*, all lingers end."""

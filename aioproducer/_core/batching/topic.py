@@ -347,11 +347,6 @@ class TopicQueues(TopicFields):
         count = len(self.leaders)
         return [queue for partition, queue in self.by_partition.items() if partition >= count]
 
-    @property
-    def has_missing_records(self) -> bool:
-        """True if records wait for partitions that the cluster lacks."""
-        return any(queue.batches or queue.retrying for queue in self.missing_queues())
-
     def _note_missing(self, *, is_same: bool, is_another: bool) -> None:
         if not self.leaders or not self.missing_queues():  # without leaders the whole topic is unknown
             self.missing = None

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import Any, Final, NamedTuple, final
 
 from aioproducer._core.batching.accumulator import Accumulator, Ready
-from aioproducer._core.batching.admission import AppendLock, MemoryBudget, QueuedCall
+from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer._core.batching.batch import Place, RecordFuture
 from aioproducer._core.batching.receipts import ReceiptKind
 from aioproducer._core.batching.topic import TopicQueues
@@ -21,7 +21,7 @@ from aioproducer._core.intake.serializing import (
     lock_for,
 )
 from aioproducer._core.metadata.updater import MetadataUpdater
-from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
+from aioproducer.errors import BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.types import Headers
 
 REFUSALS: Final = (ProducerError, ValueError, asyncio.CancelledError)
@@ -45,14 +45,6 @@ def earlier_calls(topic: str, lock: AppendLock) -> str:
     if not count:  # they failed at the same time as this call
         return f"earlier calls for {topic!r}"
     return f"{count} earlier call{'' if count == 1 else 's'} for {topic!r}"
-
-
-def no_memory(memory: MemoryBudget) -> BufferFull:
-    """Return the error for a record that would have to wait for memory."""
-    return BufferFull(
-        f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
-        + ("and earlier calls are waiting for memory" if memory.waiters else "too few for this record")
-    )
 
 
 class WaitingCall(QueuedCall):

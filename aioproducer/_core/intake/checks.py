@@ -113,12 +113,14 @@ def check_timestamp(argument: str, timestamp_ms: object) -> int:
     return timestamp_ms
 
 
-def check_timeout(argument: str, timeout_s: object) -> float:
-    """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
+def check_timeout(timeout_s: object) -> float | None:
+    """Return *timeout_s* if it is None or a duration. Raises: TypeError, ValueError."""
+    if timeout_s is None:
+        return None
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
-        raise TypeError(f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}")
+        raise TypeError(f"timeout_s must be seconds (int or float) or None, not {type(timeout_s).__name__}")
     if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # also refuses nan
-        raise ValueError(f"{argument} must be 0 or more seconds, not {_shown(timeout_s)}")
+        raise ValueError(f"timeout_s must be 0 or more seconds, not {_shown(timeout_s)}")
     return float(timeout_s)
 
 

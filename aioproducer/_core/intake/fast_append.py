@@ -68,14 +68,11 @@ class FastAppend:
         """True if records without a key go to the sticky partition."""
         self._partition_of: Callable[..., Any] | None = None
         """Kafka's default partitioner, which raises nothing and chooses only existing partitions."""
-        if type(partitioner) is Murmur2Partitioner:
+        self.hashes: bool = type(partitioner) is Murmur2Partitioner
+        """True if Kafka's default partitioner chooses the partition of a key."""
+        if self.hashes:
             self._partition_of = partitioner.partition
         self._largest_value = self.largest_record - RECORD_OVERHEAD if self.sticks else -1
-
-    @property
-    def hashes(self) -> bool:
-        """True if Kafka's default partitioner chooses the partition of a key."""
-        return self._partition_of is not None
 
     def append(  # noqa: C901, PLR0912 - without a call per record
         self,

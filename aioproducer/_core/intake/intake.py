@@ -21,7 +21,6 @@ from aioproducer._core.intake.appending import (
     PendingAppend,
     earlier_calls,
     has_partition,
-    no_memory,
     no_such_partition,
 )
 from aioproducer._core.intake.checks import (
@@ -221,7 +220,11 @@ class Intake:
             return BufferFull(
                 f"the record would have to wait behind {earlier_calls(topic, queues.append_lock)}"
             )
-        return no_memory(self._accumulator.memory)
+        memory = self._accumulator.memory
+        return BufferFull(
+            f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
+            + ("and earlier calls are waiting for memory" if memory.waiters else "too few for this record")
+        )
 
     async def append_when_possible(
         self, pending: PendingAppend, called_at: float, timeout_s: float | None

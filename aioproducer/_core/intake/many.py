@@ -99,9 +99,7 @@ class ManyIntake:
         self._intake.check_loop()
         later = (self._settings.value_serializer is not None, self._settings.key_serializer is not None)
         rows = check_rows(topic, values, serialized_later=later, **columns)
-        if timeout_s is not None:
-            timeout_s = check_timeout("timeout_s", timeout_s)
-        result = await self.send(rows, timeout_s, ordered)
+        result = await self.send(rows, check_timeout(timeout_s), ordered)
         result.raise_failures()
         return result
 

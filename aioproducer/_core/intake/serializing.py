@@ -80,19 +80,13 @@ class InContext:
     def __init__(self, key_serializer: AnySerializer | None, value_serializer: AnySerializer | None) -> None:
         self._key_serializer = _taking_all(key_serializer)
         self._value_serializer = _taking_all(value_serializer)
+        given = {"key": key_serializer, "value": value_serializer}
         self.names: dict[str, str] = {
-            field: f"{field}_serializer {_name(each)}"
-            for field, each in (("key", key_serializer), ("value", value_serializer))
-            if each is not None
+            field: f"{field}_serializer {_name(each)}" for field, each in given.items() if each is not None
         }
         """Option and name of each serializer, for messages, by field."""
         self.awaits: str | None = next(
-            (
-                self.names[field]
-                for field, each in (("key", key_serializer), ("value", value_serializer))
-                if is_async(each)
-            ),
-            None,
+            (self.names[field] for field, each in given.items() if is_async(each)), None
         )
         """Name of the serializer that is a coroutine function; None without one."""
 

@@ -129,12 +129,8 @@ class Sender:
         self._producer_id.connected()
         self._wakeup.ring()
 
-    def finish(self) -> None:
-        """Let `run` end once all records have their outcome, including those of calls that still append."""
-        self._accumulator.finish()
-
     async def run(self) -> None:
-        """Send until `finish` was called and no record is left.
+        """Send until `Accumulator.finish` was called and no record is left.
 
         A cancelled run leaves its batches; the caller has to fail them.
 
@@ -303,11 +299,7 @@ class Sender:
                 await connection.drain()
 
     def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        self._give_back(connection, batches)
-        self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
-
-    def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Give back those of *batches* that would no longer be drained for *connection*."""
+        """Write those of *batches* that would still be drained for *connection*, and give back the others."""
         may_write = (
             not connection.closed
             and connection.throttled_until <= self._loop.time()
@@ -317,6 +309,7 @@ class Sender:
             stays = may_write and self._accumulator.leader(batch) == connection.node_id
             if not stays and batch.state is BatchState.IN_FLIGHT:
                 self._completion.give_back(batch)
+        self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
 
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:

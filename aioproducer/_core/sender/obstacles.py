@@ -111,14 +111,13 @@ class Obstacles:
         return self._queued(queue, now)
 
     def _unanswered(self, leader: int, now: float) -> Obstacle:
-        connection = self._pool.get(leader)
-        if connection is not None:
-            if 0 < connection.throttled_until >= now:
-                return _throttled(leader, connection, now)
-            if connection.is_paused:
-                return _logging_in(leader)
         node = "the leader" if leader == NO_LEADER else f"node {leader}"
-        return Obstacle(TimeoutReason.NO_ANSWER, f"{node} has not answered")
+        is_connected = self._pool.get(leader) is not None
+        return (
+            self._throttle(leader, now)
+            or (self._away(leader) if is_connected else None)
+            or Obstacle(TimeoutReason.NO_ANSWER, f"{node} has not answered")
+        )
 
     def _queued(self, queue: PartitionQueue, now: float) -> Obstacle | None:
         leader, head = queue.leader, queue.next_batch(now)
@@ -162,15 +161,19 @@ class Obstacles:
 
     def _throttle(self, leader: int, now: float) -> Obstacle | None:
         connection = self._pool.get(leader)
-        if connection is not None and 0 < connection.throttled_until >= now:  # the throttle ended just now
-            return _throttled(leader, connection, now)
-        return None
+        if connection is None or not 0 < connection.throttled_until >= now:
+            return None
+        for_s = connection.throttled_until - now
+        return Obstacle(
+            TimeoutReason.THROTTLED, f"node {leader} is throttling this client for another {for_s:.1f} s"
+        )
 
     def _away(self, node_id: int) -> Obstacle | None:
         """Return the reason for the lack of a usable connection to the node; None with a usable connection."""
         connection = self._pool.get(node_id)
         if connection is not None:
-            return _logging_in(node_id) if connection.is_paused else None
+            text = f"the login at node {node_id} is being repeated"
+            return Obstacle(TimeoutReason.AUTHENTICATION, text) if connection.is_paused else None
         refused, error = self._pool.refused_logins(node_id), self._pool.last_error(node_id)
         if refused is not None:
             text = f"node {node_id} refused the login: {refused.error}"
@@ -187,17 +190,6 @@ class Obstacles:
         return next(
             (each for each in away if each.reason is TimeoutReason.AUTHENTICATION), away[0] if away else None
         )
-
-
-def _throttled(leader: int, connection: Connection, now: float) -> Obstacle:
-    for_s = connection.throttled_until - now
-    return Obstacle(
-        TimeoutReason.THROTTLED, f"node {leader} is throttling this client for another {for_s:.1f} s"
-    )
-
-
-def _logging_in(node_id: int) -> Obstacle:
-    return Obstacle(TimeoutReason.AUTHENTICATION, f"the login at node {node_id} is being repeated")
 
 
 def _times(count: int) -> str:

@@ -27,10 +27,7 @@ OUTCOME_UNKNOWN: Final = (
 
 
 class Complete(NamedTuple):
-    """The batch is in the log; -1 for values that the broker did not return."""
-
-    base_offset: int
-    log_append_time_ms: int
+    """The batch is in the log, at an offset that the broker did not return."""
 
 
 class Retry(NamedTuple):
@@ -105,11 +102,11 @@ def decide(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, st
     keeps_sequences = facts.in_doubt and facts.idempotent
     match error:
         case DuplicateSequenceNumber():
-            return Complete(base_offset=-1, log_append_time_ms=-1)
+            return Complete()
         case MessageTooLarge() if facts.records > 1:
             return Split(error)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if facts.confirmed:
-            return Complete(base_offset=-1, log_append_time_ms=-1)
+            return Complete()
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if (
             facts.refused_without_proof or (facts.half_of_possibly_persisted and facts.oldest)
         ):

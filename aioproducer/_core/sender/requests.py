@@ -387,8 +387,8 @@ class ResponseHandler:
 
         completion = self._completion
         match verdict:
-            case outcomes.Complete(base_offset, log_append_time_ms):
-                completion.complete(batch, base_offset, log_append_time_ms)
+            case outcomes.Complete():
+                completion.complete(batch, -1)
                 self._note_recovery(batch)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)

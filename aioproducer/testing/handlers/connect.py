@@ -43,7 +43,7 @@ async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> meta
             if call.version >= SOFTWARE_NAMES_SINCE:
                 _check_software(request.client_software_name, request.client_software_version)
             _check_node(call, request)
-            call.session.mark_versions_sent()
+            call.session.versions_sent = True
     except Refused as refused:
         return metadata.ApiVersionsResponse(error_code=refused.code, api_keys=[])
     level = call.state.coordinator.transaction_version

@@ -258,16 +258,15 @@ def _producers(call: Call, topic: str, index: int) -> admin.PartitionResponse:
         return admin.PartitionResponse(
             partition_index=index, error_code=refused.code, error_message=refused.message
         )
-    producers = []
-    for producer_id, (epoch, last_sequence) in log.producers.known().items():
-        first_offset = log.transactions.first_offset(producer_id)
-        producers.append(
-            admin.ProducerState(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                last_sequence=last_sequence,
-                coordinator_epoch=0,
-                current_txn_start_offset=-1 if first_offset is None else first_offset,
-            )
+    producers = [
+        admin.ProducerState(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_sequence=last_sequence,
+            coordinator_epoch=0,
+            current_txn_start_offset=-1 if first_offset is None else first_offset,
         )
+        for producer_id, (epoch, last_sequence) in log.producers.known().items()
+        for first_offset in [log.transactions.first_offset(producer_id)]
+    ]
     return admin.PartitionResponse(partition_index=index, active_producers=producers)

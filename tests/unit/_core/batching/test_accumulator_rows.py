@@ -20,7 +20,7 @@ def extend(rig: FloorRig, part: Rows, partition: int | None = 0, *, reserved: in
     queue = None if partition is None else rig.queue(partition)
     stop = rig.accumulator.extend(rig.accumulator.topics[TOPIC], queue, part, call, reserved)
     assert call.partitions == {
-        batch.topic_partition.partition for batch in unresolved(rig) if batch.holds(call)
+        batch.topic_partition.partition for batch in unresolved(rig) if batch.indices_of(call)
     }
     return stop
 

@@ -137,15 +137,15 @@ class TestWaiters:
         batch, futures, call = mixed()
         assert [batch.indices_of(future) for future in futures] == [[0], [1], [5]]
         assert batch.indices_of(call) == [2, 3, 4]
-        assert batch.holds(futures[2])
-        assert batch.holds(call)
+        assert batch.indices_of(futures[2])
+        assert batch.indices_of(call)
 
     @in_virtual_time
     async def test_it_holds_nothing_for_a_stranger(self) -> None:
         batch, _, _ = mixed()
         assert batch.indices_of(call_of(3)) == []
-        assert not batch.holds(call_of(3))
-        assert not batch_in().holds(call_of(3))
+        assert not batch.indices_of(call_of(3))
+        assert not batch_in().indices_of(call_of(3))
 
     @in_virtual_time
     async def test_batch_is_forsaken_once_all_its_waiters_have_failed(self) -> None:

@@ -51,7 +51,7 @@ class TestWhatGoesWhen:
     async def test_nothing_lingers_once_it_is_to_finish(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
-            rig.sender.finish()
+            rig.accumulator.finish()
             await settle()
             assert rig.sent_values() == [[b"a"]]
 
@@ -193,7 +193,7 @@ class TestEnd:
     async def test_it_ends_once_everything_has_its_outcome(self) -> None:
         async with Rig() as rig:
             rig.fill()
-            rig.sender.finish()
+            rig.accumulator.finish()
             await advance(1)
             assert not rig.running.done()
             rig.accept()
@@ -205,7 +205,7 @@ class TestEnd:
     async def test_it_waits_for_calls_that_have_not_appended_yet(self) -> None:
         async with Rig() as rig:
             rig.accumulator.pending_calls["one"] = 1
-            rig.sender.finish()
+            rig.accumulator.finish()
             await advance(1)
             assert not rig.running.done()
             del rig.accumulator.pending_calls["one"]

@@ -125,7 +125,7 @@ async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a"))
         await settle()
-        rig.sender.finish()
+        rig.accumulator.finish()
         office.from_the_transport()
         await asyncio.wait([rig.running])
         await sending
