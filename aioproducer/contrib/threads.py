@@ -40,14 +40,17 @@ T = TypeVar("T")
 
 def _blocking(
     method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[ThreadedProducer, P], T]:
-    """Return a method that is a blocking call of *method* with the same parameters."""
+) -> Callable[[object], Callable[Concatenate[ThreadedProducer, P], T]]:
+    """Return a decorator that replaces a method by a blocking call of *method* with the same parameters.
+
+    Type checkers let subclasses override a decorated method, and no attribute that is Final.
+    """
 
     @wraps(method)
     def call(self: ThreadedProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._call(partial(method, self._producer, *args, **kwargs))
 
-    return call
+    return lambda _: call
 
 
 def _with_thread_future(
@@ -186,11 +189,25 @@ class ThreadedProducer:
         # After all non-daemon threads, which may send until they end.
         atexit.register(self._close_at_exit)
 
-    send: Final = _blocking(Producer.send)
-    enqueue: Final = _blocking(_with_thread_future(Producer.enqueue))
-    send_many: Final = _blocking(Producer.send_many)
-    flush: Final = _blocking(Producer.flush)
-    partitions_for: Final = _blocking(Producer.partitions_for)
+    @_blocking(Producer.send)
+    def send(self) -> None:
+        """See `Producer`."""
+
+    @_blocking(_with_thread_future(Producer.enqueue))
+    def enqueue(self) -> None:
+        """See `Producer`; the Future is one of `concurrent.futures`."""
+
+    @_blocking(Producer.send_many)
+    def send_many(self) -> None:
+        """See `Producer`."""
+
+    @_blocking(Producer.flush)
+    def flush(self) -> None:
+        """See `Producer`."""
+
+    @_blocking(Producer.partitions_for)
+    def partitions_for(self) -> None:
+        """See `Producer`."""
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """See `Producer`. Never blocks, and works before the start and after the end."""

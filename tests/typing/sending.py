@@ -50,6 +50,11 @@ async def outcomes(producer: Producer) -> None:
         assert_type(result.offset_ranges(), dict[int, OffsetRange])
 
 
+class Flushed(ThreadedProducer):
+    def flush(self, timeout_s: float | None = 5.0) -> None:
+        super().flush(timeout_s)
+
+
 def from_a_thread(producer: ThreadedProducer) -> None:
     assert_type(producer.send("orders", b"v"), RecordMetadata)
     assert_type(producer.send_many("orders", [b"v"]), SendManyResult)
