@@ -382,14 +382,12 @@ def checked_sources(
             if value is not None and urls is not None and value not in urls:
                 raise _refused(written.get(option, option), value, ALLOWED_URLS)
         elif files is not None:
-            for each in files:
-                if _resolved(each) == _resolved(path):
-                    listed = os.path.abspath(each)  # noqa: PTH100 - resolve() would follow symbolic links
-                    if listed != path:
-                        yield option, file_url(listed) if option == ENDPOINT else listed
-                    break
-            else:
+            found = next((each for each in files if _resolved(each) == _resolved(path)), None)
+            if found is None:
                 raise _refused(written.get(option, option), value, ALLOWED_FILES)
+            listed = os.path.abspath(found)  # noqa: PTH100 - resolve() would follow symbolic links
+            if listed != path:
+                yield option, file_url(listed) if option == ENDPOINT else listed
 
 
 def _resolved(path: str) -> str:

@@ -79,7 +79,13 @@ class Task:
         if self.delivery is None:
             with worker().producer(self.settings) as producer:
                 return TaskReport(**origin(context), **self._sent(batches, producer).fields())
-        batch = _batch_id(context, self.delivery, streams=replays)
+        batch = batch_id(
+            self.delivery,
+            query=context.getLocalProperty("sql.streaming.queryId"),
+            number=context.getLocalProperty("streaming.sql.batchId"),
+            run=context.getLocalProperty("spark.jobGroup.id"),
+            streams=replays,
+        )
         if self.planned is None:
             return self._write_single(iter(batches), self.delivery, batch, replays=replays)
         return self._write_share(iter(batches), self.delivery, self.planned, batch, replays=replays)
@@ -189,16 +195,6 @@ def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
     return context
-
-
-def _batch_id(context: TaskContext, delivery: ExactlyOnce, *, streams: bool) -> BatchId:
-    return batch_id(
-        delivery,
-        query=context.getLocalProperty("sql.streaming.queryId"),
-        number=context.getLocalProperty("streaming.sql.batchId"),
-        run=context.getLocalProperty("spark.jobGroup.id"),
-        streams=streams,
-    )
 
 
 def check_options(settings: ProducerSettings) -> None:

@@ -49,13 +49,13 @@ def pyspark_errors(*, pickling: bool = False) -> Iterator[None]:
         yield
     except (ProducerError, PySparkException) as error:
         hide_traceback()
-        raise (PlanningError(_line(error)) if pickling else _converted(error)) from None
-
-
-def _converted(error: ProducerError | PySparkException) -> PySparkException:
-    if isinstance(error, PySparkException):
-        return error
-    return (PySparkValueError if isinstance(error, ConfigError) else PySparkRuntimeError)(_line(error))
+        if pickling:
+            raise PlanningError(_line(error)) from None
+        if isinstance(error, PySparkException):
+            raise error from None
+        raise (PySparkValueError if isinstance(error, ConfigError) else PySparkRuntimeError)(
+            _line(error)
+        ) from None
 
 
 def _line(error: ProducerError | PySparkException) -> str:

@@ -195,15 +195,12 @@ def send(
         raise WrongOption(
             "--checkpoint needs acknowledgements, and acks=0 has none: leave out --checkpoint, or set another acks"
         )
-    if checkpoint is not None and config.transactional_id is not None:
-        raise WrongOption(
-            "--checkpoint has no effect in a transaction, which commits the whole input or nothing: leave"
-            " out --checkpoint, or the transactional id"
-        )
-    if on_error != "stop" and config.transactional_id is not None:
-        raise WrongOption(
-            "--on-error has no effect in a transaction, which commits the whole input or nothing: leave out --on-error, or the transactional id"
-        )
+    for flag, is_set in {"--checkpoint": checkpoint is not None, "--on-error": on_error != "stop"}.items():
+        if is_set and config.transactional_id is not None:
+            raise WrongOption(
+                f"{flag} has no effect in a transaction, which commits the whole input or nothing: leave out {flag}, or"
+                " the transactional id"
+            )
     _check_format(form, key_separator, names, record_key)
     if form == "length-prefixed" and (force or delimiter != b"\n"):
         raise click.UsageError("--delimiter and --force need --format lines or json")

@@ -154,11 +154,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
 
     def decode(items: Sequence[bytes]) -> Columns:
         rows: list[int] = []
-        values: list[bytes | None] = []
-        keys: list[bytes | None] = []
-        headers: list[list[Header]] = []
-        partitions: list[int | None] = []
-        timestamps_ms: list[int | None] = []
+        records: list[tuple[Any, ...]] = []
         bad: list[tuple[int, str]] = []
         for index, item in enumerate(items):
             if not (line := item.strip()):
@@ -167,7 +163,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
                 found = _parsed(line)
                 if looks_inside and type(found) is not dict:
                     raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - handled as the others
-                value, key, own, timestamp_ms = parts_of(line, found)
+                parts = parts_of(line, found)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
             except (ValueError, RecursionError) as error:
                 reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
@@ -176,11 +172,9 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
                     continue
                 break
             rows.append(index)
-            values.append(value)
-            keys.append(key)
-            headers.append(own)
-            partitions.append(partition)
-            timestamps_ms.append(timestamp_ms)
+            records.append((*parts, partition))
+        columns = map(list, zip(*records, strict=True)) if records else ([] for _ in range(5))
+        values, keys, headers, timestamps_ms, partitions = columns
         return Columns(
             rows,
             values,
