@@ -342,14 +342,8 @@ def _prefix_of(name: str, known: Collection[str]) -> str | None:
 
 def _is_known(name: str, known: Collection[str]) -> bool:
     dotted = dotted_name(name)
-    return (
-        our_name(name) in known
-        or dotted in KAFKA_NAMES
-        or dotted in REFUSED
-        or dotted in WITHOUT_EFFECT
-        or dotted in HARMLESS
-        or is_of_other_clients(dotted)
-    )
+    others = KAFKA_NAMES, REFUSED, WITHOUT_EFFECT, HARMLESS
+    return our_name(name) in known or any(dotted in names for names in others) or is_of_other_clients(dotted)
 
 
 def _prefix_message(prefix: str, names: Sequence[str]) -> str:

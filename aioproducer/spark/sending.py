@@ -121,7 +121,11 @@ class Sending:
             numbers = range(row, row + piece.num_rows)
             if self._dead_letters is None:
                 if late := rows_outside_limits(piece, self._columns, self._window_of):
-                    self._outcome.add(RowsOutcome(failures=self._failures(late, numbers)))
+                    failures = [
+                        RowFailure(numbers[position], self._columns.topic, None, ValueError(reason))
+                        for position, reason in late.items()
+                    ]
+                    self._outcome.add(RowsOutcome(failures=failures))
                     break
                 self._start(piece, self._columns, numbers)
             else:
@@ -198,12 +202,6 @@ class Sending:
         window = self._window(topic)
         self._unchecked = self._unchecked or window.unchecked
         return window
-
-    def _failures(self, reasons: Mapping[int, str], numbers: Sequence[int]) -> list[RowFailure]:
-        return [
-            RowFailure(numbers[position], self._columns.topic, None, ValueError(reason))
-            for position, reason in reasons.items()
-        ]
 
     def _partitions_of(self, topic: str) -> int:
         return len(self._host.submit(self._producer.partitions_for(topic)).result())

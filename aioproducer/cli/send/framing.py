@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 LENGTH_BYTES: Final = 4
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -28,20 +28,6 @@ class FramedRecords(NamedTuple):
 
 
 NOTHING: Final = FramedRecords((), (), b"")
-
-
-class Framing(Protocol):
-    """Splits one file into records, in pieces of any size."""
-
-    @property
-    def unit(self) -> str:
-        """Word for a record: "line" or "record"."""
-
-    def feed(self, data: bytes) -> FramedRecords:
-        """Return the records that *data* completes. Raises: ValueError: malformed record."""
-
-    def finish(self) -> FramedRecords:
-        """Return further records at the end of the file, repeatedly until none. Raises: ValueError: cut record."""
 
 
 class Lines:
@@ -404,3 +390,7 @@ class JsonValues:
             if self._depth == 0:
                 self._scanned = 0
                 return at
+
+
+Framing: TypeAlias = Lines | LengthPrefixed | JsonInput | JsonValues
+"""Splits one file into records, in pieces of any size; `finish` is called until it returns no record."""
