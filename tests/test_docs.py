@@ -18,6 +18,7 @@ import pytest
 
 from aioproducer import errors
 from aioproducer._core.batching.batch_state import TRANSITIONS
+from aioproducer._core.records.compression import LEVELS, Codec
 from aioproducer._core.sender import outcomes
 from aioproducer._core.transactions.transaction_manager import (
     TRANSITIONS as OF_TRANSACTIONS_STATES,
@@ -137,7 +138,9 @@ def test_design_guide_is_at_most_350_lines() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "said"),
     [
-        ("why a batch may not be sent now", "_core/batching/partition_queue.py", "def next_batch"),
+        ("why a batch is not sent now", "_core/batching/partition_queue.py", "def next_batch"),
+        ("why a record timed out", "_core/sender/obstacles.py", "class Obstacles"),
+        ("add an option", "config/kinds.py", "class Kind("),
         ("judged possibly persisted", "_core/idempotence.py", "def possibly_persisted"),
         ("add a metric", "_core/metrics.py", "class TopicCounters"),
         ("add an error code", "_core/sender/outcomes.py", "def decide"),
@@ -147,6 +150,18 @@ def test_routes_of_the_design_page_lead_to_their_subjects(question: str, answer:
     [route] = [line for line in DESIGN.splitlines() if line.startswith("|") and question in line]
     assert f"`{answer}`" in route
     assert said in (ROOT / "aioproducer" / answer).read_text()
+
+
+def test_pages_name_every_codec_and_level_option() -> None:
+    [line] = re.findall(r"^- Codecs: .+", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {str(codec) for codec in Codec if codec is not Codec.NONE} <= set(re.findall(r"\w+", line))
+    options = ", ".join(f"`compression_{codec}_level`" for codec in LEVELS)
+    [row] = re.findall(
+        r"^\| (.+?) \| .+ \| `compression.level` \|",
+        (ROOT / "docs/from-aiokafka.md").read_text(),
+        re.MULTILINE,
+    )
+    assert row == options
 
 
 EVERY_PAGE = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))

@@ -27,7 +27,12 @@ C = TypeVar("C")
 
 
 class Kind(ABC):
-    """Check of an option's values, from Python and from a `.properties` file."""
+    """Check of an option's values, from Python and from a `.properties` file.
+
+    Empty text means None where None is valid and text has no other use, because a `.properties` file cannot contain None.
+    `Rack` strips blanks first. `ClientId` keeps empty text, which is a valid name. `TransactionalId` refuses empty text,
+    because None would disable transactions, and `Choice` refuses it where None selects a word.
+    """
 
     unit: str = ""
     """Unit of a number; empty for other values."""
@@ -192,7 +197,7 @@ class Acks(Kind):
 
 
 class ClientId(Kind):
-    """Client name in logs, metrics and quotas of the brokers."""
+    """Client name in logs, metrics and quotas of the brokers. Empty text is kept as the name."""
 
     expected = "a string of at most 32767 bytes in UTF-8, or None"
 
@@ -205,7 +210,7 @@ class ClientId(Kind):
 
 
 class Rack(Kind):
-    """Name of a rack. Blank text counts as None, as in the Java client."""
+    """Name of a rack. Surrounding blanks are stripped; empty text means None, as in the Java client."""
 
     expected = "a string or None"
 
@@ -216,7 +221,7 @@ class Rack(Kind):
 
 
 class TransactionalId(Kind):
-    """Name of a producer's transactions. Only one running producer may use a name."""
+    """Name of a producer's transactions, for one running producer. Empty text is refused, as in the Java client."""
 
     expected = "a string of 1 to 32767 bytes in UTF-8, or None"
 

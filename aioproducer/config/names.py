@@ -6,10 +6,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from aioproducer._core.records.compression import LEVELS
 from aioproducer._core.steps import Log
 from aioproducer.errors import ConfigError
 
 log: Final = Log(__name__)
+
+*_FIRST_LEVELS, _LAST_LEVEL = (f"compression.{codec}.level" for codec in LEVELS)
 
 WITHOUT_EFFECT = frozenset(
     """
@@ -40,7 +43,7 @@ REFUSED: Mapping[str, str] = {
 
 KAFKA_NAMES: Mapping[str, str] = {
     "compression.codec": "compression.type",
-    "compression.level": "compression.gzip.level, compression.lz4.level or compression.zstd.level",
+    "compression.level": f"{', '.join(_FIRST_LEVELS)} or {_LAST_LEVEL}",
     "max.batch.size": "batch.size",
     "max.in.flight": "max.in.flight.requests.per.connection",
     "message.max.bytes": "max.request.size",

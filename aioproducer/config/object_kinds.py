@@ -44,7 +44,7 @@ _INTERCEPTOR_METHODS = ("on_send", "on_acknowledgement", "close")
 
 
 class Text(Kind):
-    """Any text; empty text counts as None."""
+    """Any text, blanks included; empty text means None."""
 
     expected: str = "a string, or None"
 

@@ -54,9 +54,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     """The requests that were written, and their versions."""
     used: Used = set()
 
-    def spy(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    def spy(request: Request[Any], version: int, *args: Any, **options: Any) -> bytearray:
         used.add((type(request), version))
-        return encode_request(request, version, correlation_id, client_id)
+        return encode_request(request, version, *args, **options)
 
     monkeypatch.setattr(connection_protocol, "encode_request", spy)
     return used

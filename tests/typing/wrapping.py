@@ -31,7 +31,7 @@ async def use() -> None:
     our_producer(linger="5")  # type: ignore[call-arg]
     our_producer(linger_ms="5")  # type: ignore[arg-type]
     our_producer(acks=2)  # type: ignore[arg-type]
-    our_producer(compression_type="brotli")  # type: ignore[arg-type]
+    our_producer(compression_type="no-such-codec")  # type: ignore[arg-type]
 
 
 def make(path: Path, given: Mapping[str, object]) -> None:

@@ -217,9 +217,10 @@ def version_for(
             at_most = BY_NAME
     version = versions.pick(ProduceRequest, at_most)
     if version < ZSTD_FROM and codec is Codec.ZSTD:
+        *others, last = (each for each in Codec if each is not codec)
         raise UnsupportedCompressionType(
-            f"not sent: zstd needs Kafka 2.1, and the broker takes Produce up to version {version}, not {ZSTD_FROM};"
-            " set compression_type to none, gzip, snappy or lz4"
+            f"not sent: {codec} needs Kafka 2.1, and the broker takes Produce up to version {version}, not {ZSTD_FROM};"
+            f" set compression_type to {', '.join(map(str, others))} or {last}"
         )
     return version
 
