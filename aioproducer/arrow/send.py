@@ -242,8 +242,11 @@ class _Sending:
         assert self._timeout_s is not None
         engine = self._producer._engine  # noqa: SLF001 - our own
         assert engine is not None
-        error = engine.intake.not_appended("not read and appended", self._timeout_s, self._deadline)
-        self.outcome.add(RowsOutcome(failures=[RowFailure(self._row, self._columns.topic, None, error)]))
+        topic = self._columns.topic
+        error = engine.intake.not_appended(
+            "not read and appended", topic, None, timeout_s=self._timeout_s, due_at=self._deadline
+        )
+        self.outcome.add(RowsOutcome(failures=[RowFailure(self._row, topic, None, error)]))
 
     def _time_left(self) -> float | None:
         return None if self._deadline is None else max(0, self._deadline - self._loop.time())

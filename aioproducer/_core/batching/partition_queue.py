@@ -6,7 +6,7 @@ from bisect import insort
 from collections import deque
 from itertools import takewhile
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from aioproducer._core.acceleration import QueueFields, untracking
 from aioproducer._core.batching.batch import Batch, Order
@@ -20,7 +20,16 @@ from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
 _BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
-_BACKING_OFF, _IN_FLIGHT_LIMIT = TimeoutReason.BACKING_OFF, TimeoutReason.IN_FLIGHT_LIMIT
+_BACKING_OFF: Final = TimeoutReason.BACKING_OFF
+_IN_FLIGHT_LIMIT: Final = TimeoutReason.IN_FLIGHT_LIMIT
+
+SendObstacle: TypeAlias = Literal[
+    TimeoutReason.BACKING_OFF,
+    TimeoutReason.IN_FLIGHT_LIMIT,
+    TimeoutReason.PRODUCER_ID,
+    TimeoutReason.TRANSACTION,
+]
+"""Reasons of a partition's queue not to send a batch now."""
 
 PROMPT_RETRIES: Final = 10
 """Number of immediate retries at a new leader."""
@@ -190,7 +199,7 @@ class PartitionQueue(QueueFields):
         self._next_order += 1
         return (self._next_order,)
 
-    def next_batch(self, now: float) -> Batch | TimeoutReason | None:  # noqa: PLR0911 - one per reason
+    def next_batch(self, now: float) -> Batch | SendObstacle | None:  # noqa: PLR0911 - one per reason
         """Return the batch to send next, or the reason why none may be sent now; None if none is ready.
 
         Every event that ends a reason offers the queue to the schedule again.
@@ -222,7 +231,7 @@ class PartitionQueue(QueueFields):
             return _IN_FLIGHT_LIMIT
         return batch
 
-    def _next_retry(self, now: float) -> Batch | TimeoutReason:
+    def _next_retry(self, now: float) -> Batch | SendObstacle:
         batch = self.retrying[0]
         if batch.retry_at > now:
             return _BACKING_OFF
@@ -230,7 +239,7 @@ class PartitionQueue(QueueFields):
             return _IN_FLIGHT_LIMIT  # one at a time until everything is in order again
         return self._to_probe(now) if self.must_probe_newest else batch
 
-    def _to_probe(self, now: float) -> Batch | TimeoutReason:
+    def _to_probe(self, now: float) -> Batch | SendObstacle:
         """Return the batch to send to a leader that denies the oldest batch in doubt: the newest first.
 
         A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.

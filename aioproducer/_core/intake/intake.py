@@ -279,9 +279,18 @@ class Intake:
             timer = self.loop.call_at(due_at, self._expire, future, batch, place, timeout_s, due_at)
             future.add_done_callback(lambda _: timer.cancel())
 
-    def not_appended(self, what: str, timeout_s: float, due_at: float) -> DeliveryTimeout:
-        """Return the error of a call that did not append all its records within *timeout_s* seconds."""
-        oldest = next(iter(self._accumulator.unresolved), None)
+    def not_appended(
+        self, what: str, topic: str | None, partition: int | None, *, timeout_s: float, due_at: float
+    ) -> DeliveryTimeout:
+        """Return the error of a call that did not append all its records within *timeout_s* seconds.
+
+        The reason is that of the oldest batch of the partition, or of the topic, or of all batches. *topic* and *partition* are
+        None if the caller chose none for all records.
+        """
+        batches = self._accumulator.unresolved
+        of_topic = [each for each in batches if each.topic_partition.topic == topic]
+        of_partition = [each for each in of_topic if each.topic_partition.partition == partition]
+        oldest = next(iter(of_partition or of_topic or batches), None)
         failure = None if oldest is None else self.expired(oldest, timeout_s, due_at)
         details = "" if failure is None else f"; the oldest record: {failure.message}"
         return DeliveryTimeout(

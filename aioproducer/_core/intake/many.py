@@ -254,7 +254,11 @@ class ManyIntake:
     def _check_time(self, sending: _Sending) -> None:
         due_at, timeout_s = sending.due_at, sending.timeout_s
         if due_at is not None and timeout_s is not None and self._intake.loop.time() >= due_at:
-            raise self._intake.not_appended(f"{sending.rows.topic!r}: not appended", timeout_s, due_at)
+            topic, partitions = sending.rows.topic, sending.rows.partitions
+            partition = partitions if isinstance(partitions, int) else None
+            raise self._intake.not_appended(
+                f"{topic!r}: not appended", topic, partition, timeout_s=timeout_s, due_at=due_at
+            )
 
     def _block_deadline(self, sending: _Sending) -> float:
         block_s = min(self._settings.max_block_s, self._accumulator.settings.delivery_timeout_s)

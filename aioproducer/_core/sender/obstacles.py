@@ -140,11 +140,11 @@ class Obstacles:
                 away = None if isinstance(batch.last_error, BrokerError) else self._away(leader)
                 text = f"the next attempt was due in {max(batch.retry_at - now, 0.0):.1f} s"
                 return away or Obstacle(head, text)
-        count = len(queue.in_flight)
-        text = f"{count} earlier batch{'' if count == 1 else 'es'} of the partition await{'s' * (count == 1)} the response"
-        return (
-            self._away(leader) or self._throttle(leader, now) or Obstacle(TimeoutReason.IN_FLIGHT_LIMIT, text)
-        )
+            case TimeoutReason.IN_FLIGHT_LIMIT:
+                count = len(queue.in_flight)
+                batches, await_ = ("batch", "awaits") if count == 1 else ("batches", "await")
+                text = f"{count} earlier {batches} of the partition {await_} the response"
+                return self._away(leader) or self._throttle(leader, now) or Obstacle(head, text)
 
     def _node(self, leader: int, now: float) -> Obstacle | None:
         """Return the obstacle of requests to *leader*."""

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer._core.batching.admission import QueuedCall
 from aioproducer._core.partitioning import CallablePartitioner, Murmur2Partitioner
-from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
+from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, TimeoutReason, WrongLoop
 from tests.cases import for_each
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
 from tests.unit.floor_rig import TOPIC
@@ -220,3 +220,29 @@ class TestRefusal:
         rig.use_up_memory()
         error = rig.intake.refusal(rig.pending())
         assert spy.errors == [(error, (TOPIC, -1))]
+
+
+@for_each(
+    ("topic", "partition", "oldest"),
+    [
+        (TOPIC, 1, f"{TOPIC}-1"),
+        (TOPIC, None, f"{TOPIC}-0"),
+        (TOPIC, 2, f"{TOPIC}-0"),
+        ("unknown", None, "another-0"),
+    ],
+)
+async def test_not_appended_error_names_the_nearest_oldest_batch(
+    topic: str, partition: int | None, oldest: str
+) -> None:
+    rig = Rig(partitions=3)
+    rig.learn("another", 1)
+    rig.try_append(topic="another", partition=0)
+    for each in (0, 1):
+        rig.try_append(partition=each)
+    error = rig.intake.not_appended("not appended", topic, partition, timeout_s=1, due_at=1)
+    assert f"; the oldest record: {oldest}: delivery timed out" in str(error)
+
+
+async def test_not_appended_reason_without_batches_is_the_loop() -> None:
+    error = Rig().intake.not_appended("not appended", TOPIC, None, timeout_s=1, due_at=1)
+    assert error.reason is TimeoutReason.LOOP_BLOCKED
