@@ -142,9 +142,8 @@ class PartitionSequences:
         self.identity: ProducerIdentity | None = None
         """Present identity; None before the first."""
         self._next = 0
-        self._acknowledged: tuple[
-            Acknowledged, ...
-        ] = ()  # the garbage collector would visit the lists of all partitions
+        # A tuple: the garbage collector would visit the lists of all partitions.
+        self._acknowledged: tuple[Acknowledged, ...] = ()
         self._to_the_old_log: tuple[int, ...] = ()
         """Position of the newest batch that was in flight when its log was deleted."""
         self.needs_epoch_bump: bool = False

@@ -389,10 +389,9 @@ def bootstrap_opener(
                 endpoint, settings, security=security, counters=counters, limits=limits, deadline=deadline
             )
 
-        resolves = settings.dial is None
-        return await open_to_any(
-            address, open_endpoint, deadline=deadline, refusals=refusals, resolves=resolves
-        )
+        if settings.dial is not None:  # the option receives the name itself
+            return await open_endpoint(address)
+        return await open_to_any(address, open_endpoint, deadline=deadline, refusals=refusals)
 
     return open_bootstrap
 
@@ -403,18 +402,13 @@ async def open_to_any(
     *,
     deadline: float,
     refusals: Refusals,
-    resolves: bool = True,
 ) -> Connection:
     """Return the first connection past its handshake to any address that the name in *address* stands for.
-
-    Without *resolves*, *open_connection* receives the name itself, for the option `dial`.
 
     One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 
     Raises: ConnectionFailed with each address and its cause; for a single address, the error of *open_connection*.
     """
-    if not resolves:
-        return await open_connection(address)
     looking = asyncio.timeout_at(deadline)
     try:
         async with looking:

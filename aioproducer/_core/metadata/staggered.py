@@ -150,8 +150,8 @@ def failed(
     if refusal is None:
         error: ProducerError = ConnectionFailed(f"{failure}: {causes_text}")
         error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
-    elif all(
-        str(cause) == str(refusal) for _, cause in causes
+    elif (
+        len({str(cause) for _, cause in causes}) == 1
     ):  # the refusal concerns this client, or there is one address
         return refusal
     else:

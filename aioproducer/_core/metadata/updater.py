@@ -29,6 +29,7 @@ from aioproducer._core.metadata.topic_waiters import (
     Waiter,
     topic_error,
 )
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.net.dial import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -93,12 +94,8 @@ class MetadataUpdater:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
-        self._refused: AuthenticationFailed | None = (
-            None  # refusal by the last request, until the next request
-        )
-        self._patience: asyncio.TimerHandle | None = (
-            None  # grace period since the first of consecutive refusals
-        )
+        self._refused: AuthenticationFailed | None = None  # by the last request, until the next request
+        self._patience: asyncio.TimerHandle | None = None  # since the first of consecutive refusals
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -285,6 +282,7 @@ class MetadataUpdater:
 
     async def _refresh(self) -> None:
         refresh = self._begin()
+        topics = len(refresh.topics)
         self._refused = None
         try:
             answer = await self._source.ask(self._request(refresh), self.snapshot.brokers)
@@ -295,12 +293,10 @@ class MetadataUpdater:
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
                 self._record_refusal(error)
-            topics = len(refresh.topics)
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
             # A producer without metadata would be worse than one with the bug.
             self._schedule.failed(refresh, _now())
-            topics = len(refresh.topics)
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
 
     def _record_refusal(self, error: AuthenticationFailed) -> None:
@@ -410,9 +406,7 @@ class MetadataUpdater:
         text = f"no broker returned the partitions of topic {topic!r} within {_now() - since:.3g} s"
         if cause is not None:
             text += f"; last error: {type(cause).__name__}: {cause}"
-        error = MetadataTimeout(text)
-        error.__cause__ = cause
-        self._waiters.wake(topic, waiter, error)
+        self._waiters.wake(topic, waiter, caused(MetadataTimeout(text), cause))
 
 
 def _now() -> float:

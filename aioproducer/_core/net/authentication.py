@@ -14,6 +14,7 @@ from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.net.dial import again, described, is_failure
 from aioproducer._core.protocol.client import (
     SaslAuthenticateRequest,
@@ -99,13 +100,6 @@ class AuthenticatedConnection(Protocol):
         """Close, and settle every call in flight with *cause*."""
 
 
-class Session(NamedTuple):
-    """Lifetime of a SASL session (loop clock)."""
-
-    began_at: float
-    ends_at: float
-
-
 class Authenticator:
     """SASL authentication of one connection, and its reauthentications before a session ends (KIP-368)."""
 
@@ -134,7 +128,7 @@ class Authenticator:
         exchange, message = await self._begun()
         session = await self._recorded(exchange, message, again=False)
         self._connection.authenticated()
-        self._schedule(session)
+        self._schedule(*session)
 
     def stop(self) -> None:
         """Cancel the reauthentication, if one is scheduled or running."""
@@ -143,16 +137,15 @@ class Authenticator:
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
-    def _schedule(self, session: Session) -> None:
-        """Set the timer of the next reauthentication, before the end of *session*."""
-        if isfinite(session.ends_at) and not self._connection.closed:
-            lives_s = session.ends_at - session.began_at
+    def _schedule(self, began_at: float, ends_at: float) -> None:
+        """Set the timer of the next reauthentication, before the end of the session."""
+        if isfinite(ends_at) and not self._connection.closed:
+            lives_s = ends_at - began_at
             rest_s = min(MIN_REST_S, lives_s / 2)
             latest_s = lives_s - rest_s if rest_s >= MIN_USEFUL_REST_S else inf
             after_s = min(random.uniform(*REAUTHENTICATE_AT) * lives_s, latest_s)
-            begin_at = max(session.began_at + after_s, _now() + MIN_INTERVAL_S)
-            ends_at = max(session.ends_at, begin_at)
-            self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, ends_at)
+            begin_at = max(began_at + after_s, _now() + MIN_INTERVAL_S)
+            self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, max(ends_at, begin_at))
 
     def _begin(self, ends_at: float) -> None:
         if not self._connection.closed:
@@ -179,15 +172,14 @@ class Authenticator:
             if not is_failure(error):
                 raise
             failed = ConnectionFailed(f"{connection}: {self.stage} ended with {described(error)}")
-            failed.__cause__ = error
-            connection.close(failed)
+            connection.close(caused(failed, error))
         else:
             if holds:
                 connection.resume_requests()
             log.debug("connection.reauthenticated address=%s", connection.address)
             if self._timer is not None:
                 self._timer.cancel()
-            self._schedule(session)
+            self._schedule(*session)
 
     def _watch(self, ends_at: float) -> None:
         """Close the connection unless the authentication ends soon after *ends_at*, or after a throttle (KIP-219)."""
@@ -237,7 +229,9 @@ class Authenticator:
         self.stage = f"the login by {name}"
         return exchange, message
 
-    async def _recorded(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Session:
+    async def _recorded(
+        self, exchange: Exchange, message: SecretBytes, *, again: bool
+    ) -> tuple[float, float]:
         """Run `_exchange`, and record its outcome for the other authentications of the producer."""
         address = self._connection.address
         try:
@@ -251,8 +245,10 @@ class Authenticator:
         self._refusals.accepted(address)
         return session
 
-    async def _exchange(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Session:
-        """Send the messages of *exchange*, of which *message* is the first; return the session.
+    async def _exchange(
+        self, exchange: Exchange, message: SecretBytes, *, again: bool
+    ) -> tuple[float, float]:
+        """Send the messages of *exchange*, of which *message* is the first; return begin and end of the session.
 
         With *again* the broker has accepted the mechanism before.
         """
@@ -277,13 +273,13 @@ class Authenticator:
             following = await exchange.answer(answer.auth_bytes)
             if following is None:
                 # The earliest possible begin of the session; the response has only the lifetime.
-                return Session(began_at, began_at + (answer.session_lifetime_ms / 1000 or inf))
+                return began_at, began_at + (answer.session_lifetime_ms / 1000 or inf)
             began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=following.take()))
             if exchange.is_complete and not self._connection.versions.pick(SaslHandshakeRequest):
                 # After v0 a broker sends no empty token, for example to the last one of GSSAPI, and refuses by closing.
                 answered.add_done_callback(_retrieve)
-                return Session(began_at, inf)
+                return began_at, inf
             if exchange.is_refused:
                 await asyncio.wait({answered}, timeout=REFUSAL_WAIT_S)
                 if not answered.done() or answered.cancelled() or answered.exception() is not None:
@@ -333,18 +329,14 @@ class AuthenticationBackoff:
         self._last: _Refusal | None = None
         self._failures = 0
         self._changes = 0
-        self._next_at = 0.0
+        self.next_at: float = 0.0
+        """Time of the next authentication after a refusal (loop clock)."""
         self._brokers: dict[Address, _Refusal] = {}
         self._waiting: dict[Address, float] = {}
         self._running: dict[Address, float] = {}
         self._accepted_at = -inf
         self._checked_at = -inf
         self._outcome = asyncio.Event()
-
-    @property
-    def next_at(self) -> float:
-        """Time of the next authentication after a refusal (loop clock)."""
-        return self._next_at
 
     async def admit(self, address: Address) -> None:
         """Return if an authentication at *address* may begin.
@@ -362,7 +354,7 @@ class AuthenticationBackoff:
                 refusal = again(last.error if own is None else own.error)
                 refusal.held_back = own is None
                 raise refusal
-            self._next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)  # others wait for the outcome
+            self.next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)  # others wait for the outcome
         self._waiting.pop(address, None)
         self._running[address] = _now()
 
@@ -372,14 +364,14 @@ class AuthenticationBackoff:
         times = self._times(address)
         self._last = _Refusal(again(error), proof, times + 1, now + REFUSAL_BACKOFF.delay_s(times))
         self._brokers[address] = self._last
-        self._next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)
+        self.next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)
         self._failures += 1
         self._ended(address)
 
     def accepted(self, address: Address) -> None:
         """Record that the broker at *address* accepted. Other refusals then count for their own brokers only."""
         self._last, self._failures, self._changes = None, 0, 0
-        self._next_at = 0.0
+        self.next_at = 0.0
         self._accepted_at = _now()
         self._brokers.pop(address, None)
         self._waiting.clear()
@@ -389,7 +381,7 @@ class AuthenticationBackoff:
         """Record that an admitted authentication ended without a response, so another may begin."""
         if address in self._running:
             if self._last is not None:
-                self._next_at = _now()
+                self.next_at = _now()
             self._ended(address)
 
     def _ended(self, address: Address) -> None:
@@ -416,7 +408,7 @@ class AuthenticationBackoff:
         own = self._brokers.get(address)
         if self._accepted_at == -inf and own is None and self._failures < FIRST_REFUSALS:
             return True
-        if now < max(0.0 if own is None else own.next_at, 0.0 if self._last is None else self._next_at):
+        if now < max(0.0 if own is None else own.next_at, 0.0 if self._last is None else self.next_at):
             return False
         waiting = (each for each, at in self._waiting.items() if each != address and now - at < WAITING_S)
         return self._times(address) <= min(map(self._times, waiting), default=inf)

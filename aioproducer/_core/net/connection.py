@@ -304,7 +304,9 @@ class Connection(asyncio.StreamReader):
             self._decoding.cancel()
         if self._authenticator is not None:
             self._authenticator.stop()
-        failed = core.connection_lost(cause, self._unwritten())
+        # asyncio does not report the buffers of TLS.
+        has_tls = self._writer.get_extra_info("ssl_object") is not None
+        failed = core.connection_lost(cause, None if has_tls else self._transport.get_write_buffer_size())
         if cause is None and not failed:
             self._writer.close()
         else:
@@ -382,10 +384,8 @@ class Connection(asyncio.StreamReader):
         """Close because of *reason*, or read no more until a large answer is decoded."""
         if isinstance(reason, Undecoded):
             self._decode(reason)
-            return
-        if not isinstance(reason, ProducerError):
-            reason = self._log.bug(reason, self.limits)
-        self.close(reason)
+        else:
+            self.close(reason if isinstance(reason, ProducerError) else self._log.bug(reason, self.limits))
 
     def _decode(self, large: Undecoded) -> None:
         """Decode *large* in a worker thread, and read on afterwards: answers are settled in their order."""
@@ -433,11 +433,6 @@ class Connection(asyncio.StreamReader):
             self._stop_timer()
             self._wakes_at = core.next_timeout
             self._timer = self._loop.call_at(self._wakes_at, self._on_timer)
-
-    def _unwritten(self) -> int | None:
-        """Return the number of bytes in the transport's buffer; None with TLS, whose buffers asyncio does not report."""
-        has_tls = self._writer.get_extra_info("ssl_object") is not None
-        return None if has_tls else self._transport.get_write_buffer_size()
 
     def _on_timer(self) -> None:
         """Close after a timeout. The timer is rarely reset, so it also fires for calls that were answered long ago."""

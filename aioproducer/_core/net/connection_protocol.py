@@ -212,9 +212,8 @@ class ConnectionProtocol:
         if version is None:
             version = self.versions.pick(type(request))
         if self._paused is not None:
-            encode_request(
-                request, version, 0, self._client_id
-            )  # raises here, for this call alone, and not in `resume_requests`
+            # Raises here, for this call alone, and not in `resume_requests`.
+            encode_request(request, version, 0, self._client_id)
             self._paused.append(_PausedRequest(request, version, decode, on_answer))
             return
         if on_answer is None:
@@ -360,10 +359,8 @@ class ConnectionProtocol:
         left_us = self._accepted - unsent
         self.state, self.error = ConnectionState.CLOSED, cause
         reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
-        calls = [
-            *self._in_flight.take_all(),
-            *(each.never_sent for each in self._paused or () if each.on_answer),
-        ]
+        paused = [each.never_sent for each in self._paused or () if each.on_answer]
+        calls = self._in_flight.take_all() + paused
         self._paused = None
         return [
             (call, reason)

@@ -99,10 +99,11 @@ class FrameReader:
         pos, end, size = 0, LENGTH_BYTES, len(data)
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
-            if not self._min <= length <= self._max:
-                raise self._impossible_length(length, data[pos:end], self._max)
-            if length > UNCHECKED_BYTES:
-                self._check_expected(length, data[pos:end])
+            most = self._max
+            if UNCHECKED_BYTES < length <= most and self._expected_bytes is not None:
+                most = self._expected_bytes()
+            if not self._min <= length <= most:
+                raise self._impossible_length(length, data[pos:end], most)
             end += length
             if end > size:
                 break
@@ -118,11 +119,6 @@ class FrameReader:
         if pos < size:
             self.begun += memoryview(data)[pos:]
         self._wanted = end - pos
-
-    def _check_expected(self, length: int, head: bytes) -> None:
-        most = self._max if self._expected_bytes is None else self._expected_bytes()
-        if length > most:
-            raise self._impossible_length(length, head, most)
 
     def _impossible_length(self, length: int, head: bytes, most: int) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
@@ -258,13 +254,10 @@ class InFlight:
         end = self.last_id + 1 if call is None else call.correlation_id
         if 0 < self._since_answered(correlation_id) < self._since_answered(end):
             return None
-        if call is None:
-            raise ProtocolError(
-                f"unexpected response with correlation id {correlation_id}: no request is in flight"
-            )
-        raise ProtocolError(
-            f"unexpected response with correlation id {correlation_id}; {call.correlation_id} ({call}) is next"
+        expected = (
+            ": no request is in flight" if call is None else f"; {call.correlation_id} ({call}) is next"
         )
+        raise ProtocolError(f"unexpected response with correlation id {correlation_id}{expected}")
 
     def _since_answered(self, correlation_id: int) -> int:
         return (correlation_id - self._last_answered) % IDS

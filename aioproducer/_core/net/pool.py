@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
@@ -123,7 +123,11 @@ class Pool:
         now = asyncio.get_running_loop().time()
         if node.next_attempt_at is None or node.next_attempt_at <= now:
             node.next_attempt_at = None
-            node.connecting = self._spawn(self._connect(node_id, node), f"connect to {address}")
+            node.connecting = asyncio.get_running_loop().create_task(
+                self._connect(node_id, node), name=f"aioproducer: connect to {address}"
+            )
+            self._tasks.add(node.connecting)
+            node.connecting.add_done_callback(self._tasks.discard)
 
     @as_step
     def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
@@ -402,12 +406,6 @@ class Pool:
                 )
                 connection.close()
         self._watch_idle()
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=f"aioproducer: {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 class ConnectionCache:

@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aioproducer._core.address import Address
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.security.mechanism import Refused, SaslClient
 from aioproducer._core.worker_threads import CALL_THREADS
+
+T = TypeVar("T")
 
 NO_LAYER: Final = 1
 """Security layer of Kafka: none, because TLS protects the connection."""
@@ -103,56 +105,48 @@ class Gssapi(SaslClient):
 
     async def start(self, broker: Address) -> bytes:
         """Return the first token, with a ticket for the broker."""
-        return await CALL_THREADS.run(self._begin, broker.host)
+        return await CALL_THREADS.run(self._run, self._begin, broker.host)
 
     async def respond(self, challenge: bytes) -> bytes:
         """Continue the context; once it is established, negotiate no security layer."""
-        return await CALL_THREADS.run(self._step, challenge)
+        return await CALL_THREADS.run(self._run, self._step, challenge)
 
-    def _begin(self, host: str) -> bytes:
+    def _run(self, step: Callable[[Any, T], bytes], argument: T) -> bytes:
+        """Return the message of *step*; release the context if *step* fails."""
         gssapi = self._load()
+        try:
+            return step(gssapi, argument)
+        except gssapi.exceptions.GSSError as error:
+            self._end()
+            raise self._refused(error) from error
+        except Refused:
+            self._end()
+            raise
+
+    def _begin(self, gssapi: Any, host: str) -> bytes:
         settings = self._settings
         self.proof = settings.keytab_state()
-        try:
-            target = gssapi.Name(f"{settings.service_name}@{host}", gssapi.NameType.hostbased_service)
-            credentials = None
-            if settings.keytab or settings.principal:
-                name = settings.principal and gssapi.Name(
-                    settings.principal, gssapi.NameType.kerberos_principal
-                )
-                store = None
-                if settings.keytab:
-                    # Memory caches belong to the process: a reused name would return the tickets of another principal.
-                    self._cache = f"MEMORY:aioproducer-{next(_numbers)}"
-                    store = {"client_keytab": settings.keytab, "ccache": self._cache}
-                credentials = gssapi.Credentials(usage="initiate", name=name or None, store=store)
-            self._context = gssapi.SecurityContext(name=target, creds=credentials, usage="initiate")
-            return self._context.step() or b""
-        except gssapi.exceptions.GSSError as error:
-            self._end()
-            raise self._refused(error) from error
-        except Refused:
-            self._end()
-            raise
+        target = gssapi.Name(f"{settings.service_name}@{host}", gssapi.NameType.hostbased_service)
+        credentials = None
+        if settings.keytab or settings.principal:
+            name = settings.principal and gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
+            store = None
+            if settings.keytab:
+                # Memory caches belong to the process: a reused name would return the tickets of another principal.
+                self._cache = f"MEMORY:aioproducer-{next(_numbers)}"
+                store = {"client_keytab": settings.keytab, "ccache": self._cache}
+            credentials = gssapi.Credentials(usage="initiate", name=name or None, store=store)
+        self._context = gssapi.SecurityContext(name=target, creds=credentials, usage="initiate")
+        return self._context.step() or b""
 
-    def _step(self, challenge: bytes) -> bytes:
-        gssapi = self._load()
-        try:
-            if self.complete:
-                if challenge:
-                    raise Refused(  # noqa: TRY301 - the handler releases the context
-                        "the broker sent a message after the end of the Kerberos exchange"
-                    )
-                return b""
-            if not self._context.complete:
-                return self._context.step(challenge) or b""
-            return self._agree(challenge)
-        except gssapi.exceptions.GSSError as error:
-            self._end()
-            raise self._refused(error) from error
-        except Refused:
-            self._end()
-            raise
+    def _step(self, _gssapi: Any, challenge: bytes) -> bytes:
+        if self.complete:
+            if challenge:
+                raise Refused("the broker sent a message after the end of the Kerberos exchange")
+            return b""
+        if not self._context.complete:
+            return self._context.step(challenge) or b""
+        return self._agree(challenge)
 
     def _agree(self, challenge: bytes) -> bytes:
         offer = bytes(self._context.unwrap(challenge).message)

@@ -8,14 +8,14 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.security.mechanism import called
-from aioproducer._core.security.secret import Secret, without_frames
+from aioproducer._core.security.secret import without_frames
 from aioproducer._core.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
 from aioproducer._core.security.stores import Pem, Source, StoreError, read_store
 from aioproducer._core.steps import Log
@@ -68,7 +68,11 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
         raise ValueError(f"OpenSSL here knows no cipher suite {', '.join(unknown)}")
     if older:
         context.set_ciphers(":".join(older))
-        unsafe = [each["name"] for each in context.get_ciphers() if _is_unsafe(each)]
+        # Anonymous suites, and those with the NULL cipher.
+        ciphers: list[Any] = context.get_ciphers()
+        unsafe = [
+            each["name"] for each in ciphers if each["auth"] == "auth-null" or not each["strength_bits"]
+        ]
         if unsafe:
             raise ValueError(
                 f"{', '.join(unsafe[:MAX_SHOWN_SUITES])} authenticate no server or encrypt nothing;"
@@ -82,11 +86,6 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
         context.set_ciphersuites(":".join(newer))
     else:
         log.warning("security.cipher_suites.of_tls_1_3 limited=%s", False)
-
-
-def _is_unsafe(cipher: Mapping[str, Any]) -> bool:
-    """Return True for an anonymous suite and for one with the NULL cipher."""
-    return cipher["auth"] == "auth-null" or not cipher["strength_bits"]
 
 
 def _known(suite: str) -> bool:
@@ -183,7 +182,8 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise StoreError(f"the key in {where} is encrypted: give ssl_key_password")
     try:
         with _as_file(pem.certificates + pem.key.reveal()) as path:
-            context.load_cert_chain(path, password=_password_of(password, where))
+            # With a password, even an empty one, OpenSSL never prompts on the terminal.
+            context.load_cert_chain(path, password=password.reveal if password else "")
     except ssl.SSLError as error:
         why = (
             "the certificate does not belong to the key"
@@ -217,15 +217,6 @@ def _identity(settings: TlsSettings) -> Pem:
     if pem.key is None:
         raise StoreError(f"{settings.keystore or settings.key} has no private key")
     return pem
-
-
-def _password_of(password: Secret | None, where: Source | None) -> Callable[[], str]:
-    """Return the password callback of OpenSSL. Without a callback OpenSSL prompts on the terminal."""
-
-    def missing() -> NoReturn:
-        raise StoreError(f"the key in {where} is encrypted: give ssl_key_password")
-
-    return password.reveal if password else missing
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
@@ -44,6 +44,7 @@ from aioproducer.errors import (
 )
 from aioproducer.types import TopicPartition
 
+K = TypeVar("K")
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
@@ -135,15 +136,7 @@ class Administration:
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
     ) -> dict[PreparedTransaction, ProducerError | None]:
         """End each of *prepared*, and return its error, or None."""
-
-        async def end(each: PreparedTransaction) -> ProducerError | None:
-            try:
-                await self.end(each, commit=commit, timeout_s=None)
-            except ProducerError as error:
-                return error
-            return None
-
-        return await _each(end, prepared)
+        return await _each(lambda each: _error_of(self.end(each, commit=commit, timeout_s=None)), prepared)
 
     async def describe(self, ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
         """Return the description of each id by its coordinator; None for an unknown id."""
@@ -180,20 +173,16 @@ class Administration:
     async def fence(self, ids: Iterable[str]) -> None:
         """Fence the producer of each id, and abort its open transaction."""
 
-        async def fence(name: str) -> ProducerError | None:
+        async def fence(name: str) -> None:
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=self._timeout_ms)
-            try:
-                async with self._in_time(f"fence {name!r}", None) as coordinators:
-                    await self._ask(
-                        coordinators, Api.INIT_PRODUCER_ID, name, request,
-                        lambda answer: [(answer.error_code, "")],
-                        at_most=TWO_PHASE_COMMIT - 1,
-                    )  # fmt: skip
-            except ProducerError as error:
-                return error
-            return None
+            async with self._in_time(f"fence {name!r}", None) as coordinators:
+                await self._ask(
+                    coordinators, Api.INIT_PRODUCER_ID, name, request,
+                    lambda answer: [(answer.error_code, "")],
+                    at_most=TWO_PHASE_COMMIT - 1,
+                )  # fmt: skip
 
-        for error in (await _each(fence, ids)).values():
+        for error in (await _each(lambda name: _error_of(fence(name)), ids)).values():
             if error is not None:
                 raise error
 
@@ -367,16 +356,17 @@ def _unknown_outcome(prepared: PreparedTransaction, refused: ProducerError) -> T
     )
 
 
-K = TypeVar("K")
+async def _error_of(call: Awaitable[None]) -> ProducerError | None:
+    try:
+        await call
+    except ProducerError as error:
+        return error
+    return None
 
 
-async def _each(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> dict[K, T]:
+async def _each(work: Callable[[K], Coroutine[Any, Any, T]], items: Iterable[K]) -> dict[K, T]:
     """Run *work* for all items concurrently, and return its results by item. The first error cancels the other tasks."""
-
-    async def run(item: K) -> T:
-        return await work(item)
-
-    tasks = {item: asyncio.create_task(run(item)) for item in dict.fromkeys(items)}
+    tasks = {item: asyncio.create_task(work(item)) for item in dict.fromkeys(items)}
     if not tasks:
         return {}
     try:

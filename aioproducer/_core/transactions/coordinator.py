@@ -18,10 +18,15 @@ from aioproducer._core.logfmt import Pairs
 from aioproducer._core.metadata.background_dials import LEAST_GAP_S
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.net.dial import again
 from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer._core.protocol.schema import Message, Request
-from aioproducer._core.protocol.transactions import Coordinator as Found, FindCoordinatorRequest
+from aioproducer._core.protocol.transactions import (
+    Coordinator as Found,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.transaction_manager import Api, ClusterVersion, Reaction, react
 from aioproducer.errors import (
@@ -149,8 +154,8 @@ class Coordinators:
         """Return the error for transactions of the old cluster; None if the cluster never changed."""
         if self._left is None:
             return None
-        error = RebootstrapRequired(f"the transaction has failed: {self._left}")
-        error.__cause__, error.abortable = self._left, True
+        error = caused(RebootstrapRequired(f"the transaction has failed: {self._left}"), self._left)
+        error.abortable = True
         return error
 
     def connected(self, node_id: int) -> None:
@@ -416,7 +421,7 @@ class Coordinators:
             error.abortable = self._fails_refused is not Api.INIT_PRODUCER_ID
             raise error
 
-    async def _find_over(self, connection: Connection, key: Key) -> Found:
+    async def _find_over(self, connection: Connection, key: Key) -> Found | FindCoordinatorResponse:
         version = connection.versions.pick(FindCoordinatorRequest)
         if version >= MANY_KEYS:
             request = FindCoordinatorRequest(key_type=key.type, coordinator_keys=[key.name])
@@ -425,14 +430,7 @@ class Coordinators:
         async with asyncio.timeout(FIND_PATIENCE_S):
             answer = await connection.request(request, version=version)
         if version < MANY_KEYS:
-            return Found(
-                key=key.name,
-                node_id=answer.node_id,
-                host=answer.host,
-                port=answer.port,
-                error_code=answer.error_code,
-                error_message=answer.error_message,
-            )
+            return answer
         if len(answer.coordinators) != 1:
             raise ProtocolError(
                 f"{connection} names {len(answer.coordinators)} coordinators of {key}, expected 1"

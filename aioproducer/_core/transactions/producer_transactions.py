@@ -15,6 +15,7 @@ from typing import Any, Final
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.metadata.updater import MetadataUpdater
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.steps import Log
 from aioproducer._core.transactions.coordinator import Coordinators
 from aioproducer._core.transactions.transaction_manager import (
@@ -201,9 +202,7 @@ class Transactions:
         error = None if task.cancelled() or task.exception() is not None else task.result()
         # `_send_offsets` has handled the other errors.
         if isinstance(error, UnsupportedVersion) and not error.fatal:
-            failure = CommitFailed(f"the offsets were not sent: {error}")
-            failure.__cause__ = error
-            self.records.failed(failure)
+            self.records.failed(caused(CommitFailed(f"the offsets were not sent: {error}"), error))
 
     async def commit(self, timeout_s: float | None) -> None:
         """Commit once all accepted records are acknowledged."""
@@ -355,9 +354,8 @@ class Transactions:
                 continue  # the cluster changed, and the new cluster assigns a new producer id
             except ProducerError as error:
                 return error
-            break
-        self.manager.initialized(identity, self._requests.transaction_version)
-        return None
+            self.manager.initialized(identity, self._requests.transaction_version)
+            return None
 
     async def _add_partitions(self) -> None:
         while wanted := self.manager.wanted():
@@ -386,13 +384,12 @@ class Transactions:
                 f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and takes no metadata of"
                 " the consumer; pass the group id in place of the group metadata"
             )
-            lacking.__cause__ = error
-            return lacking  # nothing was written, so the transaction continues
+            return caused(lacking, error)  # nothing was written, so the transaction continues
         except ProducerError as refusal:
             failure = refusal
             if group_refused(refusal):
-                failure = CommitFailed(f"group {group.group_id!r} has removed this consumer: {refusal}")
-                failure.__cause__ = refusal
+                why = f"group {group.group_id!r} has removed this consumer: {refusal}"
+                failure = caused(CommitFailed(why), refusal)
             self.records.failed(failure)
             return failure
         return None

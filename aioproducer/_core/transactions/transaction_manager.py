@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.protocol.produce import ProduceRequest
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import EndTxnRequest, TxnOffsetCommitRequest
@@ -431,8 +432,7 @@ class TransactionManager(IdentityKeeper):
         )
         error.abortable, error.fatal = not fatal, fatal
         error.possibly_persisted = False
-        error.__cause__ = cause
-        return error
+        return caused(error, cause)
 
     def _called(self, event: TransactionEvent, what: str) -> None:
         """Make the transition for a call of the user, or raise the error for *what*."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import struct
 import sys
 import time
 import weakref
@@ -83,17 +84,8 @@ class MarkersPause:
 
 CLOCK_MONOTONIC: Final = 1
 NS: Final = 1_000_000_000
-
-
-class _Timerspec(ctypes.Structure):
-    """`struct itimerspec` of timerfd_settime(2)."""
-
-    _fields_ = (
-        ("interval_s", ctypes.c_long),
-        ("interval_ns", ctypes.c_long),
-        ("value_s", ctypes.c_long),
-        ("value_ns", ctypes.c_long),
-    )
+TIMERSPEC: Final = struct.Struct("@4l")
+"""`struct itimerspec` of timerfd_settime(2): interval and value, each in seconds and nanoseconds."""
 
 
 class FineTimer:
@@ -122,7 +114,7 @@ class FineTimer:
         """Call back in *delay_s* seconds; an earlier start is cancelled."""
         if self._descriptor >= 0:
             seconds, ns = divmod(max(1, round(delay_s * NS)), NS)  # 0 would disarm the timer
-            self._libc.timerfd_settime(self._descriptor, 0, ctypes.byref(_Timerspec(0, 0, seconds, ns)), None)
+            self._libc.timerfd_settime(self._descriptor, 0, TIMERSPEC.pack(0, 0, seconds, ns), None)
             return
         if self._handle is not None:
             self._handle.cancel()

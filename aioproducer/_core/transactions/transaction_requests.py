@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from aioproducer._core.idempotence import ProducerIdentity
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -409,39 +410,33 @@ def copy_of(error: ProducerError) -> ProducerError:
     if isinstance(copy, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
         copy.broker, copy.mechanism = error.broker, error.mechanism
     copy.abortable, copy.fatal = error.abortable, error.fatal
-    copy.__cause__ = error.__cause__
-    return copy
+    return caused(copy, error.__cause__)
 
 
 def commit_error(transactional_id: str, cause: ProducerError) -> CommitFailed:
     """Return the error of a commit after a record or offsets failed with *cause*."""
-    failed = CommitFailed(
+    text = (
         f"nothing of the transaction of {transactional_id!r} is committed, since part of it has failed:"
         f" {type(cause).__name__}: {cause}; abort it, then this producer goes on"
     )
-    failed.__cause__ = cause
-    return failed
+    return caused(CommitFailed(text), cause)
 
 
 def timeout_error(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
     """Return the error of a call that exceeded *limit_s* without effect at the coordinator."""
-    error = TransactionTimeout(
-        f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){_so_far(last_error)}"
-    )
-    error.__cause__ = last_error
-    return error
+    text = f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){_so_far(last_error)}"
+    return caused(TransactionTimeout(text), last_error)
 
 
 def unknown_outcome_error(
     what: str, limit_s: float, last_error: ProducerError | None
 ) -> TransactionOutcomeUnknown:
     """Return the error of a call that exceeded *limit_s* with an unknown outcome."""
-    error = TransactionOutcomeUnknown(
+    text = (
         f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
         f" being asked on, call the same method again to wait for the outcome{_so_far(last_error)}"
     )
-    error.__cause__ = last_error
-    return error
+    return caused(TransactionOutcomeUnknown(text), last_error)
 
 
 def lost_response_error(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
@@ -451,8 +446,7 @@ def lost_response_error(what: str, error: ProducerError) -> TransactionOutcomeUn
         " been done or not; close this producer"
     )
     unknown.fatal = True
-    unknown.__cause__ = error
-    return unknown
+    return caused(unknown, error)
 
 
 def _so_far(last_error: ProducerError | None) -> str:
