@@ -62,6 +62,14 @@ def test_example_of_the_testing_page_runs() -> None:
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
 
 
+def test_transaction_test_of_the_testing_page_passes(tmp_path: Path) -> None:
+    (program,) = re.findall(
+        r"```python\n(.*?)```", TESTING.split("## Transactions")[1].split("\n## ")[0], re.DOTALL
+    )
+    (tmp_path / "test_sample.py").write_text(f"import pytest\npytestmark = pytest.mark.asyncio\n{program}")
+    assert passed(tmp_path) == 1
+
+
 def passed(folder: Path) -> int:
     """Run the tests in *folder* as a reader does; all have to pass. Return how many there are."""
     settings = ["-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain"]  # a reader has none of ours

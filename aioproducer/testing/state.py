@@ -18,11 +18,18 @@ from typing import Final, NamedTuple
 from aioproducer import errors
 from aioproducer._core.address import Address
 from aioproducer._core.clock import wall_ms
+from aioproducer._core.steps import Log
 from aioproducer.testing.coordinator import Coordinator, Transaction, TransactionState, TransactionTimers
 from aioproducer.testing.faults import Refused, RequestFaults, Target
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.sasl_server import Session
 from aioproducer.testing.telemetry_receiver import TelemetryReceiver
+
+log: Final = Log(__name__)
+
+UNUSED_LOOKUPS: Final = 5
+"""Lookups of a group's coordinator without an offset request before the warning. Consumers repeat the lookup if they
+cannot send JoinGroup; producers and consumers with assigned partitions send offset requests after one lookup."""
 
 
 class CommittedOffset(NamedTuple):
@@ -58,6 +65,21 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: Final[dict[str, Group]] = {}
+        self._lookups: Final[dict[str, int]] = {}
+
+    def looked_up(self, group_id: str) -> None:
+        """Count a lookup of the coordinator of a group; log a warning if the lookups lead to no offset request."""
+        lookups = self._lookups[group_id] = self._lookups.get(group_id, 0) + 1
+        if lookups == UNUSED_LOOKUPS:
+            log.warning(
+                "broker.group_unused group=%s reason=%s",
+                group_id,
+                "consumers cannot join a group of this broker; use assign(), not subscribe()",
+            )
+
+    def used(self, group_id: str) -> None:
+        """Note an offset request for a group: its further lookups are no sign of a consumer that cannot join."""
+        self._lookups[group_id] = UNUSED_LOOKUPS
 
     def join(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
         """Set the generation of a group and add the member; a new generation removes other members."""

@@ -130,6 +130,8 @@ def _coordinator(call: Call, key_type: int, key: str) -> transactions.Coordinato
     try:
         with call.faults.around():
             node = _node(call, key_type, key)
+            if key_type == transactions.GROUP_KEY:
+                call.state.groups.looked_up(key)
     except Refused as refused:
         return transactions.Coordinator(
             key=key,

@@ -33,6 +33,7 @@ async def txn_offset_commit(
     """Add offsets to commit with a transaction."""
     if call.version >= ADDS_GROUP_SINCE:
         await call.state.timers.wait_until_complete(request.transactional_id)
+    call.state.groups.used(request.group_id)
     try:
         _admit(call, request)
         refusal = 0
@@ -128,6 +129,7 @@ def _of_group(
     group_id: str,
     requested: Sequence[consumer.OffsetFetchRequestTopic | consumer.OffsetFetchRequestTopics] | None,
 ) -> consumer.OffsetFetchResponseGroup:
+    call.state.groups.used(group_id)
     try:
         with call.faults.around():
             check_coordinator(call, group_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, cast
 
@@ -180,3 +181,19 @@ def test_admin_client_creates_topics(kafka_cluster: ThreadedCluster) -> None:
             outcomes[name].result(MARKERS_WAIT_S)
         assert refused.value.args[0].code() == code
     assert len(admin.list_topics("new", timeout=MARKERS_WAIT_S).topics["new"].partitions) == 3
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_subscribing_consumer_is_logged_once(
+    kafka_cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = aiokafka.AIOKafkaConsumer(
+        "orders", bootstrap_servers=kafka_cluster.bootstrap_servers, group_id="shipping"
+    )
+    starting = asyncio.create_task(consumer.start())
+    async with asyncio.timeout(20):
+        while caplog.text.count("IncompatibleBrokerVersion: JoinGroupRequest") < 8:  # noqa: ASYNC110 - aiokafka only logs it
+            await asyncio.sleep(0.05)
+    starting.cancel()
+    await consumer.stop()
+    assert caplog.text.count("broker.group_unused group=shipping") == 1

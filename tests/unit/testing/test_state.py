@@ -145,3 +145,16 @@ def code(groups: Groups, consumer: Consumer) -> int | None:
     except Refused as refused:
         return refused.code
     return None
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_lookups_without_offset_request_log_once(is_used: bool, caplog: pytest.LogCaptureFixture) -> None:
+    groups = Groups()
+    groups.looked_up("shipping")
+    if is_used:
+        groups.used("shipping")
+    for _ in range(20):
+        groups.looked_up("shipping")
+    assert [each.getMessage().split()[:2] for each in caplog.records] == (
+        [] if is_used else [["broker.group_unused", "group=shipping"]]
+    )
