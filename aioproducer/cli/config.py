@@ -19,6 +19,8 @@ from aioproducer.cli.parameters import read_file
 from aioproducer.config import ProducerConfig
 from aioproducer.config.mapping import read_mapping
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
+from aioproducer.config.properties import name_file
+from aioproducer.errors import ConfigError
 
 INDENT = (0, 0, 0, 4)
 
@@ -46,9 +48,13 @@ def show_file(
 
     Raises: ConfigError: all mistakes.
     """
+    given = read_file(path)
     with without_warnings("aioproducer.config"):
-        given = read_file(path)
-        config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
+        try:
+            config = ProducerConfig.from_mapping(given, prefix=prefix, config_providers=config_providers)
+        except ConfigError as error:
+            name_file(error, path)
+            raise
         reading = read_mapping(given, KINDS, prefix=prefix, config_providers=config_providers)
     used = {name: getattr(config, name) for name in DEFAULTS}
     changed = {name: value for name, value in used.items() if value != DEFAULTS[name]}

@@ -30,7 +30,7 @@ WITHOUT_EFFECT = frozenset(
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
 
-    ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.keymanager.algorithm ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm
     """.split()  # noqa: SIM905 - shorter than quoted names
 )
@@ -38,6 +38,7 @@ WITHOUT_EFFECT = frozenset(
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
+    "ssl.engine.factory.class": "Java classes cannot be loaded here; give an ssl_context",
 }
 """Kafka's names whose features are missing here. A value that enables such a feature is an error."""
 
@@ -205,6 +206,7 @@ OTHER_CLIENTS_PREFIXES = (
 )
 """First segments of options that belong to registries, config providers and other clients."""
 
+_DEFAULT_ENGINE_FACTORY: Final = "org.apache.kafka.common.security.ssl.defaultsslenginefactory"
 _ALIASES = {"partitioner_class": "partitioner"}
 _NEAR = 0.72
 """Minimum similarity (0 to 1) of a suggested name. Misspelt names are above this value."""
@@ -260,8 +262,8 @@ def our_name(name: str) -> str:
 
 
 def switches_nothing_on(value: object) -> bool:
-    """Return True if *value* leaves a feature off."""
-    return not value or str(value).strip().lower() in {"", "false", "none"}
+    """Return True if *value* leaves a feature off, or is the class that Java uses by default."""
+    return not value or str(value).strip().lower() in {"", "false", "none", _DEFAULT_ENGINE_FACTORY}
 
 
 def is_of_other_clients(dotted: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 _values: Final = attrgetter(*KINDS)
+_DECORATED: Final = re.compile(r"\s#|\A(['\"]).*\1\Z", re.DOTALL)
+DECORATION_HINT: Final = "; comments and quotes belong to the value"
 
 
 class ProducerConfig(Options):
@@ -65,8 +68,11 @@ class ProducerConfig(Options):
         wrong: Iterable[str] = (),
         *,
         is_mapping: bool = False,
+        decorated: Collection[str] = (),
     ) -> None:
         """Check and keep the options *given*; errors contain the names as *written*.
+
+        *decorated*: names of values with quotes or a trailing comment. Their errors have a hint.
 
         Raises:
             ConfigError: all *mistakes*, and the mistakes found here. Rules about the options in *wrong*, which have a
@@ -83,7 +89,8 @@ class ProducerConfig(Options):
                 try:
                     value = kind.check(value)
                 except ValueError as reason:
-                    found.append(f"{written.get(name, name)} = {kind.shown(value)}: {reason}")
+                    hint = DECORATION_HINT if name in decorated else ""
+                    found.append(f"{written.get(name, name)} = {kind.shown(value)}: {reason}{hint}")
                     faulty.add(name)
                     value = DEFAULTS[name]
             set_option(self, name, value)
@@ -166,10 +173,13 @@ class ProducerConfig(Options):
                 "bootstrap.servers is missing; it names the brokers to start from, as host:port"
                 + (f"; no option of that name is behind the prefix {_listed(prefix)}" if prefix else "")
             )
+        decorated: set[str] = set()
         for name, value in given.items():
             if isinstance(value, str):
                 given[name] = KINDS[name].parse(value.strip())
-        self._take(given, reading.written, mistakes, wrong, is_mapping=True)
+                if _DECORATED.search(value.strip()):
+                    decorated.add(name)
+        self._take(given, reading.written, mistakes, wrong, is_mapping=True, decorated=decorated)
 
     @classmethod
     def from_properties(
@@ -197,10 +207,10 @@ class ProducerConfig(Options):
             sasl_oauthbearer_allowed_urls: Token endpoints that the file may name.
 
         Raises:
-            ConfigError: as `from_mapping`; an escape in the text is malformed.
+            ConfigError: as `from_mapping`; an escape in the text is malformed. Each line of the error begins with the path.
             OSError: the file cannot be read.
         """
-        from aioproducer.config.properties import read_properties  # noqa: PLC0415 - rarely used
+        from aioproducer.config.properties import is_text, name_file, read_properties  # noqa: PLC0415 - rarely used
 
         try:
             return cls.from_mapping(
@@ -213,6 +223,8 @@ class ProducerConfig(Options):
             )
         except ConfigError as error:
             without_frames(error)
+            if not is_text(source):
+                name_file(error, source)
             del source  # the traceback keeps this frame
             raise
 

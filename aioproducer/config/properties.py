@@ -6,8 +6,9 @@ import codecs
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeGuard
 
+from aioproducer._core.logfmt import escaped
 from aioproducer._core.security.stores import open_regular
 from aioproducer.errors import ConfigError
 
@@ -36,7 +37,7 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
         ConfigError: an escape is malformed, a line in a section has no name, or the text is JSON or YAML.
         OSError: the file cannot be read.
     """
-    if isinstance(source, str) and ("=" in source or _LINE.search(source)):
+    if is_text(source):
         text = source
     else:
         with open(source, "rb") as file:  # noqa: PTH123 - avoids the import of pathlib
@@ -56,6 +57,17 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     if any(_SECTION.fullmatch(line) for line in lines):
         return _in_sections(text)
     return dict(map(_entry, lines))
+
+
+def is_text(source: str | os.PathLike[str]) -> TypeGuard[str]:
+    """Return True if *source* is the text of a file, not a path."""
+    return isinstance(source, str) and ("=" in source or _LINE.search(source) is not None)
+
+
+def name_file(error: ConfigError, path: str | os.PathLike[str]) -> None:
+    """Begin each line of the error's message with *path*."""
+    shown = escaped(os.fspath(path))
+    error.args = ("\n".join(f"{shown}: {line}" for line in str(error).split("\n")),)
 
 
 def _in_sections(text: str) -> dict[str, str]:

@@ -66,9 +66,9 @@ def test_default_client_id_is_no_change(tmp_path: Path, capsys: pytest.CaptureFi
 def test_names_without_effect_are_listed_without_their_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = "bootstrap.servers=a:1\nssl.engine.factory.class=secret\nclient.dns.lookup=use_all_dns_ips"
+    text = "bootstrap.servers=a:1\nssl.provider=secret\nclient.dns.lookup=use_all_dns_ips"
     lines = shown(tmp_path, text, capsys)
-    assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.engine.factory.class"
+    assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.provider"
     assert not any("secret" in line for line in lines)
     assert not caplog.records, "what is shown need not be logged"
 
@@ -99,8 +99,8 @@ def test_all_mistakes_of_file_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         show_file(path)
     first, *others = str(caught.value).splitlines()
-    assert first == "unknown option 'liger.ms'; did you mean 'linger.ms'?"
-    assert [line.partition(":")[0] for line in others] == [
+    assert first == f"{path}: unknown option 'liger.ms'; did you mean 'linger.ms'?"
+    assert [line.removeprefix(f"{path}: ").partition(":")[0] for line in others] == [
         "interceptor.classes = 'I'",
         "acks = '7'",
         "batch.size = 'many'",
@@ -181,7 +181,9 @@ def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_error_about_secret_hides_its_value(tmp_path: Path) -> None:
     path = tmp_path / "wrong.properties"
     path.write_text('bootstrap.servers=a:1\nsasl.jaas.config=Plain required password="hunter2"\n')
-    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config = \*\*\*: has to end in a semicolon$"):
+    with pytest.raises(
+        ConfigError, match=r"wrong\.properties: sasl\.jaas\.config = \*\*\*: has to end in a semicolon$"
+    ):
         show_file(path)
 
 

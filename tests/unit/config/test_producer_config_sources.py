@@ -80,6 +80,27 @@ class TestFromProperties:
         config = ProducerConfig.from_properties(self.TEXT)
         assert (config.bootstrap_servers, config.acks, config.linger_ms) == (("a:9092", "b:9092"), "all", 20)
 
+    def test_error_begins_with_the_path_in_each_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "producer.properties"
+        path.write_text("bootstrap.servers=a:9092\nliger.ms=1\nacks=many\n")
+        for source in (path, str(path)):
+            with pytest.raises(ConfigError) as raised:
+                ProducerConfig.from_properties(source)
+            first, second = str(raised.value).splitlines()
+            assert first.startswith(f"{path}: unknown option 'liger.ms'")
+            assert second.startswith(f"{path}: acks = 'many'")
+
+    @pytest.mark.parametrize(
+        "line", ["linger.ms=5 # five", 'acks="all"', "acks='all'", "bootstrap.servers='a:9092'"]
+    )
+    def test_error_names_quotes_and_comments(self, line: str) -> None:
+        with pytest.raises(ConfigError, match=r"; comments and quotes belong to the value$"):
+            ProducerConfig.from_properties(f"bootstrap.servers=a:9092\n{line}\n")
+
+    def test_error_of_a_plain_value_has_no_hint(self) -> None:
+        with pytest.raises(ConfigError, match=r"^acks = 'many#'(?!.*comments)"):
+            ProducerConfig.from_properties("bootstrap.servers=a:9092\nacks=many#\n")
+
     def test_a_file(self, tmp_path: Path) -> None:
         path = tmp_path / "producer.properties"
         path.write_text(f"{self.TEXT}client.id=me\n")

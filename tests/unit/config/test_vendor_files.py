@@ -70,7 +70,7 @@ def test_java_key_store_is_answered_with_the_conversion(tmp_path: Path) -> None:
 def test_missing_stores_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         ProducerConfig.from_properties(path("aiven.properties"))
-    assert [line.partition(" ")[0] for line in str(raised.value).splitlines()] == [
+    assert [line.split(" ")[1] for line in str(raised.value).splitlines()] == [
         "ssl_truststore_location",
         "ssl_keystore_location",
     ]
@@ -119,7 +119,8 @@ def test_each_file_is_tested_and_documented() -> None:
 def test_missing_file_is_reported_under_its_name_in_the_file() -> None:
     with pytest.raises(ConfigError) as raised:
         ProducerConfig.from_properties(path("digitalocean.properties"))
-    assert str(raised.value) == "ssl.ca.location = 'ca-certificate.crt': No such file or directory"
+    file = path("digitalocean.properties")
+    assert str(raised.value) == f"{file}: ssl.ca.location = 'ca-certificate.crt': No such file or directory"
     text = (
         path("digitalocean.properties").read_text() + "ssl.key.location=key\nssl.certificate.location=cert\n"
     )
@@ -135,7 +136,7 @@ def test_directory_without_hashed_certificates_is_refused(tmp_path: Path) -> Non
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "ca.pem").write_text(Authority().pem)
     with pytest.raises(
-        ConfigError, match=r"^ssl\.ca\.location = 'certs': the directory has no hashed cert.*rehash"
+        ConfigError, match=r": ssl\.ca\.location = 'certs': the directory has no hashed cert.*rehash"
     ):
         ProducerConfig.from_properties(path("event-streams-librdkafka.properties"))
 
@@ -162,7 +163,7 @@ def test_other_format_is_named(text: str, form: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         ProducerConfig.from_properties(file)
     assert str(raised.value) == (
-        f"the file is {form}; load it, and give its options to ProducerConfig.from_mapping"
+        f"{file}: the file is {form}; load it, and give its options to ProducerConfig.from_mapping"
     )
 
 
@@ -172,7 +173,7 @@ def test_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
     file.write_bytes(
         "\ufeffbootstrap.servers=a:9092\n".encode(encoding).replace(b"\xff\xfe\xff\xfe", b"\xff\xfe")
     )
-    with pytest.raises(ConfigError, match=r"^the file is UTF-16; save it as UTF-8$"):
+    with pytest.raises(ConfigError, match=r"options: the file is UTF-16; save it as UTF-8$"):
         ProducerConfig.from_properties(file)
 
 
