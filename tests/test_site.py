@@ -95,8 +95,8 @@ async def test_service_of_the_tutorial_runs(
 
 def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
     service, test = (each for each, _ in programs("tutorial.md") if "asyncio.run" not in each)
-    (tmp_path / "shop.py").write_text(service)
-    (tmp_path / "test_shop.py").write_text(test)
+    (tmp_path / "orders.py").write_text(service)
+    (tmp_path / "test_orders.py").write_text(test)
     assert passed(tmp_path) == 1
 
 

@@ -69,7 +69,7 @@ class _Faults:
 
     def refuse(self) -> None:
         if self.error is not None:
-            raise Refused(self.error, "a fault of the test's script", record_errors=self.record_errors)
+            raise Refused(self.error, "injected by cluster.on()", record_errors=self.record_errors)
 
 
 class Rule:

@@ -128,7 +128,8 @@ def sentence(results: Results) -> str:
         if name in played and (found := ratio(played[name], Target(figure="records_s", against=client))):
             cpu = ratio(played[name], Target(figure="cpu_us", against=client))
             ahead.append(
-                f"{_short(found.median)}× {text}" + (f" ({_short(cpu.median)}× the CPU)" if cpu else "")
+                f"{_short(found.median)}× {text}"
+                + (f" ({_short(cpu.median)}× the CPU per record)" if cpu else "")
             )
     ratios = [
         (found.median, WORKS[name], TITLES[client])
@@ -142,7 +143,7 @@ def sentence(results: Results) -> str:
     return (
         "With the defaults of each client on one machine, aioproducer has:\n\n"
         + "".join(f"- {each}\n" for each in ahead)
-        + f"\nThe weakest ratio of throughput is {_short(weakest)}×, against {title}: {work}.\n"
+        + f"\naioproducer has its lowest throughput ratio, {_short(weakest)}×, against {title} ({work}).\n"
     )
 
 

@@ -154,7 +154,7 @@ class TestFinal:
                 await producer.send(TOPIC, b"v")
             told = str(raised.value)
             assert told.startswith(f"orders-0 at {cluster.bootstrap_servers} (node 1), 1 attempt in ")
-            assert told.endswith(": a fault of the test's script")
+            assert told.endswith(": injected by cluster.on()")
 
     @scenario
     async def test_authorization_that_comes_back_is_used(self) -> None:

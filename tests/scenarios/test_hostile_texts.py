@@ -25,7 +25,7 @@ from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
 from tests.http_serving import serving
 from tests.unit._core.test_logfmt_escaping import BIDI, C0, C1
 
-SCRIPTED = b"a fault of the test's script"
+SCRIPTED = b"injected by cluster.on()"
 ALL = [*C0, *C1, *BIDI]
 
 

@@ -24,7 +24,7 @@ from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.metrics import Metrics
 from aioproducer._core.records.columns import BATCH_OVERHEAD, BOUND_SPARE, RecordColumns, Records
 from aioproducer._core.steps import Log, as_step, step_here
-from aioproducer.errors import TransactionAborted
+from aioproducer.errors import ProducerClosed, TransactionAborted
 from aioproducer.types import RecordMetadata, TopicPartition
 
 log: Final = Log(__name__)
@@ -362,14 +362,17 @@ class BatchCompletion:
             return
         if not passes:
             failure = self._failing(failure)
+        # Requested by the application, or every call has already raised DeliveryTimeout.
+        is_expected = failure.kind is TransactionAborted or (
+            failure.kind is ProducerClosed and batch.all_waiters_expired
+        )
         for each in batch.stretches:
             each.fail(failure)
         self._observer.failed(batch, batch.columns, failure)
         kind = failure.kind.__name__
-        is_wanted = failure.kind is TransactionAborted  # requested by the application
         self.limits.log(
             log,
-            logging.DEBUG if is_wanted else logging.WARNING,
+            logging.DEBUG if is_expected else logging.WARNING,
             Pairs(topic=batch.topic_partition.topic, error=kind),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
             batch.topic_partition,

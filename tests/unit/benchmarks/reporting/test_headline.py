@@ -119,8 +119,8 @@ def test_sentence_names_the_weakest_ratio(tmp_path: Path) -> None:
         }
     }
     text = sentence(these)
-    assert "4.00× the throughput of aiokafka with 256 concurrent senders (0.25× the CPU)" in text
-    assert text.endswith("is 0.50×, against confluent-kafka produce: `enqueue`, values of 1 KiB.\n")
+    assert "4.00× the throughput of aiokafka with 256 concurrent senders (0.25× the CPU per record)" in text
+    assert text.endswith("ratio, 0.50×, against confluent-kafka produce (`enqueue`, values of 1 KiB).\n")
     page = tmp_path / "README.md"
     page.write_text(f"before\n{BEGINS}old\n{ENDS}after\n")
     write_sentence(page, these)
