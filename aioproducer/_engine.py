@@ -351,7 +351,7 @@ class Engine:
                 self._security.close()
         elif has_sent_all:  # else the sender might write on a connection of the next producer
             self._cache.put(self.pool.release())
-        await self.pool.close()  # the last responses: batches in flight have their outcome after this
+        await self.pool.close()  # applies the last responses, so batches in flight have their outcome
         if self.sending is not None:
             await asyncio.wait([self.sending])
         self.limits.close()

@@ -40,7 +40,7 @@ class Interceptor(Protocol):
 
         With a fifth parameter, `latency_s: float | None = None`, the method receives the time until the outcome, in
         seconds. The time starts with the first record of the batch, so it is an upper bound, and exact for a single
-        record. It is None if the record failed before it joined a batch.
+        record. The time is None if the record failed before it joined a batch.
         """
         return  # with an empty body, type checkers would treat the method as abstract
 

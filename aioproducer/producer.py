@@ -62,7 +62,7 @@ class Producer(Transactional):
         if not isinstance(config, ProducerConfig):
             raise TypeError(
                 f"from_config takes a ProducerConfig, not {type(config).__name__};"
-                " ProducerConfig.from_mapping makes one of a mapping"
+                " ProducerConfig.from_mapping creates one from a mapping"
             )
         producer = cls.__new__(cls)
         producer._begin(config)  # noqa: SLF001 - our own
@@ -123,7 +123,7 @@ class Producer(Transactional):
 
         Waits for metadata, async serializers and memory (at most `max_block_ms` together). After the append the call yields
         to the event loop at times, so a loop of calls does not block other tasks. The Future has the result or error of the
-        acknowledgement, at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. It works as an
+        acknowledgement, at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. The Future works as an
         `asyncio.Future`; with the accelerator it has a type of its own. Cancelling the call before the append withdraws the
         record. Cancelling the Future ends only the Future, and the record is sent. The failures of a batch are logged once,
         so a Future need not be awaited.
@@ -215,7 +215,7 @@ class Producer(Transactional):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send every appended record without lingering, and wait for the outcome of each.
 
-        Returns after the done callbacks of their Futures have run. Cancelling ends only the waiting.
+        Returns after the done callbacks of the records' Futures have run. Cancelling ends only the waiting.
 
         Raises:
             TimeoutError: (the builtin) records have no outcome after *timeout_s* seconds.
@@ -261,8 +261,8 @@ class Producer(Transactional):
     def purge(self) -> int:
         """Drop every record that was never sent, and return the number of dropped records.
 
-        Each fails with RecordPurged and is not in the log. Records that were sent continue, and so do calls that wait for
-        memory or metadata.
+        Each dropped record fails with RecordPurged and is not in the log. Sent records, and calls that wait for memory or
+        metadata, continue.
         """
         engine = self._started()
         engine.intake.check_loop()

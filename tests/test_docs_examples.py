@@ -134,7 +134,7 @@ def test_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
         ).stdout.decode()
 
     assert run("-c", send) == ""
-    assert "Of 1,000 records expected: each is there once, in order" in run(
+    assert "Of 1,000 records expected: each is in the topic once, in order" in run(
         "-m", "aioproducer", *command.split()
     )
     assert "Is all of it there?" in run("-m", "aioproducer", *perf.replace("1000000", "1000").split())
@@ -272,7 +272,7 @@ def test_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, t
         env={**os.environ, "PYTHONASYNCIODEBUG": ""},  # else it tells on standard error what took long
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert "Of 3 records expected: each is there once, in order" in done.stdout
+    assert "Of 3 records expected: each is in the topic once, in order" in done.stdout
     assert "Known to Kafka, without effect here: metric.reporters" in done.stdout
     values = [record.value for partition in range(3) for record in kafka_cluster.records("orders", partition)]
     assert {b"first", b"second", b"monday", b"tuesday", b'{"item":1}', order.strip().encode()} <= set(values)

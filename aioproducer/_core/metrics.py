@@ -340,7 +340,7 @@ OUTCOMES: Final = {
     "bytes_delivered": "delivered_bytes",
     "bytes_before_compression": "delivered_uncompressed",
 }
-"""Metrics of acknowledged records. Kafka has no names for them: its "sent" counts retries again."""
+"""Metrics of acknowledged records. Kafka's "sent" counts retries again, so Kafka has no names for these metrics."""
 
 
 class View:

@@ -17,7 +17,7 @@ from aioproducer.config import ProducerConfig
 async def audit_and_report(
     config: ProducerConfig, topic: str, run: str, *, expect: int | None, as_json: bool, order: bool = False
 ) -> bool:
-    """Read a topic and show the records of *run*; return True if the topic has each once, and in order with *order*.
+    """Read a topic and show the records of *run*; return True if the topic has each record once, and in order with *order*.
 
     Raises: ProducerError if the topic cannot be read.
     """
@@ -83,11 +83,11 @@ def _cell(part: PartitionAudit, flaw: str, *, is_flaw: bool) -> Text:
 
 def _verdict(report: AuditReport) -> Text:
     if not report.records and not report.expect_was_given:
-        return Text("FAILED, no record of this run was found: is --run right?", "bold red")
+        return Text("FAILED, no record of this run was found: check --run", "bold red")
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
         order = "" if report.out_of_order else ", in order"
-        return Text.assemble(whose, (f"each is there once{order}", "bold green"))
+        return Text.assemble(whose, (f"each is in the topic once{order}", "bold green"))
     if report.doubled_only:
         order = ", and the order is kept" if report.keeps_order else ""
         text = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost{order}"
@@ -106,5 +106,5 @@ def _notes(report: AuditReport) -> Text:
             f"{report.out_of_order:,} out of order in their partition; with --order this is a failure.\n"
         )
     if not report.expect_was_given:
-        notes.append("Without --expect, records lost at the end of the run do not show.\n")
+        notes.append("Without --expect, records lost at the end of the run are not detected.\n")
     return notes

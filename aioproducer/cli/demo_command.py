@@ -407,5 +407,5 @@ def _verdict(outcome: DemoOutcome) -> Text:
     if outcome.flaws:
         flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in outcome.flaws.items())
         return Text.assemble(read, (f"FAILED, {flaws}", "bold red"))
-    found = "each is there once, unaltered, in order of its key, at the offset that was acknowledged"
+    found = "each is in the topic once, unaltered, in order of its key, at the offset that was acknowledged"
     return Text.assemble(read, (found, "bold green"))

@@ -53,10 +53,12 @@ def new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
         if colon and not (partitions.isascii() and partitions.isdigit() and len(partitions) <= MOST_DIGITS):
             raise click.BadParameter(f"{value!r} should be like orders:6", ctx, param)
         if check_topic_name(ctx, param, name) in topics:
-            raise click.BadParameter(f"{name} is there twice", ctx, param)
+            raise click.BadParameter(f"{name} is given twice", ctx, param)
         topics[name] = int(partitions or 1)
         if not topics[name]:
-            raise click.BadParameter(f"{value!r} has no partitions: it should be like orders:6", ctx, param)
+            raise click.BadParameter(
+                f"{value!r} has no partitions: give 1 or more, such as orders:6", ctx, param
+            )
     return topics
 
 
@@ -69,7 +71,9 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
             raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
         dotted = name.strip().replace("_", ".")
         if dotted == SERVERS:
-            raise click.BadParameter("that is for --bootstrap-servers", ctx, param)
+            raise click.BadParameter(
+                "bootstrap.servers cannot be set with --option: give --bootstrap-servers", ctx, param
+            )
         if dotted in SERIALIZERS:
             raise click.BadParameter("commands send bytes, which need no serializer", ctx, param)
         refuse_secret(ctx, param, dotted, value)
@@ -175,7 +179,7 @@ def _naming(file: Path | None) -> Iterator[None]:
 def refuse_transactional(config: ProducerConfig) -> None:
     """Refuse a transactional id in a command without transactions."""
     if config.transactional_id is not None:
-        raise WrongOption("this command sends in no transaction: leave out transactional.id")
+        raise WrongOption("this command sends without transactions: leave out transactional.id")
 
 
 def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -295,7 +299,7 @@ def file_options(command: C) -> C:
         multiple=True,
         callback=partial(_keep, _PREFIX),
         expose_value=False,
-        help="Take the options behind this prefix or section, such as spring.kafka. or [default]; may be repeated.",
+        help="Read the options with this prefix or in this section, such as spring.kafka. or [default]; may be repeated.",
     )
     providers = click.option(
         "--config-providers",

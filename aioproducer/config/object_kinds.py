@@ -107,7 +107,7 @@ class Jaas(SecretKind):
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
         if secret is not None:
-            from aioproducer._core.security.security_settings import parse_jaas  # noqa: PLC0415 - few need it
+            from aioproducer._core.security.security_settings import parse_jaas  # noqa: PLC0415 - rarely needed
 
             parse_jaas(secret.reveal())
         return secret
@@ -256,7 +256,7 @@ class Url(Kind):
             return None
         if not isinstance(value, str):
             raise self.unfit()
-        from urllib.parse import urlsplit  # noqa: PLC0415 - few need it
+        from urllib.parse import urlsplit  # noqa: PLC0415 - rarely needed
 
         value = value.strip()
         if not value.isprintable():
@@ -318,8 +318,8 @@ class PartitionerKind(Kind):
             if value in PARTITIONERS:
                 return PARTITIONERS[value]()
             raise self.unfit(
-                _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python one")
-                + f"; leave it out for Kafka's default. Names of librdkafka's and Sarama's: {', '.join(PARTITIONERS)}"
+                _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python partitioner")
+                + f"; leave the option out for Kafka's default. Names of librdkafka's and Sarama's: {', '.join(PARTITIONERS)}"
             )
         if isinstance(value, type):
             raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")
@@ -398,6 +398,4 @@ def _refuse_context(serializer: Callable[..., object]) -> None:
 
 
 def _no_counterpart(mapped: Sequence[str] | Mapping[str, object], instead: str) -> str:
-    return (
-        f"of Java's classes only {' and '.join(mapped)} can be named here; give {instead} instead of a name"
-    )
+    return f"unknown name; expected {' or '.join(mapped)}, or {instead}"

@@ -109,7 +109,7 @@ def level(codec: Codec, besides: int | None = None) -> Integer:
 
 @has_options
 class Options(SecurityOptions):
-    """Kafka's names with `_` for `.`, and the defaults of Kafka 4, in the one form that each value is kept in."""
+    """Kafka's names with `_` for `.`, and the defaults of Kafka 4. Each value has one stored form."""
 
     bootstrap_servers: tuple[str, ...] = field(
         metadata={
@@ -274,7 +274,7 @@ class Options(SecurityOptions):
     start_wait: bool = option(
         True,
         Flag(),
-        "If True, `start()` and `async with` wait for the first metadata response. If False, they return"
+        "If True, `start()` and `async with` wait for the first metadata response. If False, both return"
         " immediately and the producer connects in the background.",
     )
     bootstrap_timeout_ms: int = option(

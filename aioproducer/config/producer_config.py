@@ -121,7 +121,7 @@ class ProducerConfig(Options):
         Args:
             options: Names and values.
             bootstrap_servers: Brokers; override those in *options*. Files for Kafka's tools often contain none.
-            prefix: Read only the options behind this prefix (`producer.`, `spring.kafka.`) or in this section (`[default]`).
+            prefix: Read only the options with this prefix (`producer.`, `spring.kafka.`) or in this section (`[default]`).
                 If several prefixes give an option, the last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
                 `directory`. Default: none; a reference is then an error.
@@ -199,7 +199,7 @@ class ProducerConfig(Options):
         Args:
             source: A path, or the text.
             bootstrap_servers: Brokers; override those in the file.
-            prefix: Read only the options behind this prefix or in this section. If several prefixes give an option, the
+            prefix: Read only the options with this prefix or in this section. If several prefixes give an option, the
                 last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
                 `directory`. Default: none; a reference is then an error.

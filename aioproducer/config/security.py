@@ -155,9 +155,7 @@ def _jaas(options: SecurityOptions, mechanism: str) -> dict[str, str]:
         return {}
     module: LoginModule = parse_jaas(options.sasl_jaas_config.reveal())
     if module.name not in _MODULES:
-        raise ConfigError(
-            f"sasl_jaas_config: of Java's login modules only {', '.join(_MODULES)} can be named here"
-        )
+        raise ConfigError(f"sasl_jaas_config: unsupported login module; use one of {', '.join(_MODULES)}")
     if mechanism not in _MODULES[module.name]:
         raise ConfigError(f"sasl_jaas_config: {module.name} does not go with sasl_mechanism = {mechanism!r}")
     return dict(module.options)
@@ -242,8 +240,8 @@ def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff:
     retriever = (options.sasl_oauthbearer_jwt_retriever_class or _RETRIEVERS[0]).rpartition(".")[2]
     if retriever not in _RETRIEVERS:
         raise ConfigError(
-            f"sasl_oauthbearer_jwt_retriever_class: of Java's classes only {', '.join(_RETRIEVERS)} can be named here;"
-            " for another way give sasl_oauth_token_provider"
+            f"sasl_oauthbearer_jwt_retriever_class: unsupported class; use one of {', '.join(_RETRIEVERS)},"
+            " or give sasl_oauth_token_provider"
         )
     secret = jaas.get("clientSecret")
     client_id = options.sasl_oauthbearer_client_credentials_client_id or jaas.get("clientId")

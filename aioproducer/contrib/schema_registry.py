@@ -132,7 +132,7 @@ def _context(
 
 def _check_reachable(error: Exception) -> None:
     """Raise ConnectionError if *error* means that the registry cannot be reached."""
-    # from httpx or httpx2, which confluent-kafka uses
+    # The error is one of httpx or httpx2, which confluent-kafka uses.
     if any(base.__name__ == "TransportError" for base in type(error).__mro__):
         raise ConnectionError(
             f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"

@@ -37,7 +37,7 @@ class OffsetRange:
     """Number of records, including records with unknown offsets."""
 
     def joined(self, other: OffsetRange) -> OffsetRange:
-        """Return the range of both."""
+        """Return the range of the records of this range and of *other*."""
         first = min(self.first, other.first)
         if first < 0:
             first = max(self.first, other.first)

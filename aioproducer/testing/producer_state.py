@@ -117,12 +117,14 @@ class ProducerStates:
             if beginning is not None and stamp.first_sequence > (
                 0 if beginning.from_zero else beginning.sequence
             ):
-                raise Refused(OutOfOrderSequenceNumber, f"producer {stamp.producer_id} has to begin earlier")
+                raise Refused(
+                    OutOfOrderSequenceNumber, f"producer {stamp.producer_id} must begin at a lower sequence"
+                )
             return
         if stamp.epoch < producer.epoch:
             raise Refused(
                 InvalidProducerEpoch,
-                f"producer {stamp.producer_id} has epoch {stamp.epoch}, {producer.epoch} was seen already",
+                f"producer {stamp.producer_id} has epoch {stamp.epoch}, lower than the last epoch {producer.epoch}",
             )
         if stamp.epoch > producer.epoch or not producer.recent:
             expected = 0
@@ -134,7 +136,7 @@ class ProducerStates:
         if stamp.first_sequence != expected:
             raise Refused(
                 OutOfOrderSequenceNumber,
-                f"producer {stamp.producer_id} epoch {stamp.epoch} sent sequence {stamp.first_sequence} for {expected}",
+                f"producer {stamp.producer_id} epoch {stamp.epoch} sent sequence {stamp.first_sequence}, expected {expected}",
             )
 
     def appended(self, stamp: Stamp, offset: int) -> None:

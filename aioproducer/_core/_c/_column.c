@@ -1,7 +1,7 @@
 /* BytesColumn: a column of bytes or None in the memory of another object, such as an Arrow array.
 
    A column has no object per row. Its fields, each a pointer and a size, are checked at its creation and never change.
-   `sizes`, `key_partitions`, `split_columns` and `RecordBuffer.extend` read the fields. For other code it is a sequence.
+   `sizes`, `key_partitions`, `split_columns` and `RecordBuffer.extend` read the fields. For other code the column is a sequence.
 */
 #include "_records.h"
 
@@ -300,7 +300,7 @@ static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *
                 if (PyDict_Size(groups) == known + 1)
                     group = number; /* the dict holds a reference */
                 else
-                    PyErr_SetString(PyExc_ValueError, "a choice is equal to another one now and then");
+                    PyErr_SetString(PyExc_ValueError, "split_columns: __eq__ of a choice returns inconsistent results");
             }
             Py_XDECREF(number);
         }

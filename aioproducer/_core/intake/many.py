@@ -27,7 +27,7 @@ from aioproducer.errors.send_many import SendManyResult
 
 
 class OrderedCalls:
-    """Calls of one topic that append one after the other. Chunks of other calls may come in between."""
+    """Calls of one topic that append one after the other. Chunks of other calls may be appended in between."""
 
     def __init__(self) -> None:
         self._locks: dict[str, AppendLock] = {}
@@ -64,7 +64,7 @@ class OrderedCalls:
 CHUNK_RECORDS: Final = 10_000 if accelerated else 4_096
 """Number of records after which the call yields to other calls of the topic and to the event loop.
 
-A chunk takes a few milliseconds. Smaller chunks end batches early: an idle sender takes what is ready while the call yields.
+A chunk takes a few milliseconds. Smaller chunks end batches early: while the call yields, an idle sender drains batches.
 """
 
 
@@ -106,7 +106,7 @@ class ManyIntake:
     async def send(
         self, rows: Rows, timeout_s: float | None, ordered: OrderedCalls | None = None
     ) -> SendManyResult:
-        """Append all of *rows* and wait for their outcomes. Cancelling ends both; appended records are sent."""
+        """Append all of *rows* and wait for their outcomes. Cancelling ends the call; appended records are sent."""
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
         deadline = timer = None
@@ -140,7 +140,7 @@ class ManyIntake:
                     self._preparing.fail(rest, error, call)
                 remaining = rows.positions[sending.taken :]
                 self._settings.on_refused(len(remaining), error)
-                call.failed(remaining, failure(error))  # interceptors have not seen these
+                call.failed(remaining, failure(error))  # records that interceptors have not seen
                 return
             if isinstance(error, asyncio.CancelledError):
                 for rest in sending.begun():
@@ -150,7 +150,7 @@ class ManyIntake:
             self._seal(sending.queues, call)
 
     async def _append_chunks(self, sending: _Sending) -> None:
-        """Append all records, chunk by chunk. Other calls wait for one chunk at most, since each takes its own turn."""
+        """Append all records, chunk by chunk. Each chunk takes a turn, so other calls wait for one chunk at most."""
         queues = sending.queues
         sending.partition, sending.argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
@@ -161,7 +161,7 @@ class ManyIntake:
             self._extend(sending)
             patience = self._patience(queues)
             while sending.groups and patience > 0:
-                sending.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
+                sending.deadline = self._block_deadline(sending)  # one deadline per wait
                 reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
                 patience -= self._extend(sending, await sending.reserve(reserved))
             sending.end_turn()
@@ -273,7 +273,7 @@ class ManyIntake:
             if batch is not None and batch in batches:
                 try:
                     self._accumulator.seal(batch, now)
-                except BaseException:  # of a signal handler, between the batch's and the budget's change
+                except BaseException:  # a signal handler may raise before the budget is changed
                     self._accumulator.recount()
                     raise
 

@@ -77,13 +77,13 @@ class MetadataSource:
         self._settings = settings
         self._pool = pool
         self._open_connection = open_connection
-        self._spare: Connection | None = None  # the bootstrap connection, until there is one to a node
+        self._spare: Connection | None = None  # the bootstrap connection, until a node is connected
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._rebootstrap_required = False
         self.answered_by: int = -1
         """Node that gave the last answer; below 0 if unknown. The next request goes to another node, for newer metadata."""
-        self._asked: list[Connection] = []  # for the current request
+        self._asked: list[Connection] = []  # connections that received the current request
         self._limits = limits or LogLimits()
         self._on_another_cluster = on_another_cluster
         self._starts_over = False
@@ -95,7 +95,7 @@ class MetadataSource:
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Request metadata from a connected node; without one, or after a failure, as `bootstrap`.
 
-        Connections taken over from another producer may be dead. After a failure all of them are closed.
+        Connections taken over from another producer may be dead. After a failure, all connections are closed.
         """
         connection = self._pool.least_loaded(self._pool.nodes)
         if connection is not None:
@@ -116,17 +116,17 @@ class MetadataSource:
     ) -> MetadataResponse:
         """Request metadata from all bootstrap addresses, staggered; the first response wins.
 
-        *last_known* are addresses of brokers, which are asked after the bootstrap addresses, whichever node listens there:
-        brokers may have exchanged their addresses. Their answers count only if they are of the known cluster.
+        *last_known* are addresses of brokers, which receive the request after the bootstrap addresses. Any node may listen at
+        such an address, because brokers may have exchanged addresses. Only responses of the known cluster count.
 
-        The connection of that answer goes to the pool if the cluster lists its address as a broker's; else this source
-        keeps the connection for a while.
+        The connection of the first response goes to the pool if the cluster lists its address as a broker's. Otherwise this
+        source keeps the connection until a node is connected.
 
         A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
         may refuse, because brokers lock accounts after a few failed logins.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*;
-            AuthenticationFailed with the same text if one of them has refused.
+            AuthenticationFailed with this text if one of the addresses has refused.
         """
         opened: list[Connection] = []
         refusals = Refusals()
@@ -346,10 +346,10 @@ class MetadataSource:
 async def request_metadata(connection: Connection, request: MetadataRequest) -> MetadataResponse:
     """Return the answer to *request* over *connection*, which lists at least one broker.
 
-    A broker lists none while it is starting up, and while the controller has fenced all brokers (KIP-631). Such an answer
-    describes no cluster: its topics are unknown.
+    A broker lists no brokers during its start, and while the controller has fenced all brokers (KIP-631). Such a response
+    does not describe the cluster: all topics are unknown.
 
-    Raises: ConnectionFailed if it lists none; ProducerError.
+    Raises: ConnectionFailed if the response lists no broker; ProducerError.
     """
     answer = await connection.request(request)
     if answer.error_code:
@@ -433,7 +433,7 @@ async def open_to_any(
         winner = await first_success(
             attempts,
             deadline=deadline,
-            failure=f"{address} is {len(found)} addresses",
+            failure=f"{address}: cannot connect to any of {len(found)} addresses",
             refusals=refusals,
         )
         opened.remove(winner)

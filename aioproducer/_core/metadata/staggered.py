@@ -97,10 +97,10 @@ async def first_success(
 
     A later time that *extended* returns replaces *deadline*. The other attempts are cancelled, and have ended
     when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After a
-    refusal the running attempts have as much time again as had passed before it, and at least `REFUSED_PATIENCE_S`.
+    refusal the running attempts get the time that had passed before the refusal again, and at least `REFUSED_PATIENCE_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* (loop clock);
-        AuthenticationFailed with the same text if that is one of the causes. Any other exception ends the call at once.
+        AuthenticationFailed with this text if AuthenticationFailed is one of the causes. Any other exception ends the call at once.
     """
     loop = asyncio.get_running_loop()
     began_at = loop.time()

@@ -31,9 +31,9 @@ class ConnectionLog:
         """End of the logged throttle (loop clock); 0 after a response without a throttle."""
 
     def surplus(self, call: Call, size: int, counters: NodeCounters) -> None:
-        """Count a response with *size* bytes too many, and log the first one per node.
+        """Count a response with *size* bytes too many, and log the first such response per node.
 
-        The connection logs at most one: a bootstrap connection may get the counters of a node.
+        A connection logs at most one response, because a bootstrap connection may get the counters of a node.
         """
         counters.surplus_answers += 1
         if counters.surplus_answers > 1 or self._surplus_is_logged:

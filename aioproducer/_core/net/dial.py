@@ -165,7 +165,7 @@ async def _connect(candidate: _AddressInfo) -> socket.socket:
         sock.close()
         if isinstance(error, NotImplementedError):
             loop = type(asyncio.get_running_loop()).__name__
-            why = "implements no sockets; use asyncio's event loop, or ThreadedProducer beside this one"
+            why = "implements no sockets; use asyncio's event loop, or ThreadedProducer beside this loop"
             raise OSError(f"{loop} {why}") from error
         raise
     return sock
@@ -237,7 +237,7 @@ def _over_streams(
     transport = cast("asyncio.Transport", writer.transport)
     if transport.is_closing() or reader.at_eof():
         writer.close()
-        raise ConnectionResetError("dial returned streams that are closed")
+        raise ConnectionResetError("dial returned closed streams; return open streams")
     if getattr(reader, "_buffer", b""):
         writer.close()
         raise ConnectionError("dial returned streams with unread bytes; read the answer of the proxy in full")

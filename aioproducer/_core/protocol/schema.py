@@ -98,7 +98,7 @@ def message(
     client_pauses_from: int = NEVER,
     large: bool = False,
 ) -> Callable[[type[M]], type[M]]:
-    """Make a class a message. Its fields are declared as in a struct."""
+    """Make a class a message, with fields declared as in a struct."""
 
     def decorate(cls: type[M]) -> type[M]:
         cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
@@ -245,8 +245,8 @@ def read_correlation_id(payload: BytesLike) -> int:
 def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
     """Return the message, and the number of surplus bytes.
 
-    Surplus bytes are harmless, because the length of the frame is known. Some brokers send them, and the Java client ignores
-    them.
+    Surplus bytes are harmless, because the length of the frame is known. Some brokers send surplus bytes, which the Java
+    client also ignores.
 
     Raises: ProtocolError if the message is incomplete, or has an invalid value (`Message.check`).
     """

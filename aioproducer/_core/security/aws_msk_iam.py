@@ -109,7 +109,7 @@ class BotocoreCredentials:
         try:
             found = session.get_credentials()  # type: ignore[attr-defined]
             if found is None:
-                raise Refused("botocore finds no AWS credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, say")
+                raise Refused("botocore finds no AWS credentials: set AWS_PROFILE, for example")
             frozen = found.get_frozen_credentials()
             region = session.get_config_variable("region") or os.environ.get("AWS_REGION")  # type: ignore[attr-defined]
         except errors.BotoCoreError as error:

@@ -67,7 +67,7 @@ def assertion(
         key = kind.import_key(key_text, password=passphrase.reveal() if passphrase else None)
         signed: str = jwt.encode(header, payload, key, algorithms=[settings.algorithm])
     except Exception as error:
-        why = "the passphrase is wrong or missing, or it is no such key"
+        why = "the passphrase is wrong or missing, or the file has no key for this algorithm"
         raise Refused(
             f"{settings.private_key_file!r} cannot sign with {settings.algorithm}: {why}"
         ) from error
@@ -89,7 +89,7 @@ def _read(path: str, option: str) -> str:
         with open_regular(path) as file:
             return file.read(LARGEST_BYTES).decode()
     except UnicodeDecodeError:
-        raise Refused(f"{option} = {path!r}: not text") from None
+        raise Refused(f"{option} = {path!r}: the file is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         raise Refused(f"{option} = {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -115,7 +115,7 @@ class TokenEndpoint:
         self._wall = wall
 
     async def fetch(self) -> Token:
-        """Return a new token. Refusals (4xx) are final; other failures are retried for a while.
+        """Return a new token. Refusals (4xx) are final; other failures are retried for at most the longest backoff.
 
         Raises: AuthenticationFailed, whose text contains no secret.
         """
@@ -310,7 +310,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Connector(urllib.request.AbstractHTTPHandler):
-    """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
+    """Connection of one request that another thread can close. Socket timeouts never end a byte-by-byte response."""
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
@@ -345,7 +345,7 @@ class _Connector(urllib.request.AbstractHTTPHandler):
         with self._lock:
             if self._is_shut_down:
                 connected.close()
-                raise TimeoutError("too late")
+                raise TimeoutError("the connection was shut down")
             self._duplicate = connected.dup()
         return connected
 

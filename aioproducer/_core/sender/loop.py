@@ -123,7 +123,7 @@ class Sender:
     def connected(self, node_id: int) -> None:
         """Note a connection to a node, which ends backoffs after lost connections.
 
-        Their batches are retried after the initial backoff, because a broker may accept and close again.
+        Batches of lost connections are retried after the initial backoff, because a broker may close the connection again.
         """
         self._schedule.connected(node_id, self._loop.time() + self._settings.retry_backoff.delay_s(0))
         self._producer_id.connected()
@@ -152,9 +152,9 @@ class Sender:
             await asyncio.gather(*preparing, return_exceptions=True)
 
     def _run_once(self) -> float:
-        """Send all that may be sent; return the time of the next run without an event, or infinity.
+        """Send all ready batches; return the time of the next run without an event, or infinity.
 
-        The methods below return such a time as well.
+        Methods that this method calls also return the time of the next run.
         """
         check_at = self._step.run(self._run_step, self._loop.time())
         if self._preparing:
@@ -245,7 +245,7 @@ class Sender:
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
                 self._write(connection, node_id, batches, now)
-            if node_id not in self._schedule.waiting or connection.closed:  # as the write may have shown
+            if node_id not in self._schedule.waiting or connection.closed:  # lost at the write
                 break
         else:
             log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
@@ -442,11 +442,11 @@ class Sender:
         except BaseException as bug:  # `run` raises it
             self._bug = _as_bug(bug)
             wakeup.ring()
-            if not isinstance(bug, Exception):  # the event loop raises it, and the program may continue
+            if not isinstance(bug, Exception):  # the event loop raises *bug*, and the program may continue
                 raise
 
     def identity_changed(self) -> None:
-        """Offer the queues that waited for an identity or for the transaction."""
+        """Schedule the queues that waited for an identity or for the transaction."""
         self._schedule.identity_changed(self._loop.time())
 
     def _identity_refused(self, error: ProducerError) -> None:

@@ -17,12 +17,12 @@ from aioproducer.errors import (
 )
 
 PROBABLY_IN_THE_LOG: Final = (
-    "an earlier, unanswered attempt seems to have stored the batch: it has become too large since, and was"
-    " resent in parts, none of which the broker accepts"
+    "an earlier, unanswered attempt probably stored the batch: the batch was then split, because the size limit has"
+    " decreased, and the broker accepts no part"
 )
 OUTCOME_UNKNOWN: Final = (
-    "the leader denies an earlier, unanswered attempt, which proves nothing: a later batch failed or was split without an"
-    " answer, and the leader may recognise only that batch"
+    "the outcome is unknown: an earlier attempt got no response, and a later batch failed or was split without a response;"
+    " the leader may recognise only the later batch"
 )
 
 
@@ -63,7 +63,7 @@ class Fail(NamedTuple):
     of_record: bool = False
     """True if each record is refused for its own content."""
     before_gone: bool = False
-    """True if all batches before the batch that is gone in doubt fail as well."""
+    """True if all batches fail that are older than the newest failed batch that may be in the log."""
 
 
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
@@ -81,9 +81,9 @@ class BatchFacts(NamedTuple):
     confirmed: bool
     """True if the batch is in the log, because a later batch is."""
     half_of_possibly_persisted: bool
-    """True for a part of a batch whose whole may be in the log."""
+    """True for a part of a split batch that may be in the log as a whole."""
     refused_without_proof: bool
-    """True if the leader denies this batch and all behind it, and may recognise only a later batch that is gone."""
+    """True if the leader denies this batch and all later batches, and may recognise only a later batch that has failed."""
     last_attempt: bool
     """True once `retries` are used up."""
     transactional: bool = False
@@ -93,11 +93,11 @@ class BatchFacts(NamedTuple):
 
 
 def decide(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, str]) -> Verdict:
-    """Return what to do with a batch that the broker answered with *error*.
+    """Return the verdict on a batch that the broker refused with *error*.
 
-    A batch in doubt keeps its sequences, because the broker recognises a duplicate only by them (KIP-98). So none of its
-    records is removed. The batch may be split: a broker that has the whole refuses both halves as duplicates, and
-    returns no offsets.
+    A batch in doubt keeps its sequences, because the broker recognises a duplicate only by its sequences (KIP-98).
+    No record of the batch is removed. The batch may be split: a broker that has the whole batch refuses both halves as
+    duplicates, and returns no offsets.
     """
     keeps_sequences = facts.in_doubt and facts.idempotent
     match error:
@@ -130,7 +130,7 @@ def decide(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, st
 def _may_fit_later(error: BrokerError, facts: BatchFacts) -> bool:
     """Return True if a batch refused for its sequence is retried with the sequence unchanged.
 
-    That applies to a batch that may be in the log, which only the same sequence shows, and to a batch that is out of
-    order only because an earlier batch waits for a retry.
+    A batch that may be in the log keeps its sequence, because only this sequence shows a duplicate. A batch also keeps
+    its sequence if it is out of order only because an earlier batch waits for a retry.
     """
     return facts.in_doubt or (isinstance(error, OutOfOrderSequenceNumber) and not facts.oldest)

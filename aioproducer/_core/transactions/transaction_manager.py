@@ -425,7 +425,7 @@ class TransactionManager(IdentityKeeper):
 
     def _caused_by(self, what: str, cause: ProducerError) -> ProducerError:
         fatal = self.state is TransactionState.FATAL
-        advice = "close this producer and start another" if fatal else "abort it, then this producer goes on"
+        advice = "close this producer and start another" if fatal else "abort it, then begin the next one"
         kind = type(cause)
         error = kind(
             f"cannot {what}: the transaction of {self.transactional_id!r} has failed ({cause}); {advice}"
@@ -458,6 +458,6 @@ _SITUATIONS: Final = {
     TransactionState.PREPARED: "the transaction is prepared; only commit, abort and close are left",
     TransactionState.COMMITTING: "commit was called; call it again to wait for its outcome",
     TransactionState.ABORTING: "abort was called; call it again to wait for its outcome",
-    TransactionState.ABORTABLE: "the transaction has failed; abort it, then this producer goes on",
+    TransactionState.ABORTABLE: "the transaction has failed; abort it, then begin the next one",
     TransactionState.FATAL: "the producer has failed; close it and start another",
 }

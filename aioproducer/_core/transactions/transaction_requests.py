@@ -72,9 +72,9 @@ class ResumedTransaction(NamedTuple):
 
     identity: ProducerIdentity
     version: int
-    """`transaction.version` of that transaction."""
+    """`transaction.version` of the resumed transaction."""
     next_epoch: bool = False
-    """True to request the next epoch, which aborts that transaction and is refused if a newer producer has the id."""
+    """True to request the next epoch. The request aborts the resumed transaction, and fails if a newer producer has the id."""
 
 
 class Ending:
@@ -123,7 +123,7 @@ class Ending:
             raise copy_of(self.given_up)
         if self.task.cancelled() and self.commits and self.is_out:
             raise TransactionOutcomeUnknown(
-                "commit: the producer was closed before the coordinator has answered; it may have been done or not"
+                "commit: the outcome is unknown, because the producer was closed before the coordinator responded"
             ) from ProducerClosed("the producer was closed, or its event loop is shutting down")
         raise_outcome(self.task)
 
@@ -148,8 +148,8 @@ class TransactionRequests:
     async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
         """Return a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`.
 
-        If a transaction is open, the coordinator compares the producer id alone, and aborts that transaction even if it
-        is a successor's. So DescribeTransactions is sent directly before, to check that the epoch is still ours.
+        If a transaction is open, the coordinator compares the producer id alone, and aborts even the transaction of a
+        successor. Directly before, DescribeTransactions therefore checks that the epoch is still that of this producer.
         """
         is_written = False
 
@@ -188,8 +188,9 @@ class TransactionRequests:
             if not two_phase_commit:
                 raise
             unsupported = UnsupportedVersion(
-                f"transaction_two_phase_commit_enable: the brokers do not allow it ({error}); they take"
-                " transaction.two.phase.commit.enable=true, and in Kafka 4.3 unstable.api.versions.enable=true"
+                f"transaction_two_phase_commit_enable: the brokers do not allow two-phase commit"
+                f" ({error}); set transaction.two.phase.commit.enable=true in the brokers, and in Kafka 4.3 also"
+                " unstable.api.versions.enable=true"
             )
             unsupported.abortable, unsupported.fatal = error.abortable, error.fatal
             raise unsupported from error
@@ -285,8 +286,8 @@ class TransactionRequests:
         try:
             return await self._end(ending)
         except ProducerFenced:
-            # Version 2 also answers this while the markers of our last transaction are being written and nothing of the current
-            # one has reached the coordinator. EndTxn compares the epoch, so repeating it never ends a successor's.
+            # Version 2 also returns this error while the markers of the last transaction are being written, if no request of
+            # the present transaction has reached the coordinator. EndTxn compares the epoch, so a retry ends no other one.
             if (
                 ending.commits
                 or self._manager.version < ADDED_BY_PRODUCE
@@ -323,7 +324,7 @@ class TransactionRequests:
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def _has_current_identity(self) -> bool:
-        """Return True if the coordinator has our producer id and epoch, once our last markers are written."""
+        """Return True if the coordinator has the own producer id and epoch, once the last markers are written."""
         own = self._identity
         try:
             await self._coordinators.request(
@@ -365,7 +366,7 @@ def refusal_of_identity(
 ) -> tuple[int, str]:
     """Return the error code for the producer with *own* that follows from DescribeTransactions, and its subject.
 
-    0: the epoch is ours, or the next one after a request with a lost answer (an end in version 2, else
+    0: the epoch is that of *own*, or the next epoch after a request with a lost response (an end in version 2, else
     InitProducerId, *initialized*). CONCURRENT_TRANSACTIONS: the epoch matches, and markers are being written.
     """
     if found.error_code:
@@ -416,8 +417,8 @@ def copy_of(error: ProducerError) -> ProducerError:
 def commit_error(transactional_id: str, cause: ProducerError) -> CommitFailed:
     """Return the error of a commit after a record or offsets failed with *cause*."""
     text = (
-        f"nothing of the transaction of {transactional_id!r} is committed, since part of it has failed:"
-        f" {type(cause).__name__}: {cause}; abort it, then this producer goes on"
+        f"the transaction of {transactional_id!r} is not committed, because a record or offset commit failed:"
+        f" {type(cause).__name__}: {cause}; abort the transaction, then begin the next one"
     )
     return caused(CommitFailed(text), cause)
 
@@ -433,8 +434,8 @@ def unknown_outcome_error(
 ) -> TransactionOutcomeUnknown:
     """Return the error of a call that exceeded *limit_s* with an unknown outcome."""
     text = (
-        f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
-        f" being asked on, call the same method again to wait for the outcome{_so_far(last_error)}"
+        f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); the"
+        f" request is still pending; call the same method again to wait for the outcome{_so_far(last_error)}"
     )
     return caused(TransactionOutcomeUnknown(text), last_error)
 
@@ -442,8 +443,8 @@ def unknown_outcome_error(
 def lost_response_error(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
     """Return the error of an end whose response was lost, and whose retry is refused with *error*."""
     unknown = TransactionOutcomeUnknown(
-        f"{what}: the coordinator was asked, its answer was lost, and to ask again is refused ({error}): it may have"
-        " been done or not; close this producer"
+        f"{what}: the outcome is unknown, because the coordinator's response was lost and the retry was refused"
+        f" ({error}); close this producer"
     )
     unknown.fatal = True
     return caused(unknown, error)

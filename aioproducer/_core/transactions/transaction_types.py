@@ -148,7 +148,9 @@ def _partition_of(key: object) -> TopicPartition:
     if not topic or partition < 0:
         raise ValueError(f"offsets has the key {key!r}; partitions count from 0, and topics have a name")
     if partition not in _NUMBERS or _unfit(topic):
-        raise ValueError(f"offsets has the key {key!r}; no topic is called so, or has so many partitions")
+        raise ValueError(
+            f"offsets has the key {key!r}; expected a legal topic name and a partition of at most 2**31 - 1"
+        )
     return TopicPartition(str.__str__(topic), partition)  # a plain str also for a member of a `str` Enum
 
 

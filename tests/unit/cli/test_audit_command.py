@@ -38,7 +38,7 @@ async def test_audit_reports_complete_run(capsys: pytest.CaptureFixture[str]) ->
         assert await audited(cluster, expect=4)
     told, complaints = capsys.readouterr()
     assert "Topic orders has 4 records, 4 of run nightly-7" in told
-    assert "Of 4 records expected: each is there once, in order\n" in told
+    assert "Of 4 records expected: each is in the topic once, in order\n" in told
     assert "Without --expect" not in told
     assert complaints == ""
 
@@ -76,7 +76,7 @@ async def test_audit_without_expect_has_a_note(
         assert not await audited(cluster)
     told = capsys.readouterr().out
     assert f"Lost: {', '.join(map(str, range(1, 21)))}, …\n" in told
-    assert told.endswith("Without --expect, records lost at the end of the run do not show.\n")
+    assert told.endswith("Without --expect, records lost at the end of the run are not detected.\n")
 
 
 async def test_audit_of_unknown_run_fails(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ async def test_audit_of_unknown_run_fails(capsys: pytest.CaptureFixture[str]) ->
         assert not await audited(cluster)
     told = capsys.readouterr().out
     assert "Topic orders has 2 records, 0 of run nightly-7" in told
-    assert "FAILED, no record of this run was found: is --run right?" in told
+    assert "FAILED, no record of this run was found: check --run" in told
 
 
 async def test_audit_checks_order_on_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,7 @@ async def test_audit_checks_order_on_request(capsys: pytest.CaptureFixture[str])
         assert await audited(cluster, expect=2)
         told = capsys.readouterr().out
         assert told.endswith(
-            "Of 2 records expected: each is there once\n"
+            "Of 2 records expected: each is in the topic once\n"
             "1 out of order in their partition; with --order this is a failure.\n"
         )
         assert not await audited(cluster, expect=2, order=True)
@@ -109,7 +109,7 @@ async def test_audit_checks_order_per_lane(capsys: pytest.CaptureFixture[str]) -
                     "orders", b"v", headers=stamp("nightly-7", sequence, f"task {sequence // 2}")
                 )
         assert await audited(cluster, expect=4, order=True)
-    assert "each is there once, in order" in capsys.readouterr().out
+    assert "each is in the topic once, in order" in capsys.readouterr().out
 
 
 async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,7 +248,7 @@ def test_perf_passes_options_and_sets_exit_code(
     [
         (["-o", "linger"], "'linger' should be like linger.ms=0"),
         (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
-        (["-o", "bootstrap_servers=b:1"], "that is for --bootstrap-servers"),
+        (["-o", "bootstrap_servers=b:1"], "cannot be set with --option: give --bootstrap-servers"),
         (["--run", ""], "a run's id has 1 to 4,096 bytes, not 0"),
         (["--topic", "or ders"], "topic 'or ders' is not a legal name"),
         (["--rate", "0"], "0.0 is not in the range"),

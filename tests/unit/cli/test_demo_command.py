@@ -379,7 +379,7 @@ async def test_demo_table_has_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "6 partitions, keyed by customer, acks=all, linger_ms=5, compression_type=zstd" in text
     assert "the 2 records that were sent before" in text
     assert "The brokers share this process" in text
-    assert "Read back 60 records in 1.25 s: each is there once, unaltered, in order of its key" in text
+    assert "Read back 60 records in 1.25 s: each is in the topic once, unaltered, in order of its key" in text
     assert "\x1b" not in text, "no colours and no bars where nobody looks"
 
 
@@ -388,7 +388,7 @@ async def test_demo_fails_with_counts_of_flaws(monkeypatch: pytest.MonkeyPatch) 
     good, text = await reported(monkeypatch, flawed)
     assert not good
     assert text.endswith("Read back 58 records in 1.25 s: FAILED, 2 lost, 1,000 out of order\n")
-    assert "each is there once" not in text
+    assert "each is in the topic once" not in text
 
 
 async def test_demo_names_remaining_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_every_command_takes_a_file_of_the_jvms(
     assert (sent.exit_code, sent.output[:22]) == (0, "2 records acknowledged"), sent.output
     assert call("topics", *where).exit_code == 0
     audited = call("audit", *where, "--topic", "orders", "--run", "r", "--expect", "2")
-    assert (audited.exit_code, "each is there once, in order" in audited.output) == (0, True)
+    assert (audited.exit_code, "each is in the topic once, in order" in audited.output) == (0, True)
     sped = call("perf", *where, "--topic", "orders", "--records", "10")
     assert sped.exit_code == 0, sped.output
     assert "and the options for security" in sped.output

@@ -292,9 +292,7 @@ def test_java_serializers_have_counterparts_by_class_name() -> None:
 )
 def test_other_java_serializers_are_refused(name: str) -> None:
     kind = SerializerKind()
-    with pytest.raises(
-        ValueError, match=r"only .*\.StringSerializer and .*\.ByteArraySerializer can be named"
-    ):
+    with pytest.raises(ValueError, match=r"expected .*\.StringSerializer or .*\.ByteArraySerializer, or"):
         kind.check(kind.parse(name))
 
 
@@ -309,9 +307,7 @@ def test_missing_partitioner_selects_the_default(value: object) -> None:
 
 
 def test_unknown_java_partitioner_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=f"only {ROUND_ROBIN} can be named here.*leave it out for Kafka's default"
-    ):
+    with pytest.raises(ValueError, match=f"expected {ROUND_ROBIN}.*leave the option out for Kafka's default"):
         PartitionerKind().check("com.example.MyPartitioner")
 
 

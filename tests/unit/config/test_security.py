@@ -183,7 +183,7 @@ class TestLogins:
             ({"sasl_jaas_config": "ScramLoginModule required;"}, "does not go with sasl_mechanism = 'PLAIN'"),
             (
                 {"sasl_jaas_config": 'MyModule required password="hunter2";'},
-                "of Java's login modules only PlainLogin",
+                "unsupported login module; use one of PlainLogin",
             ),
         ],
     )

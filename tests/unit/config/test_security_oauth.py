@@ -136,7 +136,7 @@ class TestOAuth:
                     "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
                     "sasl_oauthbearer_jwt_retriever_class": "com.example.Mine",
                 },
-                "of Java's classes only",
+                "unsupported class; use one of",
             ),
             (
                 {"sasl_jaas_config": "OAuthBearerLoginModule required unsecuredLoginNumberClaim_n=x;"},

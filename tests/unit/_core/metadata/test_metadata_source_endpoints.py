@@ -89,7 +89,9 @@ async def test_of_two_that_shake_hands_one_is_closed(
 @in_virtual_time
 async def test_all_addresses_are_told_when_all_have_failed(cluster: FakeCluster) -> None:
     cluster.away = {1, 2}
-    with pytest.raises(ConnectionFailed, match=r"^kafka\.example:9092 .*b1:9001: refused; b2:9002: refused$"):
+    with pytest.raises(
+        ConnectionFailed, match=r"^kafka\.example:9092: .*b1:9001: refused; b2:9002: refused$"
+    ):
         await open_(cluster)
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_had_is_named(tmp_path: Path) -> None:
     assert "assertion_file = '/missing': No such file" in refused(file="/missing")
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff")
-    assert refused(file=str(binary)).endswith("not text")
+    assert refused(file=str(binary)).endswith("the file is not UTF-8 text")
     key = key_file(tmp_path, "RS256", "hunter2")
     assert "passphrase is wrong or missing" in refused(private_key_file=key)
     assert "passphrase is wrong" in refused(private_key_file=key, private_key_passphrase=Secret("hunter3"))

@@ -133,7 +133,7 @@ class TestTooLarge:
             {},
         )
         assert isinstance(outcome, expected)
-        assert ("in parts" in str(outcome)) is oldest
+        assert ("accepts no part" in str(outcome)) is oldest
 
 
 class TestRefusedForItsSequence:

@@ -57,9 +57,7 @@ class TestCommit:
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             made.fail(batch, TopicAuthorizationFailed)
-            with pytest.raises(
-                CommitFailed, match="nothing of the transaction of 'tx' is committed"
-            ) as raised:
+            with pytest.raises(CommitFailed, match="the transaction of 'tx' is not committed") as raised:
                 await committing
             assert isinstance(raised.value.__cause__, TopicAuthorizationFailed)
             assert (raised.value.abortable, raised.value.fatal) == (True, False)
@@ -121,7 +119,7 @@ class TestCommit:
             await settle()
             made.coordinators.asked[0].on_uncertain()
             await made.answers(refused(90, fatal=True))
-            with pytest.raises(TransactionOutcomeUnknown, match="may have been done or not") as raised:
+            with pytest.raises(TransactionOutcomeUnknown, match="the outcome is unknown") as raised:
                 await committing
             assert (raised.value.fatal, type(raised.value.__cause__)) == (True, ProducerFenced)
             with pytest.raises(TransactionOutcomeUnknown, match="cannot begin a transaction"):

@@ -307,7 +307,7 @@ class TestFailures:
         told = it.refusal(what)
         assert type(told) is TopicAuthorizationFailed
         assert str(told) == (
-            f"cannot {what}: the transaction of 'tx' has failed (not ours); abort it, then this producer goes on"
+            f"cannot {what}: the transaction of 'tx' has failed (not ours); abort it, then begin the next one"
         )
         assert (told.abortable, told.fatal, told.possibly_persisted) == (True, False, False)
         assert told.__cause__ is it.cause

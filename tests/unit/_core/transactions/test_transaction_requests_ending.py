@@ -115,7 +115,7 @@ def test_unknown_outcome_error_names_the_last_error() -> None:
     error = unknown_outcome_error("abort", 5.0, None)
     assert type(error) is TransactionOutcomeUnknown
     assert str(error) == (
-        "abort: no answer from the coordinator within 5 s (timeout_s, or max_block_ms without); it is being asked on,"
+        "abort: no answer from the coordinator within 5 s (timeout_s, or max_block_ms without); the request is still pending;"
         " call the same method again to wait for the outcome"
     )
     last = ConnectionFailed("lost")
@@ -128,14 +128,16 @@ def test_unknown_outcome_error_names_the_last_error() -> None:
 def test_commit_error_names_its_cause() -> None:
     cause = ConnectionFailed("gone")
     error = commit_error("tx", cause)
-    assert "nothing of the transaction of 'tx' is committed" in str(error)
-    assert "ConnectionFailed: gone; abort it" in str(error)
+    assert "the transaction of 'tx' is not committed" in str(error)
+    assert "ConnectionFailed: gone; abort the transaction" in str(error)
     assert error.__cause__ is cause
 
 
 def test_lost_response_error_is_fatal() -> None:
     cause = ProducerFenced("another one")
     error = lost_response_error("commit", cause)
-    assert str(error).startswith("commit: the coordinator was asked, its answer was lost")
+    assert str(error).startswith(
+        "commit: the outcome is unknown, because the coordinator's response was lost"
+    )
     assert "(another one)" in str(error)
     assert (error.fatal, error.abortable, error.__cause__) == (True, False, cause)
