@@ -98,7 +98,7 @@ def _brokers(metadata: MetadataResponse) -> Table:
 
 
 def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
-    table = plain_table("topic", "partition", "leader", "replicas", "isr", "what is wrong")
+    table = plain_table("topic", "partition", "leader", "replicas", "isr", "problem")
     for topic in topics:
         name = Text(escaped(topic.name or "?"), "bold")
         if topic.error_code:

@@ -118,7 +118,7 @@ def _check_rack(config: Options, written: Mapping[str, str]) -> None:
 
 
 def limit_backoffs(config: Options, given: Collection[str]) -> None:
-    """Limit each first wait to its maximum, as the JVM does. `reconnect_backoff_ms` alone is also its own maximum."""
+    """Limit each first wait to its maximum, as the JVM does. `reconnect_backoff_ms` without a maximum is also the maximum."""
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
         set_option(config, "reconnect_backoff_max_ms", config.reconnect_backoff_ms)
     for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
@@ -160,7 +160,7 @@ def _check_in_flight(config: Options) -> None:
     if is_idempotent(config) and in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
         raise ConfigError(
             f"max_in_flight_requests_per_connection = {in_flight}: an idempotent producer may have at most "
-            f"{MAX_IN_FLIGHT_IDEMPOTENT}, since brokers remember no more; lower it, or set enable_idempotence = False"
+            f"{MAX_IN_FLIGHT_IDEMPOTENT}, because brokers keep no more; lower it, or set enable_idempotence = False"
         )
 
 
@@ -178,8 +178,8 @@ def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> N
     value = getattr(config, name)
     if value < SMALLEST_BATCH:
         raise ConfigError(
-            f"{written.get(name, name)} = {value}: no record would fit, as the smallest batch needs"
-            f" {SMALLEST_BATCH} bytes; raise it, or leave it out for Kafka's default of {DEFAULTS[name]}"
+            f"{written.get(name, name)} = {value}: no record would fit, because the smallest batch needs"
+            f" {SMALLEST_BATCH} bytes; raise the value, or remove the option for Kafka's default of {DEFAULTS[name]}"
         )
 
 

@@ -36,13 +36,13 @@ _worker_threads: Final[set[int]] = set()
 """Identifiers of the threads that send log records. Their own log records are ignored."""
 _handlers: Final[WeakSet[KafkaHandler]] = WeakSet()
 _parent_objects: Final[list[object]] = []
-"""Event loops and tasks that a fork copied. Closing them would change the parent's selector, so they are kept."""
+"""Event loops and tasks that a fork copied, kept because closing a loop would change the parent's selector."""
 
 
 class JsonFormatter(logging.Formatter):
     """Formatter that writes one JSON object per log record: time, level, logger, message, fields of `extra=`, exception.
 
-    A field of `extra=` with one of these names gets an underscore: `time_`.
+    A field of `extra=` with the name of another field gets an underscore, such as `time_`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -91,9 +91,9 @@ def _text(value: object) -> str:
 class KafkaHandler(logging.Handler):
     """Handler that sends log records to a topic, with a producer on a daemon thread of its own.
 
-    A call that logs never waits for Kafka and never raises. Log records are dropped, and counted in `dropped`, if
-    *capacity* log records or `buffer_memory` bytes wait, if a filter or the formatter raises, after `close`, and if the
-    producer could not deliver them. Log records of aioproducer's own loggers and of the handler's thread are ignored.
+    A call that logs never waits for Kafka and never raises. A log record is dropped, and counted in `dropped`, if
+    *capacity* log records or `buffer_memory` bytes wait. A log record is also dropped after `close`, and if a filter,
+    the formatter or the delivery fails. Log records of aioproducer's own loggers and of the handler's thread are ignored.
 
     The thread starts with the first log record, also in a forked child, and needs no reachable cluster. The end of the
     program (`logging.shutdown`) waits at most *close_timeout_s* seconds for the delivery.
@@ -200,7 +200,7 @@ class KafkaHandler(logging.Handler):
             self._dropped += 1
 
     def _wake_up(self) -> None:
-        """Start the thread, or wake it. A thread that cannot start is tried again with the next log record."""
+        """Start the thread, or wake it. If the thread cannot start, the next log record starts the thread."""
         if self._thread is None:
             with self._lock, suppress(RuntimeError):  # no thread starts while the interpreter exits
                 self._start()
@@ -213,7 +213,7 @@ class KafkaHandler(logging.Handler):
                 raise
 
     def _call(self, function: Callable[[], object]) -> None:
-        """Let the event loop of the thread call *function*, if the loop is open."""
+        """Schedule *function* on the event loop of the thread, if the loop is open."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function)
@@ -358,10 +358,10 @@ class KafkaHandler(logging.Handler):
 
 
 def _forked() -> None:
-    """Forget the threads and the log records of the parent, which sends them."""
+    """Drop the threads and log records that were copied from the parent; the parent sends the log records."""
     _worker_threads.clear()
     for handler in _handlers:
-        _parent_objects.append((handler._loop, handler._main, handler._wake))  # noqa: SLF001 - our own
+        _parent_objects.append((handler._loop, handler._main, handler._wake))  # noqa: SLF001 - the same module
         handler._reset()  # noqa: SLF001
 
 

@@ -1,9 +1,9 @@
-"""Exposition of producers' metrics to OpenTelemetry, as observable instruments.
+"""Metrics of producers as observable instruments of OpenTelemetry.
 
     async with Producer("localhost:9092") as producer:
         expose(producer)
 
-Names are `kafka.producer.`, `kafka.producer.topic.` or `kafka.producer.node.`, and the key in `metrics()`.
+An instrument is named `kafka.producer.`, `kafka.producer.topic.` or `kafka.producer.node.`, and the key in `metrics()`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
     """
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
-        raise TypeError(f"a MeterProvider of OpenTelemetry is expected, not {provider!r}")
+        raise TypeError(f"meter_provider: expected a MeterProvider of OpenTelemetry, not {provider!r}")
     with _lock:
         instruments = _instruments.get(provider)
         if instruments is None and provider is get_meter_provider():

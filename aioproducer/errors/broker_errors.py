@@ -1,14 +1,14 @@
-"""Kafka's error codes: `BrokerError`, its class for each code, and `broker_error`, which finds the class of a code.
+"""Kafka's error codes: `BrokerError`, a subclass per code, and `broker_error`, which returns the class of a code.
 
 Three facts about a code decide the producer's reaction:
 
 - `retriable`: sending the same batch again may succeed;
 - `stale_metadata`: the producer's metadata is out of date and is refreshed before the retry;
-- `definitely_refused`: the broker decided before the append, so the batch is certainly not in the log. Without this
-  fact the batch may be in the log: a leader may append a batch before it loses its leadership.
+- `definitely_refused`: the broker decided before the append, so the batch is certainly not in the log. Otherwise
+  the batch may be in the log, because a leader may append a batch before it loses its leadership.
 
-A code alone does not decide about a transaction. That depends on the request, so the producer sets `abortable` and
-`fatal` on the error that it raises.
+The effect of a code on a transaction depends on the request, so the producer sets `abortable` and `fatal` on the
+error that it raises.
 
 Source: https://kafka.apache.org/protocol#protocol_error_codes
 """
@@ -36,7 +36,7 @@ class BrokerError(ProducerError):
     ) -> None:
         super().__init_subclass__()
         if code in BrokerError.by_code:
-            raise TypeError(f"error code {code} is {BrokerError.by_code[code].__name__} already")
+            raise TypeError(f"error code {code}: already used by {BrokerError.by_code[code].__name__}")
         cls.code = code
         cls.retriable = retriable
         cls.stale_metadata = stale
@@ -142,11 +142,11 @@ class InvalidRequiredAcks(BrokerError, code=21):
 
 
 class IllegalGeneration(BrokerError, code=22):
-    """The group has rebalanced since the consumer joined it. Abort, and let the consumer rejoin."""
+    """The group has rebalanced since the consumer joined it. Abort the transaction, and let the consumer rejoin."""
 
 
 class UnknownMemberId(BrokerError, code=25):
-    """The group has no such member. Abort, and let the consumer rejoin."""
+    """The group has no such member. Abort the transaction, and let the consumer rejoin."""
 
 
 class TopicAuthorizationFailed(BrokerError, code=29, refused=True):
@@ -342,7 +342,7 @@ class TransactionalIdNotFound(BrokerError, code=105):
 
 
 class TransactionAbortable(BrokerError, code=120):
-    """The broker gave the transaction up. Abort it; the producer remains usable."""
+    """The transaction cannot be committed. Abort the transaction; the producer remains usable."""
 
 
 class InvalidRegularExpression(BrokerError, code=128):

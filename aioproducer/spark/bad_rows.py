@@ -59,7 +59,7 @@ WindowOf = Callable[[str], TimeWindow]
 def time_window(settings: Mapping[str, str]) -> TimeWindow:
     """Return the window of a topic with *settings*.
 
-    A broker that sets the time itself (LogAppendTime) takes every time. Retention deletes records by time only if the
+    A broker that sets the time itself (LogAppendTime) accepts every time. Retention deletes records by time only if the
     cleanup policy contains delete.
     """
     if settings.get("message.timestamp.type") == "LogAppendTime":
@@ -99,7 +99,7 @@ def outside(
 
 
 def _reason(name: str, topic: str, window: TimeWindow, at_ms: int, now_ms: int) -> str:
-    """Return the reason why *at_ms* is outside of *window*, or nothing."""
+    """Return the reason why *at_ms* is outside of *window*; empty if *at_ms* is inside."""
     if window.past is not None and now_ms - at_ms > window.past.ms:
         limit, side = window.past, "older"
     elif window.future is not None and at_ms - now_ms > window.future.ms:
@@ -154,7 +154,7 @@ LETTERS: Final = pa.schema(
     }
 )
 LETTER_COLUMNS: Final = Columns(value="value", key="key", headers="headers", topic="dead-letters")
-"""Columns of dead letters; the name of their topic does not matter here."""
+"""Columns of dead letters; the name of the topic is not used."""
 PartitionsOf = Callable[[str], int]
 """Function that returns the number of partitions of a topic; may block."""
 
@@ -176,7 +176,9 @@ def dead_letter_topic(given: str, topic: str | None) -> str | None:
     except ValueError as error:
         raise ConfigError(f"{ON_BAD_ROW}: {error}") from None
     if name == topic:
-        raise ConfigError(f"{ON_BAD_ROW} = {given!r}: the good rows go to the same topic; name another topic")
+        raise ConfigError(
+            f"{ON_BAD_ROW} = {given!r}: this is the topic of the valid rows; name another topic"
+        )
     return name
 
 
@@ -236,7 +238,7 @@ def dead_letters_of(
 ) -> pa.RecordBatch:
     """Return dead letters of the rows of *piece* at the positions in *reasons*.
 
-    Letters of *large* rows are cut, and letters that are too large because of their own headers.
+    Letters of *large* rows are cut. Letters that are too large because of their headers are cut as well.
     """
     letters = [_letter(piece, columns, *each, cut=each[0] in large) for each in reasons.items()]
     made = pa.RecordBatch.from_pylist(letters, LETTERS)

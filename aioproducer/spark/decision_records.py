@@ -1,4 +1,4 @@
-"""The log of decisions, a compacted topic of one partition: its records, and the state that a reader derives. Pure.
+"""The log of decisions, a compacted topic of one partition: its records, and the state that a reader derives.
 
 A decision makes a batch visible. It is valid once its transaction is committed, which a control batch in the partition
 marks. A reader reads to the end of the log, past open transactions, and matches control batches by producer id.
@@ -29,7 +29,7 @@ TOPIC_CONFIG: Final[Mapping[str, str]] = {
 FORMAT: Final = 1
 DONE: Final = "done"
 BEGUN: Final = "begun"
-"""Name of the record that each prefix has in the log from its first use on; no query or job has this name."""
+"""Name of the record that marks the first use of a prefix; no query or job has this name."""
 QUERY_PREFIX: Final = "query "
 """Beginning of the name of each streaming query; the unique id of the query follows."""
 COMMIT: Final = 1
@@ -97,7 +97,7 @@ def decision(prefix: str, batch: BatchId, guarantee: Guarantee, shares: Sequence
 
 
 def done(prefix: str, name: str, number: int) -> Entry:
-    """Return the record that all transactions of a batch have ended."""
+    """Return the record that marks all transactions of a batch as ended."""
     return Entry(_text([prefix, name, DONE]), _text({"v": FORMAT, "batch": number}))
 
 
@@ -108,7 +108,7 @@ def begun(prefix: str, first_offset: int) -> list[Entry]:
 
 
 class DecisionView:
-    """State of the queries and jobs under one prefix, from the log as far as it was read."""
+    """State of the queries and jobs under one prefix, derived from the records that were read."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -122,7 +122,7 @@ class DecisionView:
         """The last decision on each query under other prefixes, without shares."""
         self._decided: dict[str, Decided] = {}
         self._pieces: dict[tuple[str, int], tuple[int, list[Share]]] = {}
-        """The shares of a batch, by name and piece, with its number."""
+        """Number and shares of a batch, by the name of the query or job, and by the number of the record."""
         self._open: defaultdict[int, list[tuple[list[Any], Any]]] = defaultdict(list)
         """Records of open transactions by producer id."""
 
@@ -197,10 +197,10 @@ class DecisionView:
 
 
 def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, replays: bool) -> bool:
-    """Return True if the *last* decision shows that *batch* is written already.
+    """Return True if the *last* decision shows that *batch* is already written.
 
-    Streams replay or skip a batch in any run (*replays*). Without *replays*, Spark rewrites a batch only in another run of
-    the query, so a repetition in one run is a different write.
+    With *replays* (streams), any run may replay or skip a batch. Without *replays*, Spark rewrites a batch only in another
+    run of the query, so a repetition in one run is a different write.
 
     Raises: DeliveryError: another write has the same prefix, or the write had another guarantee.
     """
@@ -209,7 +209,7 @@ def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, rep
     if last.guarantee is not guarantee:
         raise DeliveryError(
             f"{batch.name} has decisions with deliveryGuarantee={last.guarantee}; start the query with this"
-            f" guarantee, or with another transactionalIdPrefix once everything is committed"
+            f" guarantee, or with another transactionalIdPrefix once all batches are committed"
         )
     if last.number == batch.number and batch.run and last.run == batch.run and not replays:
         raise DeliveryError(
@@ -234,7 +234,7 @@ def committed_by(elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None
 def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
     """Return the reason why rows of *batch*, the first of a query's run, may be written already; None: no reason.
 
-    The last decision on the query is on the batch before, unless batches were empty, or were written without decisions.
+    The last decision on the query concerns the previous batch, unless batches were empty or had no decision.
     """
     other = committed_by(elsewhere, batch)
     if other is not None and last is None:  # in foreachBatch the decision may belong to another write
@@ -246,7 +246,7 @@ def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch
         return (
             "the query has no decision yet: it ran with another deliveryGuarantee, or its batches were empty"
         )
-    return f"the last decision is on batch {max(numbers)}: later ones were empty, or had another deliveryGuarantee"
+    return f"the last decision is on batch {max(numbers)}: later batches were empty, or had another deliveryGuarantee"
 
 
 def _known_format(value: Any) -> dict[str, Any]:

@@ -28,14 +28,14 @@ M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
 """Parameters of `mallopt` in glibc's malloc.h."""
 LARGE_BYTES: Final = 1024 * 1024
-"""Minimum size of blocks that are returned to the operating system at once."""
+"""Minimum size of blocks that `free` returns to the operating system immediately."""
 ARENA_BYTES: Final = 128 * 1024 * 1024
-"""Address space that mimalloc, Arrow's allocator, reserves under a limit as soon as this much is free."""
+"""Address space that mimalloc, Arrow's allocator, reserves under a limit if `ARENA_BYTES` are free."""
 STATM: Final = Path("/proc/self/statm")
 MAX_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 _lowered: Final[dict[int, int]] = {}
-"""Limits that `_keep_from_arena` has set, and the limits before."""
+"""The original limit for each limit that `_keep_from_arena` has set."""
 
 
 class TaskOutOfMemory(ProducerError):
@@ -44,7 +44,7 @@ class TaskOutOfMemory(ProducerError):
 
 def limit_bytes() -> int | None:
     """Return the limit of the address space of this process; None: no limit."""
-    if sys.platform == "win32":  # has no such limit
+    if sys.platform == "win32":  # without a limit of the address space
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else _lowered.get(soft, soft)
@@ -53,7 +53,7 @@ def limit_bytes() -> int | None:
 def buffer_bytes(default: int, largest_request: int) -> int:
     """Return the buffer memory of a producer in this process: *default*, or less under a limit.
 
-    The buffer holds at least the largest request, so no row becomes too large by the limit.
+    The buffer holds at least the largest request, so a limit never makes a row too large.
     """
     limit = limit_bytes()
     return default if limit is None else min(default, max(limit // BUFFER_SHARE, largest_request))
@@ -86,8 +86,8 @@ def limited_address_space() -> Iterator[None]:
     """Under a limit, reduce the address space of this process and the stacks of threads that start inside.
 
     A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap per thread (128 MiB at first). Arrow's own pool keeps
-    tens of MiB that the system's pool frees. pyarrow imports pandas, some 50 MiB, at its first conversion: Spark converts at
-    the end of each task, and an import without room would leave the process full for all later tasks.
+    tens of MiB that the system's pool frees. pyarrow imports pandas (50 MiB) at its first conversion, which Spark makes at
+    the end of each task. An import without free memory would leave too little memory for all later tasks.
     """
     limit = limit_bytes()
     if limit is None:
@@ -108,9 +108,9 @@ def limited_address_space() -> Iterator[None]:
 
 
 def _keep_from_arena(limit: int) -> None:
-    """Lower the *limit* of this process to less than an arena above its present size, if the arena would take most of the rest.
+    """Lower *limit* so that no arena fits above the present size of the process, if it would use most of the rest.
 
-    Without room for an arena mimalloc maps only the few KiB that Spark needs.
+    Without space for an arena, mimalloc maps only the few KiB that Spark needs.
     """
     try:
         used = int(STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
@@ -126,7 +126,7 @@ DAEMON: Final = "pyspark.daemon"
 """Program that forks Spark's Python processes, which collect garbage after every request."""
 
 TIMES: Final = 2
-"""Number of freezes. After its first report a process imports pandas, which pyarrow needs for arrays."""
+"""Number of freezes per process. The second freeze includes pandas, which pyarrow imports after the first report."""
 
 _freezes: Final[Counter[int]] = Counter()
 """Number of freezes by process id, including those before a fork."""

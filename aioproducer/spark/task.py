@@ -49,7 +49,7 @@ class Task:
     settings: ProducerSettings
     columns: Columns
     delivery: ExactlyOnce | None = None
-    """None for at least once."""
+    """Exactly-once settings; None for at least once."""
     dead_letters: str | None = None
     """Topic of rows that cannot be sent; None: such rows fail the task."""
     planned: Plan | None = None
@@ -63,14 +63,14 @@ class Task:
         return tuple(topic for topic in (self.columns.topic, self.dead_letters) if topic is not None)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, replays: bool = True) -> WriterCommitMessage:
-        """Send all rows and report once each of them is acknowledged; exactly once, in a transaction that stays open.
+        """Send all rows, and report acknowledged rows. With exactly-once delivery, the transaction stays open.
 
         If *replays* is False, the same batch is not written twice within one run of a query.
 
         Raises:
             SendTableError: a row failed; records of other rows stay in Kafka.
             ConnectionFailed: no broker is reachable.
-            ConfigError, DeliveryError: the rows cannot be written exactly once, or are no micro-batch.
+            ConfigError, DeliveryError: the rows cannot be written exactly once, or the query has no micro-batches.
         """
         context = _context()
         if context.getLocalProperty(CONTINUOUS) == "true":
@@ -95,8 +95,8 @@ class Task:
     ) -> WriterCommitMessage:
         """Write the rows of the only task of *batch*, unless the batch is committed.
 
-        The order matters: taking the transactional id ends all earlier transactions under it, so the log that is read
-        afterwards has every decision.
+        Before the task reads the log, it initializes the transactional id, which ends all earlier transactions of the id. So
+        the log has every decision.
         """
         context = _context()
         if context.partitionId() > 0:
@@ -104,7 +104,7 @@ class Task:
                 f"{GUARANTEE}={delivery.guarantee} needs batches of one task, and this batch has several; use coalesce(1)"
             )
         rows = _without_empty(batches)
-        if rows is None:  # no rows, so no decision
+        if rows is None:  # an empty batch gets no decision
             return TaskReport(**origin(context), rows=0, bytes=0)
         host = worker()
         with self._transactional(delivery.single_id) as producer:
@@ -123,7 +123,7 @@ class Task:
         *,
         replays: bool,
     ) -> WriterCommitMessage:
-        """Write the rows of one of any number of tasks, unless *batch* is decided."""
+        """Write the rows of this task, one of any number, unless *batch* is decided."""
         context = _context()
         last = planned.decided.get(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
@@ -200,7 +200,7 @@ def _context() -> TaskContext:
 def check_options(settings: ProducerSettings) -> None:
     """Check that this executor accepts the options that the driver has accepted.
 
-    Raises: ConfigError: a package of an extra, a file or a module is missing here.
+    Raises: ConfigError: a package of an extra, a file or a module is missing on the executor.
     """
     try:
         settings.config()

@@ -1,7 +1,7 @@
 """State shared by the nodes of a cluster: topics, logs and leaders, and the offsets of consumer groups.
 
-In Kafka this is the controller's log and the replicas of every partition. Here it is one object in memory: each node
-can lead any partition, and a new leader has all records.
+Kafka keeps this state in the controller's log and in the replicas of every partition. `ClusterState` is one object in
+memory, so each node can lead any partition, and a new leader has all records.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Groups:
         instances = {each: member for member, each in group.members.items() if each is not None}
         if consumer.instance_id is not None and consumer.instance_id in instances:
             if instances[consumer.instance_id] != consumer.member_id:
-                raise Refused(errors.FencedInstanceId, f"{consumer.instance_id} is another member's")
+                raise Refused(errors.FencedInstanceId, f"another member has id {consumer.instance_id}")
         elif consumer.member_id not in group.members or consumer.instance_id is not None:
             raise Refused(errors.UnknownMemberId, f"{consumer.member_id!r} is not in group {group_id}")
         if consumer.generation != group.generation:
@@ -148,7 +148,7 @@ class Node:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition's log and leader; the partition has no leader while that node is down."""
+    """A partition's log and leader; while the leading node is down, the partition has no leader."""
 
     log: PartitionLog
     leader: int
@@ -217,7 +217,7 @@ class ClusterState:
         """Coordinators set by the test, by group and transactional id."""
 
     def coordinator_node(self, key: str) -> Node | None:
-        """Return the coordinator of a group or transactional id; another node replaces one that is down."""
+        """Return the coordinator of a group or transactional id; if the coordinator is down, the next running node."""
         node_ids = sorted(self.nodes)
         chosen = self.moved_coordinators.get(key, node_ids[zlib.crc32(key.encode()) % len(node_ids)])
         in_turn = [*node_ids[chosen - 1 :], *node_ids[: chosen - 1]]
@@ -260,7 +260,7 @@ class ClusterState:
         Raises: Refused with the error of a broker.
         """
         if not _LEGAL_NAME.fullmatch(name):
-            raise Refused(errors.InvalidTopicException, f"{name!r} is no topic name")
+            raise Refused(errors.InvalidTopicException, f"{name!r} is an illegal topic name")
         if name in self.topics:
             raise Refused(errors.TopicAlreadyExists, f"topic {name} exists already")
         topic = Topic(name, config)
@@ -311,18 +311,18 @@ class ClusterState:
         if partition.leader != node_id:
             raise Refused(errors.NotLeaderOrFollower, f"node {node_id} does not lead {topic}-{index}")
         if 0 <= leader_epoch < partition.leader_epoch:
-            raise Refused(errors.FencedLeaderEpoch, f"leader epoch {leader_epoch} is over")
+            raise Refused(errors.FencedLeaderEpoch, f"leader epoch {leader_epoch} is outdated")
         if leader_epoch > partition.leader_epoch:
-            raise Refused(errors.UnknownLeaderEpoch, f"leader epoch {leader_epoch} has not come yet")
+            raise Refused(errors.UnknownLeaderEpoch, f"leader epoch {leader_epoch} is too new")
         return partition
 
     def max_bytes(self, topic: str) -> int:
-        """Return the largest batch of *topic* in bytes. Raises: Refused."""
+        """Return the maximum batch size of *topic* in bytes. Raises: Refused."""
         own = self.topic(topic).config.message_max_bytes
         return self.message_max_bytes if own is None else own
 
     def leader(self, partition: Partition) -> Node | None:
-        """Return the leader of *partition*; None while it is down."""
+        """Return the leader of *partition*; None while the leader is down."""
         node = self.nodes.get(partition.leader)
         return node if node is not None and node.alive else None
 

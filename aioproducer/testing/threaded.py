@@ -41,7 +41,7 @@ def _awaited(
 
 
 class _Attribute(Generic[T]):
-    """The attribute of the same name of the cluster."""
+    """Descriptor that reads and sets the cluster's attribute of the same name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -49,27 +49,27 @@ class _Attribute(Generic[T]):
     def __get__(self, threaded: ThreadedCluster | None, owner: type | None = None) -> T:
         if threaded is None:
             return self  # type: ignore[return-value]  # as a property of the class
-        value: T = getattr(threaded._cluster, self._name)  # noqa: SLF001 - our own
+        value: T = getattr(threaded._cluster, self._name)  # noqa: SLF001 - the same package
         return value
 
     def __set__(self, threaded: ThreadedCluster, value: T) -> None:
-        setattr(threaded._cluster, self._name, value)  # noqa: SLF001 - our own
+        setattr(threaded._cluster, self._name, value)  # noqa: SLF001 - the same package
 
 
 class ThreadedCluster:
-    """A `Cluster` on a thread and event loop of its own, with the same methods, all of them synchronous.
+    """A `Cluster` on its own thread and event loop, with the same methods in synchronous form.
 
         with ThreadedCluster(topics={"orders": 3}) as cluster:
             confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
 
-    It takes the arguments of `Cluster`, except for the transport: other threads need sockets. A rule of `on` is active
-    at once: add its faults before a client sends the requests.
+    A `ThreadedCluster` takes the arguments of `Cluster` except `transport`, because other threads need sockets. A rule
+    of `on` is active immediately, so add its faults before a client sends the requests.
     """
 
     def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         if options.get("transport", "tcp") != "tcp":
             raise ValueError(
-                "a ThreadedCluster is used from other threads, which need sockets: its transport is 'tcp'"
+                "transport: a ThreadedCluster serves other threads, which need sockets; use 'tcp' or no argument"
             )
         self._cluster = Cluster(brokers, topics, **options)
         self._exit = ExitStack()

@@ -106,7 +106,7 @@ static PyObject *add_done_callback(PyObject *self, PyObject *const *args, Py_ssi
     Acknowledgement *own = (Acknowledgement *)self;
     if (count != 1 || names == NULL || PyTuple_Size(names) != 1 ||
         PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "context") != 0) {
-        PyErr_SetString(PyExc_TypeError, "add_done_callback() takes what wakes the task, and its context=");
+        PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callable and the keyword context");
         return NULL;
     }
     set_attribute(&own->context, args[1]);
@@ -251,7 +251,7 @@ typedef struct {
 
 enum { LOOP, PROCESS, PRESENT, KEY, HOLDER, ASK };
 
-/* Return the value of this thread; NULL without an exception if there is none. */
+/* Return the value of this thread; NULL without an exception if the thread has no value. */
 static PyObject *holder_here(PyObject *key)
 {
     PyObject *of_thread = PyThreadState_GetDict();

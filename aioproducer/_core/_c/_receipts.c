@@ -111,7 +111,7 @@ PyObject *aioproducer_new_receipt(Outcome *of)
     return (PyObject *)made;
 }
 
-/* Return a receipt without a record yet. */
+/* Return a receipt that has no record yet. */
 PyObject *aioproducer_receipts_make(PyObject *receipts)
 {
     return aioproducer_new_receipt(((Receipts *)receipts)->outcome);
@@ -330,7 +330,7 @@ static int move(Receipts *own, Receipts *taken, PyObject *indices)
         Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GetItem(indices, at));
         if (index < 0 || index >= own->count) {
             if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_IndexError, "take() got the index of no record");
+                PyErr_SetString(PyExc_IndexError, "take() got an index without a record");
             return -1;
         }
         if (index < own->expired_size && own->expired[index] && aioproducer_note_expired(taken, at) < 0)

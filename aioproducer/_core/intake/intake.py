@@ -114,7 +114,7 @@ class Intake:
     def append(self, kind: Kind[W], /, *record: *Arguments) -> W | PendingAppend:
         """Append a record and return its waiter, or return the record as a pending call if the call has to wait.
 
-        Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
+        Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop, before the append.
         """
         self.check_loop()
         pending = self.check(*record)
@@ -232,7 +232,7 @@ class Intake:
         """Append *pending* as soon as earlier calls, metadata, serializers and memory allow; return its Future.
 
         The Future fails with DeliveryTimeout *timeout_s* seconds after *called_at*, unless *timeout_s* is None.
-        Cancelling before the append leaves nothing behind.
+        Cancelling before the append discards the record.
 
         Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist; the errors of `append`.
         """
@@ -259,7 +259,8 @@ class Intake:
         except BaseException as error:
             pending.end(error)
             pending.discard()
-            if pending.place is None and isinstance(error, REFUSALS):  # else another call has appended it
+            # A record with a place was appended by another call.
+            if pending.place is None and isinstance(error, REFUSALS):
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         if timeout_s is not None:
@@ -316,12 +317,12 @@ class Intake:
             here = None
         if here is not self.loop:
             raise WrongLoop(
-                "a producer belongs to the event loop, thread and process that it was started in;"
-                " start another one here, or hand the call over with asyncio.run_coroutine_threadsafe"
+                "a producer belongs to the event loop, thread and process that started it; start a producer in this"
+                " event loop, or pass the call to the other loop with asyncio.run_coroutine_threadsafe"
             )
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
-        """Return the queue that the partitioner chooses for *key*; None for the sticky one.
+        """Return the queue that the partitioner chooses for *key*; None selects the sticky partition.
 
         Raises: ProducerError if the user's partitioner raises an error or chooses a partition that does not exist.
         """
@@ -332,7 +333,7 @@ class Intake:
                 return None
             partition = index(partition)
             if not 0 <= partition < count:
-                raise ValueError(f"it chose {partition} of {count} partitions")  # noqa: TRY301 - handled as an error of the partitioner
+                raise ValueError(f"partition {partition} does not exist; the topic has {count}")  # noqa: TRY301 - handled as an error of the partitioner
             return queues[partition]
         except Exception as error:
             raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error
@@ -348,7 +349,7 @@ class Intake:
             raise ProducerError(f"the partitioner failed for records of {queues.name!r}: {error}") from error
         if not valid:
             raise ProducerError(
-                f"the partitioner failed for records of {queues.name!r}: it chose {chosen!r:.100}"
+                f"the partitioner failed for records of {queues.name!r}: invalid result {chosen!r:.100}"
                 f" for {len(keys)} keys and {count} partitions"
             )
         return chosen

@@ -20,7 +20,7 @@ from aioproducer._core.metadata.snapshot import NO_EPOCH, MetadataSnapshot
 SHORTEST_PAUSE_S: Final = 0.01
 """Minimum pause, in seconds, which prevents a busy loop at a retry backoff of 0."""
 FAILOVER_S: Final = 3.5
-"""Time of responses without a change after which pauses grow to `OUTAGE_PAUSE_S`, in seconds: longer than a failover."""
+"""Duration of unchanged responses, in seconds, after which pauses grow to `OUTAGE_PAUSE_S`; longer than a failover."""
 OUTAGE_PAUSE_S: Final = 1.0
 """Minimum pause during an outage, in seconds: Kafka's default of `retry.backoff.max.ms`."""
 
@@ -29,7 +29,7 @@ Delay: TypeAlias = Callable[[int], float]
 
 
 class MetadataSettings(NamedTuple):
-    """Durations in seconds."""
+    """Settings of metadata requests; durations are in seconds."""
 
     bootstrap: tuple[Address, ...]
     """Bootstrap addresses, for the first request and when no known broker is reachable."""
@@ -68,7 +68,7 @@ class RetryPauses:
         self.not_before = now + SHORTEST_PAUSE_S
 
     def failed(self, now: float, delay_s: Delay) -> None:
-        """Pause after a request without a response, longer than the previous pause if that is over."""
+        """Pause after a request without a response. The pauses grow only if the previous pause is over."""
         if now >= self.not_before:
             if not self.unchanged:
                 self.unchanged_since = now
@@ -107,7 +107,7 @@ class Refresh(NamedTuple):
 
     topics: tuple[str, ...]
     complete: bool
-    """True if these are all topics in use."""
+    """True if *topics* has all topics in use."""
     wanted: frozenset[str]
     """Wanted topics; a complete request refreshes the other topics in use as well."""
 
@@ -120,7 +120,7 @@ class RefreshSchedule:
         self._in_use: dict[str, TopicInUse] = {}
         self._wanted: dict[str, TopicInUse] = {}
         self._all = RetryPauses()
-        self._all_wanted = True  # to begin with, the list of brokers
+        self._all_wanted = True  # the first request is for the list of brokers
         self._expires_at = inf
         self._last_end = -inf
 
@@ -198,7 +198,7 @@ class RefreshSchedule:
             elif topic in changed:
                 in_use.answered_changed(now)
                 if not before.knows(topic):
-                    self._wanted.pop(topic, None)  # calls since then wanted the same
+                    self._wanted.pop(topic, None)  # the response also serves requests since `begin`
             elif topic in refresh.wanted:
                 in_use.answered_unchanged(now, delay_s)
         if refresh.complete:
@@ -223,7 +223,7 @@ class RefreshSchedule:
     def shorten_pauses(self) -> None:
         """Shorten the pauses to the initial one, because a new broker is connected.
 
-        An outage may be over, so the pauses stay short for a while.
+        An outage may be over, so pauses stay below `OUTAGE_PAUSE_S` for another `FAILOVER_S`.
         """
         at = self._last_end + max(SHORTEST_PAUSE_S, self._settings.backoff.initial_s)
         for pauses in (self._all, *self._wanted.values()):

@@ -24,7 +24,7 @@ Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 
 
 ENOUGH_DENIALS: Final = 3
-"""Number of denials that suffice even if one broker gave all of them, because the others may not answer."""
+"""Number of denials that suffice even if one broker gave all of them, because the other brokers may be silent."""
 
 
 class Answer(NamedTuple):
@@ -44,8 +44,8 @@ ANY_ANSWER: Final = Answer()
 class TopicDenials:
     """Counter of answers that deny a topic or partition, to requests sent after a call.
 
-    One answer is no proof, because new topics and partitions reach brokers late (the Java client waits for `max.block.ms`
-    instead). Proof is two answers of the only broker, two answers of different brokers, or `ENOUGH_DENIALS` answers.
+    One answer proves nothing, because new topics and partitions reach brokers late (the Java client waits for
+    `max.block.ms` instead). Proof requires two answers of the only broker or of different brokers, or `ENOUGH_DENIALS` answers.
     """
 
     __slots__ = ("_count", "_first_node", "_requests")
@@ -70,7 +70,7 @@ class TopicDenials:
 class NewAnswer:
     """Condition of a waiter: an answer to a request that is sent after the call.
 
-    With a *partition*, the topic has that partition, or the only broker or `TopicDenials` deny it.
+    With *partition*, the answer lists the partition, or the only broker or `TopicDenials` deny the partition.
     """
 
     __slots__ = ("_denials", "_partition", "_requests")
@@ -107,7 +107,7 @@ class TopicWaiters:
     ) -> Waiter:
         """Return a Future for *topic*; without *condition* any answer with partitions completes the Future.
 
-        With *denials* the wait fails once the topic is proved not to exist; without, brokers may create the topic.
+        With *denials*, the wait fails once the topic is proved missing. Otherwise, brokers may create the topic.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         if denials is not None:
@@ -116,7 +116,7 @@ class TopicWaiters:
         return waiter
 
     def leave(self, topic: str, waiter: Waiter) -> None:
-        """Remove *waiter*, if it is still there."""
+        """Remove *waiter* unless it was removed before."""
         waiters = self._waiters.get(topic, {})
         waiters.pop(waiter, None)
         self._denials.pop(waiter, None)
@@ -124,7 +124,7 @@ class TopicWaiters:
             self._waiters.pop(topic, None)
 
     def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str], answer: Answer = ANY_ANSWER) -> None:
-        """Wake waiters of *topics* whose condition is met by *answer*, or whose topic is refused for good."""
+        """Wake waiters of *topics* if *answer* meets the condition, or refuses the topic with a final error."""
         for topic in self.topics & set(topics):
             info = snapshot.topics.get(topic)
             if info is None:
@@ -141,9 +141,9 @@ class TopicWaiters:
                         self.wake(topic, waiter, no_topic(topic))
 
     def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
-        """Wake *waiter* with *outcome*; its call raises an error."""
+        """Wake *waiter* with *outcome*; the waiting call raises *outcome* if it is an error."""
         self.leave(topic, waiter)
-        if not waiter.done():  # else its call was cancelled and has not run since
+        if not waiter.done():  # done if the task of the call was cancelled and runs next
             waiter.set_result(outcome)
 
     def fail_all(self, error: Callable[[], ProducerError]) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this number of bytes is unwritten."""
 FLUSH_GRACE_S: Final = 1.0
-"""Time for an orderly close to write requests without a response, in seconds."""
+"""Maximum time in which an orderly close writes requests that get no response, in seconds."""
 
 R = TypeVar("R", bound=Message)
 
@@ -46,8 +46,8 @@ R = TypeVar("R", bound=Message)
 class _Writer(asyncio.StreamWriter):
     """A writer whose `write` and `is_closing`, used for every request, are the methods of its transport.
 
-    It does not warn of an open transport when the writer is deleted: uvloop closes the transport of a cancelled dial itself,
-    and that transport never reports that it is closing.
+    A deleted writer logs no warning about an open transport, because uvloop closes the transport of a cancelled dial
+    and never reports the transport as closing.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class _Writer(asyncio.StreamWriter):
 
 
 class Connection(asyncio.StreamReader):
-    """A connection past its handshake, made by `open_connection`. It buffers no data for `read`."""
+    """A connection past its handshake, made by `open_connection`; `read` gets no data."""
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
-    """Called once, after every call was settled; None if the connection was closed on purpose."""
+    """Called once, after every call was settled; the error is None after an intended close."""
     is_reading: bool = False
     """True while `feed_data` passes responses to their callables."""
     after_read: Callable[[], None] | None = None
-    """Called once after the last response of a read; None after the call."""
+    """Called once after the last response of a read, and then reset to None."""
     read_at: float = 0.0
     """Time of the last read (loop clock)."""
     throttled_until: float = 0.0
@@ -96,14 +96,14 @@ class Connection(asyncio.StreamReader):
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
-        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # or closed
+        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # also done by a close
         self._timer: asyncio.TimerHandle | None = None
-        self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # meanwhile nothing is read
+        self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # no data is read while the task runs
         self._wakes_at = inf
         self.socket_closed: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, after `close`."""
         self.counters: NodeCounters = NodeCounters(now)  # shared with other connections to the node
-        self.limits: LogLimits = LogLimits()  # later those of the producer
+        self.limits: LogLimits = LogLimits()  # replaced by the limits of the producer
         self.versions: ApiVersionTable = self._core.versions
         """Versions that the broker supports, per API; empty until the handshake is over."""
 
@@ -201,7 +201,7 @@ class Connection(asyncio.StreamReader):
         *now* is the time (loop clock); None reads the clock.
 
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not support the
-            request. Nothing was written then, and *on_answer* is not called.
+            request. After an error, no request is written and *on_answer* is not called.
         """
         if self._writer.is_closing():
             raise self._core.refusal()
@@ -217,7 +217,7 @@ class Connection(asyncio.StreamReader):
     async def request(self, request: Request[R], *, version: int | None = None) -> R:
         """Write *request* once the broker is `unmuted`, and return the response, decoded in a worker thread if large.
 
-        Raises: as `call`, and the error of a connection that is closed meanwhile. Cancelling stops the waiting.
+        Raises: as `call`, and the error of a connection that is closed during the wait. Cancelling ends only the wait.
         """
         if self.muted:
             await self.unmuted()
@@ -258,9 +258,10 @@ class Connection(asyncio.StreamReader):
             self.close()
 
     async def drain(self) -> None:
-        """Wait until at most `WRITE_BUFFER_BYTES` are unwritten and no request is held back: the only bound of `write_only`.
+        """Wait until at most `WRITE_BUFFER_BYTES` are unwritten and no request is held back.
 
-        Raises: ConnectionFailed if the connection is lost, or closed here after the request timeout. Cancelling is harmless.
+        Only `drain` bounds the unwritten requests of `write_only`. Cancelling is harmless.
+        Raises: ConnectionFailed if the connection is lost, or closed by `drain` after the request timeout.
         """
         timeout_s = self._settings.request_timeout_s
         while not self._core.is_closed:
@@ -276,9 +277,9 @@ class Connection(asyncio.StreamReader):
                 if self.throttled_until + timeout_s > self._loop.time():
                     continue  # a throttling broker reads nothing
                 unwritten = self._transport.get_write_buffer_size()
-                self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
+                self.close(ConnectionFailed(f"{self}: {unwritten} bytes unwritten after {timeout_s:.3g} s"))
         if self._core.is_closed:
-            raise caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
+            raise caused(ConnectionFailed(f"{self}: closed before all requests were written"), self.error)
 
     def retire(self, patience_s: float = inf) -> None:
         """Accept no more calls; close after the calls in flight are answered, at the latest after *patience_s*."""
@@ -291,9 +292,9 @@ class Connection(asyncio.StreamReader):
 
     @as_step
     def close(self, cause: ProducerError | None = None) -> None:
-        """Close now and settle every call in flight with *cause*, before this returns.
+        """Close now and settle every call in flight with *cause* before `close` returns.
 
-        Without a cause and with nothing in flight, unwritten requests of `write_only` have `FLUSH_GRACE_S` to leave.
+        Without a cause and without calls in flight, requests of `write_only` are written for up to `FLUSH_GRACE_S`.
         """
         core = self._core
         if core.is_closed:
@@ -344,8 +345,8 @@ class Connection(asyncio.StreamReader):
         self.is_reading = True
         try:
             self._step.run(self._hand_out, data)
-        except BaseException as interrupt:  # of a signal handler: an answer may be lost
-            self.close(ConnectionFailed(f"{self}: {interrupt!r} interrupted the reading"))
+        except BaseException as interrupt:  # raised by a signal handler; a response may be lost
+            self.close(ConnectionFailed(f"{self}: {interrupt!r} interrupted the read"))
             raise
         finally:
             self.is_reading, callback, self.after_read = False, self.after_read, None
@@ -388,7 +389,7 @@ class Connection(asyncio.StreamReader):
             self.close(reason if isinstance(reason, ProducerError) else self._log.bug(reason, self.limits))
 
     def _decode(self, large: Undecoded) -> None:
-        """Decode *large* in a worker thread, and read on afterwards: answers are settled in their order."""
+        """Decode *large* in a worker thread before the next read: calls are settled in the order of responses."""
         self._transport.pause_reading()
         decoding = WORK_THREADS.run_anyway(large.decode)
         self._decoding = self._loop.create_task(decoding, name=f"aioproducer: decode {large.call}")
@@ -456,10 +457,10 @@ class _Protocol(asyncio.StreamReaderProtocol):
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(connection, loop=loop)
         self.connection: Final = connection
-        self.data_received = connection.feed_data  # type: ignore[method-assign]  # without the frames between them
+        self.data_received = connection.feed_data  # type: ignore[method-assign]  # saves a Python call per read
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss, then wake the tasks in `drain`: the connection has the reason."""
+        """Report the loss, then wake the tasks in `drain`, which raise the error of the connection."""
         try:
             self.connection.lost(exc)
         finally:  # a signal handler may raise

@@ -26,7 +26,7 @@ class ConnectionSecurity:
     """TLS and SASL of all connections of a producer. Close it with the producer."""
 
     def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
-        """*backoff* is the pause between attempts to read files, or to call callables of the user, that fail."""
+        """*backoff* is the pause before a failed read of a file, or a failed call of a user callable, is repeated."""
         self.backoff: Final = backoff
         self._limits = LogLimits()
         self._tls = (
@@ -127,11 +127,11 @@ class ConnectionSecurity:
 
     async def _failure(self, error: Exception, address: Address, peer: Any) -> Exception:
         """Return the error for a failed handshake with *peer*, the result of `getpeername`."""
-        assert self._tls is not None, "there is no TLS to fail"
+        assert self._tls is not None, "TLS is not configured"
         broker = _broker(address)
         chain: tuple[PeerCertificate, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError) and peer and address not in routes:
-            chain = await shown_chain(broker, peer[:2])  # numeric, so that asyncio looks up no name
+            chain = await shown_chain(broker, peer[:2])  # a numeric address, so that asyncio resolves no name
         return tls_failure(error, broker, self._tls.settings, chain)
 
 

@@ -1,4 +1,4 @@
-"""Structs: declaration of their fields, each with the protocol versions that have it, and codec of one version.
+"""Structs of Kafka's messages: declaration of the fields with their protocol versions, and a codec per version.
 
     @struct
     class PartitionProduceData:
@@ -6,11 +6,11 @@
         records: BytesLike | None = field(RECORDS)
 
 Names are those of Kafka's message definitions, in snake_case for fields. Callers may omit a field with a `default` or a
-`factory`. Type checkers require the other fields. At run time those have Kafka's default, because readers build
-instances positionally, from the fields of the version.
+`factory`. Type checkers require the other fields. At run time, an omitted field has Kafka's default, because
+readers build instances by position, from the fields of the version.
 
 `dataclasses` would compile three functions per class instead of one, a fifth of the import time of a producer. Writers and
-readers are closures, so a traceback shows source lines. `protocol/schema.py` caches them.
+readers are closures, so a traceback shows source lines. `protocol/schema.py` caches these closures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WireType(ABC, Generic[T]):
 
     def __init__(self, name: str, *, nullable: bool = False, code: str = "") -> None:
         self.name: str = name
-        """As in Kafka's message definitions: `int16`, `[]string`, `[]PartitionProduceData`."""
+        """Name of the type in Kafka's message definitions, such as `int16`, `[]string`, `[]PartitionProduceData`."""
         self.nullable: bool = nullable
         """True if None is a value in the versions of `FieldSpec.nullable_since`."""
         self.code: str = code
@@ -132,11 +132,11 @@ def struct(cls: type[T]) -> type[T]:
 
 
 COMPILED_AFTER: Final = 8
-"""Instances of a struct that are made without a compiled constructor. Compiling one takes as long as 50 instances."""
+"""Number of instances before a struct compiles its constructor. Compilation takes as long as 50 instances."""
 
 
 def _constructor_of_few(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
-    """Return an `__init__` that replaces itself by a compiled one, because a program makes few instances of most structs."""
+    """Return an `__init__` that compiles its replacement later: a program makes few instances of most structs."""
     count = 0
 
     def __init__(self: Any, *values: Any, **named: Any) -> None:  # noqa: N807 - the name in tracebacks
@@ -248,9 +248,9 @@ def _absent_writer(cls: type[Any], name: str, spec: FieldSpec, version: int) -> 
         if value == default:
             return
         if version > spec.until:
-            raise ValueError(f"{api}: version {version} has no {name}, which is {value!r}")
+            raise ValueError(f"{api}: version {version} has no {name} (= {value!r})")
         raise UnsupportedVersion(
-            f"{api}: version {version}, the newest that the broker and this client share, has no {name} (= {value!r});"
+            f"{api}: version {version}, the highest in common, has no {name} (= {value!r});"
             f" leave {name} out, or use a broker with version {spec.since} or later"
         )
 

@@ -1,4 +1,4 @@
-"""Requests to coordinators: FindCoordinator, the four of a transaction, and DescribeTransactions.
+"""Requests to coordinators: FindCoordinator, four requests of a transaction, and DescribeTransactions.
 
 FindCoordinator: KIP-98 (v1: key types), KIP-482 (v3: flexible), KIP-699 (v4: several keys per request), KIP-890 (v5:
 TRANSACTION_ABORTABLE), KIP-932 (v6: a third key type).

@@ -66,8 +66,8 @@ MOST_HUNG: Final = 2
 async def called(function: Callable[[], Any]) -> Any:
     """Call *function*: a coroutine function on the event loop, any other function in a thread, because it may block.
 
-    An interrupt, such as KeyboardInterrupt, is raised by the event loop, and here as a RuntimeError: a task of the producer
-    that ends with it would end the producer.
+    The event loop raises an interrupt, such as KeyboardInterrupt, and `called` raises a RuntimeError. A task of the
+    producer that ends with an interrupt would end the producer.
     """
     try:
         if _is_async(function):
@@ -80,7 +80,7 @@ async def called(function: Callable[[], Any]) -> Any:
 
 
 class UserCall:
-    """User callable with a time limit. At most `MOST_HUNG` of its calls may still run after the limit.
+    """User callable with a time limit. After the limit, at most `MOST_HUNG` calls of the callable may still run.
 
     A thread cannot be ended. Without the limit a hanging callable would use up the threads of all producers.
     """

@@ -39,14 +39,14 @@ class Login(NamedTuple):
 class Credentials:
     """Source of user name and password: a constant pair, or a callable of the user.
 
-    If the callable raises, its last answer is used again. The failure is logged under `LogLimits`. A broker refuses an
-    answer that is out of date.
+    If the callable raises, its last result is used again, and the failure is logged under `LogLimits`. A broker refuses
+    outdated credentials.
     """
 
     def __init__(
         self, source: Login | CredentialsCallable, limits: LogLimits | None = None, limit_s: float = 10.0
     ) -> None:
-        """A callable has *limit_s* to return, or half of *limit_s* if its last result is still usable."""
+        """*limit_s* is the time limit of a callable; with an earlier result, the limit is half of *limit_s*."""
         self._call = None if isinstance(source, Login) else UserCall(source, "sasl_credentials")
         self._limit_s = limit_s
         self._next: Login | None = None
@@ -70,7 +70,7 @@ class Credentials:
             login, self._next = self._next, None
             return login
         if self._call is None:
-            assert self._last is not None, "the pair that does not change"
+            assert self._last is not None, "a constant pair is set"
             return self._last
         try:
             login = _login(await self._call(self._limit_s if self._last is None else self._limit_s / 2))
@@ -98,7 +98,7 @@ def _login(pair: object) -> Login:
             return Login(username, secret)
         case _:
             raise Refused(
-                f"sasl_credentials has to return a user name and a password, and returned {type(pair).__name__}"
+                f"sasl_credentials returned {type(pair).__name__}; return a user name and a password"
             )
 
 

@@ -54,7 +54,7 @@ class ProducerIdRequester:
         self.asked: set[int] = set()
         """Nodes without a response to the request."""
         self.patient_until: float = 0.0
-        """Time of the next request (loop clock): a response may arrive before, or the last one was a failure."""
+        """Time of the next request (loop clock), after the wait for a response or after the pause of a failure."""
         self.dial_next_at: float = 0.0
         """Time of the next connection attempt (loop clock): the last attempt may still succeed."""
         self._dialled: set[int] = set()
@@ -73,12 +73,12 @@ class ProducerIdRequester:
             self._answered(node_id, error)
 
     def connected(self) -> None:
-        """End the pause after a lost connection, because a node is connected."""
+        """Shorten the pause after a lost connection, because a node is connected."""
         if self._lost and not self.asked:
             self.patient_until = min(self.patient_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
-        """Return one of *nodes*, each once before any node twice: a node may accept a connection and stay silent."""
+        """Return a random node, each of *nodes* once per round: a node may accept a connection and stay silent."""
         if not nodes - self._dialled:
             self._dialled.clear()
         node_id = random.choice(tuple(nodes - self._dialled))
@@ -124,5 +124,5 @@ class ProducerIdRequester:
             error,
         )
         if not error.retriable:
-            # A missing permission may be granted later: waiting batches fail, later ones request the id again.
+            # A missing permission may be granted later: waiting batches fail, and later batches request the id again.
             self._on_refused(error)

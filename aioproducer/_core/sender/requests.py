@@ -63,7 +63,7 @@ SMALL_RECORD_BYTES = 8 * 1024
 """Mean size below which records count as small for `compressor`: at least 16 of them fit in its window of 128 KiB."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
-"""Maximum size of a compressed request while the broker has one unanswered request; multiplied by their number.
+"""Maximum size of a compressed request, in bytes, per request that the broker has not answered yet.
 
 The broker processes one request while the client compresses the next. A single larger batch is allowed."""
 
@@ -73,11 +73,11 @@ ZSTD_FROM: Final = 7
 _NO_SEQUENCE: Final = (-1, -1), -1
 """Producer id, epoch and base sequence of a batch without a sequence."""
 ProduceAnswer = ProduceResponse | BaseOffsets
-"""Decoded response; `BaseOffsets` for a response that only acknowledges."""
+"""Decoded response; `BaseOffsets` for a response without errors."""
 
 
 class OpenTransaction(Protocol):
-    """The open transaction, as the sender uses it."""
+    """Subset of the transaction used by the sender."""
 
     @property
     def may_send(self) -> bool:
@@ -123,7 +123,7 @@ class Encoder:
         return await self._threads.run_anyway(self.encode_all, batches)
 
     def yield_gil(self) -> None:
-        """Release the GIL to a waiting worker thread, in a busy event loop."""
+        """Release the GIL, which a waiting worker thread does not get from a busy event loop."""
         self._threads.yield_gil()
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Encoder:
         for batch in batches:
             try:
                 self.encode(batch)
-            except Exception as error:  # noqa: BLE001 - an error of the compressor or a bug; the waiters get it
+            except Exception as error:  # noqa: BLE001 - an error of the compressor or a bug; the waiters get the error
                 failed.append((batch, error))
         return failed
 
@@ -175,18 +175,20 @@ class Encoder:
 
 
 def still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
-    """Return those of *batches* that must be written; others have failed or were given back meanwhile."""
+    """Return the *batches* that are still in flight; the other batches have failed or were queued again."""
     return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 
 
 def largest_request(
     batching: BatchingSettings, settings: SenderSettings, in_flight: int, written: int
 ) -> int:
-    """Return the maximum size of the next request, in bytes; *written* of the requests *in_flight* have been sent.
+    """Return the maximum size of the next request, in bytes.
 
-    An idle broker gets one batch's worth first and the rest in the next request, so that broker and client work
-    concurrently. Otherwise tasks that await their records would stay in step once two batches share a request.
-    Compressed batches go in several requests for the same reason, in larger ones with more requests in flight.
+    *in_flight* includes requests that a worker thread is encoding; *written* excludes these requests.
+
+    An idle broker gets `batch_bytes` first and the rest in the next request, so that broker and client work
+    concurrently. Two batches in one request would complete together, and their tasks would fill the next batches together.
+    For the same concurrency, several requests share compressed batches, and grow with the requests in flight.
     """
     most = batching.max_request_bytes
     if settings.max_in_flight == 1 or settings.acks == 0:  # no other request would follow
@@ -219,7 +221,7 @@ def version_for(
     if version < ZSTD_FROM and codec is Codec.ZSTD:
         *others, last = (each for each in Codec if each is not codec)
         raise UnsupportedCompressionType(
-            f"not sent: {codec} needs Kafka 2.1, and the broker takes Produce up to version {version}, not {ZSTD_FROM};"
+            f"not sent: {codec} needs Kafka 2.1, and the broker supports Produce up to version {version}, not {ZSTD_FROM};"
             f" set compression_type to {', '.join(map(str, others))} or {last}"
         )
     return version
@@ -228,7 +230,7 @@ def version_for(
 def decoder_for(request: ProduceRequest, version: int) -> Decode:
     """Return the decoder of the response to *request*, which returns a ProduceAnswer with topic names in any *version*.
 
-    Names follow the ids in the request, because a topic may have another id by then.
+    Names follow the ids in the request, because the topic may have another id when the response arrives.
     """
     if version <= BY_NAME:
         return decode_response if version < FLEXIBLE else _decode_names
@@ -256,7 +258,7 @@ log: Final = Log(__name__)
 
 
 class ResponseHandler:
-    """Matches responses to batches, and applies the verdicts by `BatchCompletion`."""
+    """Matches responses to batches, and completes, retries or fails the batches."""
 
     def __init__(
         self, settings: SenderSettings, completion: BatchCompletion, updater: MetadataUpdater
@@ -308,8 +310,8 @@ class ResponseHandler:
             unrequested = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
             unrequested = escaped(unrequested, LONGEST_TEXT)  # a hostile broker may send megabytes
             error = ProtocolError(
-                f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
-                f" and has {unrequested or 'nothing'} that was not asked for"
+                f"answer to Produce: missing {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'},"
+                f" not requested {unrequested or 'nothing'}"
             )
             self.lost(connection, missing, error)
             connection.close(error)

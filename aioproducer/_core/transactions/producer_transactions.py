@@ -80,11 +80,11 @@ class Transactions:
         self._ending: Ending | None = None
         """End of the last transaction, until a call has returned its outcome."""
         self._renewing: asyncio.Task[ProducerError | None] | None = None
-        """Task that gets a producer id in the background: after `initialize_later`, or of a new cluster."""
+        """Task that gets a producer id in the background: after `initialize_later`, or for a new cluster."""
         self.number: int = 0
         """Number of the open transaction, or of the last one."""
         self.is_undecided: bool = False
-        """True until the user commits, aborts or prepares that transaction."""
+        """True until the user commits, aborts or prepares the transaction with `number`."""
         self._began_at_ms = 0
         self._is_stopping = False
 
@@ -161,7 +161,7 @@ class Transactions:
             await self._outcome(ending, limit_s, "begin a transaction")
         if self._renewing is not None:
             await self._renewed(self._renewing, limit_s)
-        if self.manager.state is State.READY:  # else another call began a transaction, or this call may not
+        if self.manager.state is State.READY:  # in another state, `begin` of the manager raises
             # Before the transition, so that an interrupted begin keeps no earlier outcome.
             self._ending = None
             self.number += 1
@@ -188,7 +188,7 @@ class Transactions:
             task.add_done_callback(self._offsets_given_up)
             raise
         if not task.done():
-            # Without an await in between, because a cancelled caller must not commit without its offsets.
+            # No await may come before `failed`, because a cancelled caller must not commit without its offsets.
             error = timeout_error("send offsets", limit_s, self.coordinators.last_error)
             self.records.failed(error)
             task.cancel()
@@ -219,7 +219,7 @@ class Transactions:
         state = self._state()
         waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
         if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
-            # Without an await in between, because a cancelled caller must not leave a commit without a task.
+            # No await may come before `failed`, because a cancelled caller must not leave a commit without a task.
             error = (
                 timeout_error("commit", limit_s, self.coordinators.last_error)
                 if state is State.COMMITTING
@@ -267,7 +267,7 @@ class Transactions:
         raise error
 
     def prepared(self) -> PreparedTransaction:
-        """Return the identity of the open transaction, to end it elsewhere."""
+        """Return the identity of the open transaction, so that another process can end it."""
         identity = self.manager.current
         if identity is None:
             raise AssertionError("no producer id")
@@ -297,7 +297,7 @@ class Transactions:
         """Fail the open transaction, which the new cluster lacks, and get a producer id for the next transaction."""
         self.coordinators.leave_cluster(error)
         failed = self.coordinators.left_cluster()
-        assert failed is not None, "a cluster was left"
+        assert failed is not None, "the producer has left a cluster"
         state, ending = self.manager.state, self._ending
         if state is State.PREPARED:
             failed.abortable, failed.fatal = False, True
@@ -346,7 +346,7 @@ class Transactions:
         raise_outcome(task)
 
     async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
-        """Get a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`."""
+        """Get a producer id, or the next epoch of the current id; `Coordinators.request` receives *fails_refused*."""
         while True:
             try:
                 identity = await self._requests.init_producer_id(fails_refused=fails_refused)
@@ -381,8 +381,8 @@ class Transactions:
                 self.records.failed(error)
                 return error
             lacking = UnsupportedVersion(
-                f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and takes no metadata of"
-                " the consumer; pass the group id in place of the group metadata"
+                f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and lacks group"
+                " metadata; pass the group id"
             )
             return caused(lacking, error)  # nothing was written, so the transaction continues
         except ProducerError as refusal:
@@ -433,11 +433,11 @@ class Transactions:
                     return self._commit_failed()
                 if manager.state is not State.ABORTING:
                     return error
-                manager.request_epoch_bump()  # the coordinator has nothing to abort: another epoch settles it
+                manager.request_epoch_bump()  # nothing to abort: the next transaction takes another epoch
             self.records.ended(self._loop.time() - began)
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
-            if failed is not None:  # this transaction has ended nevertheless
+            if failed is not None:  # the ended transaction keeps its outcome
                 failed.fatal = True
                 self.records.failed(failed)
                 return None if ending.commits else failed
@@ -479,7 +479,7 @@ class Transactions:
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
-        # First, because an ended task without this callback would keep `stop` busy.
+        # Before `add`, because `stop` would loop forever over an ended task without this callback.
         task.add_done_callback(self._ended)
         self._tasks.add(task)
         return task

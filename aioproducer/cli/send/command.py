@@ -32,7 +32,7 @@ def constant_headers(
     for each in values:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{each!r} should be like source=shop", ctx, param)
+            raise click.BadParameter(f"{each!r}: expected NAME=VALUE, such as source=shop", ctx, param)
         try:
             name.encode()
         except UnicodeEncodeError as error:
@@ -91,7 +91,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     "form",
     type=click.Choice(["lines", "json", "length-prefixed"]),
     default="lines",
-    help="A value per line; JSON per line or in an array; or a length in 4 bytes, big endian, then the value.",
+    help="One value per line; JSON, per line or in an array; or values, each after its length (4 bytes, big endian).",
 )
 @click.option("--key-separator", metavar="TEXT", help=r"lines: separates key and value; \t is a tab.")
 @click.option(
@@ -117,14 +117,18 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     callback=constant_headers,
     help="A header of every record; may be repeated.",
 )
-@click.option("--value-field", metavar="NAME", help="json: such as order.payload.  [default: the whole line]")
-@click.option("--key-field", metavar="NAME", help="json: the key.")
-@click.option("--headers-field", metavar="NAME", help="json: an object with the headers.")
-@click.option("--partition-field", metavar="NAME", help="json: the partition's number.")
+@click.option(
+    "--value-field",
+    metavar="NAME",
+    help="json: field of the value, such as order.payload.  [default: the whole line]",
+)
+@click.option("--key-field", metavar="NAME", help="json: field of the key.")
+@click.option("--headers-field", metavar="NAME", help="json: field of an object with the headers.")
+@click.option("--partition-field", metavar="NAME", help="json: field of the partition number.")
 @click.option(
     "--timestamp-field",
     metavar="NAME",
-    help="json: the time, in milliseconds since 1970 or as ISO 8601 with a zone.",
+    help="json: field of the time, in milliseconds since 1970 or as ISO 8601 with a zone.",
 )
 @rate_option
 @compression_option
@@ -173,9 +177,9 @@ def send(
 ) -> None:
     """Send the records of FILES, or of standard input, to TOPIC in order.
 
-    Ctrl-C ends the command early: it waits for sent records and reports them. It stops at the first record that fails
-    or cannot be decoded, and fails if not all records were acknowledged; with --transactional-id none is visible then.
-    With --on-error it continues after records that no producer could send.
+    After Ctrl-C, the command waits for sent records and reports them. The command stops at the first record that fails
+    or cannot be decoded. With --on-error, the command continues after records that no producer could send. If a
+    record is not acknowledged, the command fails, and with --transactional-id no record is visible.
     """
     from aioproducer.cli.send.arguments import Format, SendArguments
     from aioproducer.cli.send.decoding import Fields
@@ -187,7 +191,7 @@ def send(
     if "-" in paths and sys.stdin is None:
         raise WrongOption("standard input is closed; name a file")
     if paths.count("-") > 1:
-        raise WrongOption("standard input can be read once")
+        raise WrongOption("standard input can be read only once; pass - once")
     cluster = cluster.with_setting("compression.type", compression, by="--compression")
     cluster = cluster.with_setting("transactional.id", transactional_id, by="--transactional-id")
     config = configuration(cluster)

@@ -1,7 +1,7 @@
 """Sending of an input: concurrent `send_many` calls of blocks, settled in the order of the input.
 
-The *prefix* is the part before the first record without an acknowledgement. A checkpoint records it, so that sending
-again from there loses no record; acknowledged records after it are repeated.
+The *prefix* is the input before the first record without an acknowledgement. A checkpoint records the size of the
+prefix. The next run loses no record after the prefix, and repeats the acknowledged records after the prefix.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CALLS: Final = 4
 """Largest number of concurrent `send_many` calls; with `RECORDS_A_CALL` it bounds the memory."""
 RECORDS_A_CALL: Final = 10_000
 CALLS_A_SECOND: Final = 20
-"""Calls per second with a rate; low rates send one record per call."""
+"""Number of calls per second under a rate limit; low rates send one record per call."""
 SAVE_INTERVAL_S: Final = 1.0
 
 
@@ -49,7 +49,7 @@ class Call(NamedTuple):
 
 
 class Sending:
-    """One run of a plan."""
+    """One run of `aioproducer send`."""
 
     def __init__(self, arguments: SendArguments, on_progress: Callable[[SendOutcome], None]) -> None:
         self.outcome: SendOutcome = SendOutcome(arguments)
@@ -69,7 +69,7 @@ class Sending:
         self._interrupts = 0
 
     def interrupt(self) -> bool:
-        """Send no more records and wait for sent ones; the second time, end the waiting.
+        """Send no more records, and wait for sent records; a second interrupt ends the wait.
 
         Returns: True if the run waits now.
         """
@@ -226,16 +226,16 @@ class Sending:
             await asyncio.sleep(0)  # reading a file never yields, and signals need the event loop
         if stored is not None and prefix.size < stored.size:
             raise CheckpointError(
-                f"the input has {prefix.size:,} bytes, fewer than the {stored.size:,} that the checkpoint says are"
-                " acknowledged: is it a different input?"
+                f"the input has {prefix.size:,} bytes, fewer than the {stored.size:,} acknowledged bytes of"
+                " the checkpoint; pass the same input, or name another checkpoint"
             )
 
     def _check_prefix(self, stored: StoredPrefix) -> None:
         prefix = self.outcome.prefix
         if (prefix.size, prefix.sha256) != (stored.size, stored.sha256):
             raise CheckpointError(
-                f"the first {stored.size:,} bytes of the input are not those that the checkpoint says are"
-                " acknowledged: is it a different input?"
+                f"the first {stored.size:,} bytes of the input differ from the acknowledged bytes of the checkpoint;"
+                " pass the same input, or name another checkpoint"
             )
         prefix.records = self.outcome.skipped = stored.records
         self.outcome.prefix_matched = True

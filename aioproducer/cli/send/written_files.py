@@ -28,7 +28,7 @@ from aioproducer.errors import (
 PRIVATE: Final = 0o600
 """Mode of a new file: dead letters contain records."""
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-"""Windows has no such flag."""
+"""Flag that refuses a symbolic link as the last part of a path; 0 on Windows, which lacks the flag."""
 _MOST_LINKS: Final = 40
 
 
@@ -37,7 +37,7 @@ class ForeignLink(OSError):
 
     def __init__(self, link: str) -> None:
         super().__init__(
-            errno.ELOOP, "a symbolic link on the way belongs to another user; name the file itself"
+            errno.ELOOP, "a symbolic link on the path belongs to another user; pass the path without the link"
         )
         self.link = link
 
@@ -79,7 +79,7 @@ if sys.platform != "win32":
 _BEGIN: Final = b'{\n  "work": {'
 """First bytes of a checkpoint."""
 MOST_BYTES: Final = 64 * 1024
-"""Bytes read of a checkpoint, more than any has, because a wrong file may be large."""
+"""Maximum number of bytes read of a checkpoint, because a wrong file may be large."""
 
 
 class CheckpointError(ConfigError):
@@ -103,7 +103,7 @@ class Prefix:
     """Size in bytes."""
     records: int = 0
     place: str | None = None
-    """Place of its end, for people."""
+    """Position of the last record of the prefix, for messages."""
     cluster: str | None = None
     """Id of the cluster that acknowledged the records."""
     _hash: Any = field(default_factory=hashlib.sha256)
@@ -186,7 +186,7 @@ class Checkpoint:
             self._remove_leftover()
             yield
             return
-        in_use = f"another process is at work with the checkpoint {escaped(str(self.path))}: wait for its end, or name another file"
+        in_use = f"another process uses the checkpoint {escaped(str(self.path))}; wait for that process, or name another file"
         with self._writes():
             path = self._beside(".lock")
             file = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, PRIVATE)
@@ -259,8 +259,8 @@ class Checkpoint:
 
     def _name_in_use(self, path: Path) -> CheckpointError:
         return CheckpointError(
-            f"cannot write the checkpoint {escaped(str(self.path))}: {escaped(str(path))} is in the way, which is another"
-            " file: move it, or name another checkpoint"
+            f"cannot write the checkpoint {escaped(str(self.path))}: {escaped(str(path))} is another"
+            " file; move that file, or name another checkpoint"
         )
 
     def _writes(self) -> AbstractContextManager[None]:
@@ -282,16 +282,16 @@ def _is_open_file(path: Path, file: int) -> bool:
 
 def _count(content: Any) -> int:
     if type(content) is not int or content < 0:
-        raise ValueError(f"{content} is no count")
+        raise ValueError(f"{content} is not a count")
     return content
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "the file is not text"
 
 
 RECORD_ERRORS: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
-"""Errors caused by a record itself, which repeat whenever it is sent."""
+"""Errors caused by a record itself, which repeat with every send of the record."""
 
 
 def is_record_error(error: ProducerError) -> bool:
@@ -322,7 +322,7 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters:
-    """Writer of dead letters to a file, or a mere count of them."""
+    """Writer of dead letters to a file; without a file, dead letters are only counted."""
 
     def __init__(self, path: Path | None = None) -> None:
         """*path*: None writes no file."""

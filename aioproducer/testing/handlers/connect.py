@@ -1,4 +1,4 @@
-"""Handlers about the connection: ApiVersions, FindCoordinator, SASL and client telemetry."""
+"""Handlers of requests about a connection: ApiVersions, FindCoordinator, SASL and client telemetry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioproducer.testing.state import Call, Node
 
 OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {key: cls.VERSIONS for key, cls in sorted(REQUESTS.items())}
-    | {InitProducerIdRequest.API_KEY: (0, 5)}  # Kafka has 6 only with `unstable.api.versions.enable`
+    | {InitProducerIdRequest.API_KEY: (0, 5)}  # version 6 needs `unstable.api.versions.enable`
 )
 """Lowest and highest version of each API that brokers offer and accept, by API key."""
 
@@ -70,7 +70,7 @@ async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> meta
 
 def _check_software(*named: str) -> None:
     if not all(map(_SOFTWARE.fullmatch, named)):
-        raise Refused(errors.InvalidRequest, f"{named} cannot be a client's name and version")
+        raise Refused(errors.InvalidRequest, f"invalid name or version of the client software: {named}")
 
 
 def _check_node(call: Call, request: metadata.ApiVersionsRequest) -> None:
@@ -92,7 +92,7 @@ def unknown_api_versions() -> metadata.ApiVersionsResponse:
 def _range(api_key: int) -> metadata.ApiVersion:
     lowest, highest = OFFERED[api_key]
     if api_key == ProduceRequest.API_KEY:
-        lowest = 0  # Kafka announces 0 for old clients and rejects it (KAFKA-18659)
+        lowest = 0  # Kafka announces version 0 for old clients, and rejects version 0 (KAFKA-18659)
     return metadata.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
 
 
@@ -119,7 +119,7 @@ async def find_coordinator(
 
 def _node(call: Call, key_type: int, key: str) -> Node:
     if key_type not in {transactions.GROUP_KEY, transactions.TRANSACTION_KEY}:
-        raise Refused(errors.InvalidRequest, f"{key_type} is no type of key")
+        raise Refused(errors.InvalidRequest, f"unknown key type {key_type}")
     node = call.state.coordinator_node(key)
     if node is None:
         raise Refused(errors.CoordinatorNotAvailable, "no node is alive")

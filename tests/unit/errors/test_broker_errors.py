@@ -73,5 +73,5 @@ def test_broker_error_raises_for_code_0() -> None:
 
 
 def test_broker_error_class_cannot_reuse_a_code() -> None:
-    with pytest.raises(TypeError, match="6 is NotLeaderOrFollower already"):
+    with pytest.raises(TypeError, match="error code 6: already used by NotLeaderOrFollower"):
         type("Again", (BrokerError,), {}, code=6)

@@ -226,7 +226,7 @@ def test_bad_rows_fail_the_task_without_a_letter_topic() -> None:
     assert sink_options(SERVERS).dead_letters is None
     assert sink_options({**SERVERS, "onBadRow": "fail"}).dead_letters is None
     assert sink_options({**SERVERS, "onbadrow": "topic:Dead"}).dead_letters == "Dead"
-    with pytest.raises(ConfigError, match="onBadRow = 'topic:orders': the good rows go to the same topic"):
+    with pytest.raises(ConfigError, match="onBadRow = 'topic:orders': this is the topic of the valid rows"):
         sink_options({**SERVERS, "topic": "orders", "onBadRow": "topic:orders"})
     with pytest.raises(ConfigError, match="did you mean 'onBadRow'"):
         sink_options({**SERVERS, "onBadRows": "fail"})

@@ -54,7 +54,7 @@ async def test_drain_ends_with_a_connection_that_is_lost_during_a_login(broker: 
         draining = asyncio.create_task(connection.drain())
         await asyncio.sleep(0)
         connection.close(ConnectionFailed("refused"))
-        with pytest.raises(ConnectionFailed, match="closed before all was written"):
+        with pytest.raises(ConnectionFailed, match="closed before all requests were written"):
             await draining
         connection.resume_requests()
 

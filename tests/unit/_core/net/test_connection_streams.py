@@ -31,14 +31,14 @@ async def test_drain_raises_connection_failed_for_every_loss(
         await asyncio.sleep(0)
         connection._transport._force_close(error)  # type: ignore[attr-defined]  # as asyncio.sslproto does
         for each in draining:
-            with pytest.raises(ConnectionFailed, match="closed before all was written"):
+            with pytest.raises(ConnectionFailed, match="closed before all requests were written"):
                 await each
 
 
 async def test_drain_fails_after_an_abort_before_its_report(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
         connection._transport.abort()
-        with pytest.raises(ConnectionFailed, match="closed before all was written"):
+        with pytest.raises(ConnectionFailed, match="closed before all requests were written"):
             await connection.drain()
 
 

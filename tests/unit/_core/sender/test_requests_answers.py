@@ -160,9 +160,7 @@ class TestNonsense:
         assert batches[0].state is BatchState.DELIVERED
         error = rig.connection.closed_for
         assert isinstance(error, ProtocolError)
-        assert str(error) == (
-            "the answer to Produce lacks orders-1, orders-2 and has nothing that was not asked for"
-        )
+        assert str(error) == ("answer to Produce: missing orders-1, orders-2, not requested nothing")
         for batch in batches[1:]:
             assert (batch.state, batch.last_error) == (BatchState.BACKOFF, error)
             assert batch.persistence.in_doubt
@@ -174,7 +172,7 @@ class TestNonsense:
         rig.take([batch], accepted(0, 0), accepted(0, 8), refused(NotEnoughReplicas, 9))
         assert future.result().offset == 0
         assert str(rig.connection.closed_for) == (
-            "the answer to Produce lacks nothing and has orders-8, orders-9 that was not asked for"
+            "answer to Produce: missing nothing, not requested orders-8, orders-9"
         )
 
     @in_virtual_time
@@ -187,7 +185,7 @@ class TestNonsense:
         rig.acknowledge(batches, p0=(0, -1), p8=(0, -1))
         assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.BACKOFF]
         assert str(rig.connection.closed_for) == (
-            "the answer to Produce lacks orders-1 and has orders-8 that was not asked for"
+            "answer to Produce: missing orders-1, not requested orders-8"
         )
 
     @in_virtual_time

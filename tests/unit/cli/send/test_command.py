@@ -83,7 +83,7 @@ def test_send_options_override_configuration_file(plans: list[SendArguments], tm
         (["--format", "json", "--key-separator", ":"], "--key-separator needs --format lines"),
         (["--key-separator", ""], "--key-separator must not be empty"),
         (["--format", "xml"], "'xml' is not one of 'lines', 'json', 'length-prefixed'"),
-        (["-", "-"], "standard input can be read once"),
+        (["-", "-"], "standard input can be read only once"),
         (["/nowhere/in"], "File '/nowhere/in' does not exist"),
         (["/"], "File '/' is a directory"),
         (["--checkpoint", "/"], "File '/' is a directory"),
@@ -159,8 +159,8 @@ def test_send_takes_constant_key_and_headers(plans: list[SendArguments]) -> None
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--header", "source"), "'source' should be like source=shop"),
-        (("--header", "=shop"), "'=shop' should be like source=shop"),
+        (("--header", "source"), "'source': expected NAME=VALUE, such as source=shop"),
+        (("--header", "=shop"), "'=shop': expected NAME=VALUE, such as source=shop"),
         (("--record-key", "k", "--key-separator", ":"), "--record-key sets the key of every record"),
         (
             ("--record-key", "k", "--format", "json", "--key-field", "id"),

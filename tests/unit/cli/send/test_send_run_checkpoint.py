@@ -55,8 +55,8 @@ async def test_fully_acknowledged_input_is_skipped(input_file: Path) -> None:
     [
         (b"0\n1\n", "the input has 4 bytes, fewer than the 3,890"),
         (b"", "the input has 0 bytes, fewer than the 3,890"),
-        (b"x" + b"\n".join(LINES)[1:] + b"\n", "the first 3,890 bytes of the input are not those"),
-        (b"\n".join(LINES) + b"!\n", "the first 3,890 bytes of the input are not those"),
+        (b"x" + b"\n".join(LINES)[1:] + b"\n", "the first 3,890 bytes of the input differ"),
+        (b"\n".join(LINES) + b"!\n", "the first 3,890 bytes of the input differ"),
     ],
     ids=["shorter", "empty", "different", "the last line has grown"],
 )
@@ -124,7 +124,7 @@ async def test_checkpoint_excludes_concurrent_send(input_file: Path) -> None:
         arguments = plan_of(cluster, input_file, checkpoint=True, rate=100)
         first = asyncio.create_task(send(arguments))
         await asyncio.sleep(1)
-        with pytest.raises(CheckpointError, match="another process is at work with the checkpoint"):
+        with pytest.raises(CheckpointError, match="another process uses the checkpoint"):
             await send(arguments)
         assert (await first).complete
         assert values(cluster) == [LINES]
@@ -134,7 +134,7 @@ async def test_checkpoint_excludes_concurrent_send(input_file: Path) -> None:
 async def test_unwritable_checkpoint_fails_before_first_send(input_file: Path) -> None:
     async with orders() as cluster:
         arguments = plan_of(cluster, input_file, checkpoint=True)
-        for name, complaint in (("cp.new", "cp.new is in the way"), ("cp.lock", "Is a directory")):
+        for name, complaint in (("cp.new", "cp.new is another file"), ("cp.lock", "Is a directory")):
             input_file.with_name(name).mkdir()
             with pytest.raises(CheckpointError, match=f"cannot write the checkpoint .*{complaint}"):
                 await send(arguments)

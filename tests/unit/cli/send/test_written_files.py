@@ -177,7 +177,7 @@ def test_other_file_is_refused_as_checkpoint(checkpoint: Checkpoint, content: st
 
 def test_unreadable_checkpoint_is_refused(checkpoint: Checkpoint) -> None:
     checkpoint.path.write_bytes(b"\xff\xfe")
-    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: it is no text"):
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: the file is not text"):
         checkpoint.load()
     folder = Checkpoint(checkpoint.path.parent, LINES_WORK)
     with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: it is not a regular file"):
@@ -210,9 +210,7 @@ def test_checkpoint_lock_excludes_other_processes(checkpoint: Checkpoint, tmp_pa
     with checkpoint.locked():
         for other in (Checkpoint(checkpoint.path, LINES_WORK), link):
             with (
-                pytest.raises(
-                    CheckpointError, match=r"another process is at work with the checkpoint .*: wait"
-                ),
+                pytest.raises(CheckpointError, match=r"another process uses the checkpoint .*; wait"),
                 other.locked(),
             ):
                 raise AssertionError("it is not ours")
@@ -226,7 +224,7 @@ def test_foreign_file_beside_checkpoint_is_kept(checkpoint: Checkpoint, suffix: 
     other = Path(f"{checkpoint.path}{suffix}")
     other.write_text("precious")
     with (
-        pytest.raises(CheckpointError, match=rf"cannot write .*cp: .*cp\{suffix} is in the way"),
+        pytest.raises(CheckpointError, match=rf"cannot write .*cp: .*cp\{suffix} is another file"),
         checkpoint.locked(),
     ):
         raise AssertionError("it would be overwritten")
