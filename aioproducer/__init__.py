@@ -67,6 +67,7 @@ _HOMES = {
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
+    "TimeoutReason": "aioproducer.errors",
 }
 """Modules of the exported names, except errors."""
 

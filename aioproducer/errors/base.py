@@ -10,7 +10,7 @@ Two more facts concern transactions (KIP-1050): `abortable` and `fatal`.
 
 from __future__ import annotations
 
-from enum import StrEnum
+import enum
 from typing import Final
 
 _DOCS_URL: Final = ""
@@ -95,7 +95,7 @@ class MetadataTimeout(ProducerError, TimeoutError):
     retriable = True
 
 
-class TimeoutReason(StrEnum):
+class TimeoutReason(enum.StrEnum):
     """Obstacle of a record at its deadline: the value of `DeliveryTimeout.reason`."""
 
     THROTTLED = "throttled"
