@@ -26,6 +26,7 @@ NOT_ERRORS = {
     "RoundRobinPartitioner",
     "SendManyResult",
     "State",
+    "TimeoutReason",
     "TopicPartition",
     "Transaction",
     "TransactionAdmin",

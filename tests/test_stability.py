@@ -84,7 +84,7 @@ def test_supported_versions_are_those_of_the_tests() -> None:
     tested = re.findall(r"^PYTHONS := (.*)$", MAKEFILE, re.MULTILINE)[0].split()
     assert re.findall(r"3\.\d+", pythons) == classified == tested
     assert PROJECT["requires-python"] == f">={classified[0]}"
-    kafka, spark = brokers.split("Spark: ")
+    kafka, spark = brokers.split("\nSpark ")
     assert f"Apache Kafka {schema._OLDEST_KAFKA} and later" in kafka
     assert f"against Apache Kafka {jars.VERSION}," in kafka
     sparks = re.findall(r"4\.\d+", spark)
