@@ -182,7 +182,8 @@ def test_config_lists_options_or_checks_file(tmp_path: Path) -> None:
     path.write_text("bootstrap.servers=a:9092\nliger.ms=20\n")
     done = call("config", str(path))
     assert done.exit_code == 2
-    assert done.output == "Error: ConfigError: unknown option 'liger.ms'; did you mean 'linger.ms'?\n"
+    said = f"Error: ConfigError: {path}: unknown option 'liger.ms'; did you mean 'linger.ms'?\n"
+    assert done.output == said
     path.write_text("bootstrap.servers=a:9092\nlinger.ms=20\n")
     assert call("config", str(path)).exit_code == 0
     assert json.loads(call("config", str(path), "--json").output)["changes"]["linger_ms"] == 20
