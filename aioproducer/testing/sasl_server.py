@@ -83,7 +83,7 @@ class PlainLogin(Login):
                 SaslAuthenticationFailed,
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        self.user = name
+        self.user: str | None = name
         return b""
 
 
@@ -123,7 +123,7 @@ class OAuthBearerLogin(Login):
                 f"Authentication failed: Client requested an authorization id ({parts['acts_for']}) that is "
                 f"different from the token's principal name ({user})",
             )
-        self.user = user
+        self.user: str | None = user
         return b""
 
 
@@ -213,7 +213,7 @@ class ScramLogin(Login):
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(self._digest(client_key), stored_key):
             raise InvalidCredentials
-        self.user = state.name
+        self.user: str | None = state.name
         server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
         return f"v={base64.b64encode(server_signature).decode()}"
 
