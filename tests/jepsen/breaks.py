@@ -27,7 +27,7 @@ LIMIT_S: Final = 600
 @contextmanager
 def no_epoch_bump() -> Iterator[None]:
     """Keep the epoch after a request without an answer, so that a late EndTxn can end the next transaction."""
-    with patch.object(TransactionManager, "uncertain", lambda _: None):
+    with patch.object(TransactionManager, "request_epoch_bump", lambda _: None):
         yield
 
 

@@ -56,7 +56,7 @@ class TestConstruction:
         assert Producer.from_config(config).config is config
 
     def test_a_mapping_is_not_a_configuration_yet(self) -> None:
-        with pytest.raises(TypeError, match=r"not dict; ProducerConfig\.from_mapping makes one"):
+        with pytest.raises(TypeError, match=r"not dict; ProducerConfig\.from_mapping creates one"):
             Producer.from_config({"bootstrap.servers": "localhost:9092"})  # type: ignore[arg-type]
 
     def test_it_has_no_metrics_yet(self) -> None:

@@ -192,11 +192,11 @@ async def test_kerberos_may_know_the_brokers_by_another_name(monkeypatch: pytest
     }
     asked: list[str] = []
 
-    def begin(self: Gssapi, host: str) -> bytes:
+    def run(self: Gssapi, step: object, host: str) -> bytes:
         asked.append(host)
         return b"ticket"
 
-    monkeypatch.setattr(Gssapi, "_begin", begin)
+    monkeypatch.setattr(Gssapi, "_run", run)
     mechanism = translated_security(**given | {"sasl_kerberos_domain_name": "kafka.lab"})["sasl_mechanism"]()
     assert (mechanism.name, mechanism.complete) == ("GSSAPI", False)
     assert await mechanism.start(Address("10.0.0.7", 9092)) == b"ticket"
