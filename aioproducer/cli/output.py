@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Iterator
 from io import TextIOBase, TextIOWrapper
@@ -35,6 +34,8 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def echo_json(value: object) -> None:
     """Print *value* as indented JSON to standard output."""
+    import json  # noqa: PLC0415 - help and completion do not need it
+
     echo(json.dumps(value, indent=2))
 
 

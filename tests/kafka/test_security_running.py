@@ -164,7 +164,7 @@ async def test_expired_certificate_fails_the_producer(
         outage = Outage(producer, [secured_topic])
         await outage.run(OUTAGE_S)
         assert_paced(dials)
-        check_outage(outage, "does not accept our certificate", str(location))
+        check_outage(outage, "does not accept the client certificate", str(location))
         written(location, good.chain, good.key_pem)
         await healed(producer, secured_topic)
     assert sorted(map(str, values(secured, secured_topic))) == ["b'after'", "b'before'"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.packaging.conftest import Distributions
 from tests.packaging.environments import ROOT, make_environment, run, succeed
-from tests.packaging.test_distributions import PROJECT
+from tests.packaging.licences import PROJECT
 
 pytestmark = pytest.mark.timeout(300)  # the first one builds and installs
 

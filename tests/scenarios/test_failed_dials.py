@@ -82,4 +82,4 @@ async def test_dials_are_bounded_when_each_answer_names_other_brokers(
         await producer.close(0)
     del routes["away.memory", 1]
     assert answers >= 10
-    assert dials < 10 * MOST_DIALS_PER_S + MOST_DIALS_PER_ANSWER * answers
+    assert dials <= 10 * MOST_DIALS_PER_S + MOST_DIALS_PER_ANSWER * answers
