@@ -34,7 +34,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def echo_json(value: object) -> None:
     """Print *value* as indented JSON to standard output."""
-    import json  # noqa: PLC0415 - help and completion do not need it
+    import json  # help and completion do not need it
 
     echo(json.dumps(value, indent=2))
 

@@ -103,6 +103,7 @@ def login_with(token: Token) -> ProducerOptions:
 
 async def refusal(kafka: SecuredKafka, token: Token) -> AuthenticationFailed | None:
     """Return the error of a login with *token*; None if the broker accepts the token."""
+    await asyncio.sleep(0.1)  # the broker applies a change of a token after its response
     try:
         async with Producer(kafka.at("SASL"), **login_with(token)):
             return None
@@ -114,16 +115,15 @@ async def refusal(kafka: SecuredKafka, token: Token) -> AuthenticationFailed | N
 async def test_producer_logs_in_with_a_delegation_token(secured: SecuredKafka, secured_topic: str) -> None:
     token = await asyncio.to_thread(create, secured)
     async with asyncio.timeout(30):
-        while await refusal(secured, token):  # the broker applies the token after its response
-            await asyncio.sleep(0.1)
+        while await refusal(secured, token):
+            pass
     async with Producer(secured.at("SASL"), **login_with(token)) as producer:
         await producer.send(secured_topic, b"with a token")
     found = await asyncio.to_thread(read_with_librdkafka, secured.kafka.bootstrap_servers, secured_topic)
     assert [each.value for each in found] == [b"with a token"]
     await asyncio.to_thread(expire, secured, token)
+    refused = None
     async with asyncio.timeout(30):
-        while (
-            refused := await refusal(secured, token)
-        ) is None:  # the broker removes the token after its response
-            await asyncio.sleep(0.1)
+        while refused is None:
+            refused = await refusal(secured, token)
     assert "SCRAM-SHA-256" in str(refused)
