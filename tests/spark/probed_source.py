@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from aioproducer._core.transactions.administration import Administration
-from aioproducer._core.transactions.transaction_requests import TransactionRequests
+from aioproducer._core.transactions.transaction_requests import Ending, TransactionRequests
 from aioproducer._transactional import Transaction
 from aioproducer.producer import Producer
 from aioproducer.spark import AioProducerSource
@@ -96,7 +96,7 @@ def _patch() -> None:
     _before(Transaction, "prepare", "task-before-flush")
     _before(Producer, "commit_transaction", "decision-written")
     _after(Producer, "commit_transaction", "decision-made")
-    _on_its_way(TransactionRequests, "end", "decision-sent")
+    _on_commit_written("decision-sent")
     _on_its_way(Administration, "_end", "commit-sent")
     send, commit = Producer.send, KafkaPort.commit
 
@@ -131,6 +131,24 @@ def _before(owner: type, name: str, point: str, *, in_task: bool = False) -> Non
         return await method(*arguments, **options)
 
     setattr(owner, name, probed)
+
+
+def _on_commit_written(point: str) -> None:
+    """Meet *point* after a producer has written the EndTxn of a commit, before the response."""
+    end = TransactionRequests.end
+
+    async def probed(self: TransactionRequests, ending: Ending) -> Any:
+        note = ending.written
+
+        def written() -> None:
+            note()
+            if ending.commits:
+                _at(self, point)
+
+        ending.written = written  # type: ignore[method-assign]
+        return await end(self, ending)
+
+    TransactionRequests.end = probed  # type: ignore[method-assign]
 
 
 def _on_its_way(owner: type, name: str, point: str) -> None:
