@@ -34,7 +34,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def echo_json(value: object) -> None:
     """Print *value* as indented JSON to standard output."""
-    import json  # help and completion do not need it
+    import json  # help and completion start faster without json
 
     echo(json.dumps(value, indent=2))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -20,6 +19,7 @@ from tests.kafka.apache.fetching import fetch_for
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.apache.shared_classes import share_classes
 from tests.kafka.apache.stand import Stand, stand_of
+from tests.logged_errors import no_bugs_logged  # noqa: F401 - a fixture of every test
 
 HERE = Path(__file__).parent
 WHOLE = os.environ.get("TRANSACTIONS") == "all"
@@ -92,17 +92,6 @@ async def stand_topic(stand: Stand, request: pytest.FixtureRequest) -> str:
     name = f"{re.sub(r'[^a-zA-Z0-9]+', '-', request.node.name)}-{next(topic_numbers)}"
     await asyncio.to_thread(stand.kafka.create_topic, name, 3)
     return name
-
-
-@pytest.fixture(autouse=True)
-def no_bugs_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever happens to a broker: what we, or asyncio on our account, log as an error is a bug."""
-    yield
-    assert not [
-        f"{each.name}: {each.getMessage()}"
-        for each in caplog.get_records("call")
-        if each.levelno >= logging.ERROR and each.name.partition(".")[0] in {"aioproducer", "asyncio"}
-    ]
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def _read(
         ) is None:  # a message without a value is false, because its length is 0
             continue
         for message in [first, *consumer.consume(num_messages=1_000, timeout=0)]:
-            record = _from_librdkafka(message)
+            record = from_librdkafka(message)
             if record.partition not in bounds:
                 continue  # of the partition before
             end = bounds[record.partition][1]
@@ -176,7 +176,7 @@ def _ask_bounds(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
     }
 
 
-def _from_librdkafka(message: Message) -> Record:
+def from_librdkafka(message: Message) -> Record:
     """Convert a record, or the event that a partition was read to its end (an offset without a record)."""
     if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)

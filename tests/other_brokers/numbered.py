@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from aioproducer import Producer, ProducerOptions
-from tests.kafka.readback import Record, _from_librdkafka as record_of
+from tests.kafka.readback import Record, from_librdkafka
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 3
@@ -39,13 +39,6 @@ async def send_numbered(producer: Producer, count: int = RECORDS, first: int = 0
     await asyncio.gather(*futures)
 
 
-def assert_once_in_order(records: list[Record], count: int = RECORDS) -> None:
-    """Check that every number was written once, in order."""
-    for partition in range(PARTITIONS):
-        found = [int(each.value or b"") for each in records if each.partition == partition]
-        assert found == list(range(partition, count, PARTITIONS))
-
-
 def read_unchecked(bootstrap_servers: str, topic: str, *, timeout_s: float = 10) -> list[Record]:
     """Return all records of *topic* in the order of the partitions, up to the end that Fetch reports.
 
@@ -65,6 +58,6 @@ def read_unchecked(bootstrap_servers: str, topic: str, *, timeout_s: float = 10)
             if message.error():
                 ended.add(message.partition())
             else:
-                found.append(record_of(message))
+                found.append(from_librdkafka(message))
     consumer.close()
     return sorted(found)

@@ -18,6 +18,7 @@ from aioproducer import (
     ProducerOptions,
     TopicPartition,
 )
+from tests.kafka.numbered import assert_once_in_order
 from tests.kafka.readback import read_with_librdkafka
 from tests.kafka.samples import SAMPLES, WAYS_TO_SEND
 from tests.other_brokers import franz_go
@@ -32,7 +33,6 @@ from tests.other_brokers.numbered import (
     TOPIC,
     TRANSACTION_FAULTS,
     TRANSACTIONAL,
-    assert_once_in_order,
     send_numbered,
 )
 
@@ -98,7 +98,7 @@ async def test_refused_batches_are_written_once_in_order(cluster: FranzGoCluster
             await cluster.fail(PRODUCE, code, count=2)
         await sending
         assert await cluster.hits() > 0
-    assert_once_in_order(await cluster.read(TOPIC, RECORDS))
+    assert_once_in_order(await cluster.read(TOPIC, RECORDS), RECORDS)
 
 
 async def test_batches_on_dropped_connections_are_written_once_in_order(cluster: FranzGoCluster) -> None:
@@ -109,7 +109,7 @@ async def test_batches_on_dropped_connections_are_written_once_in_order(cluster:
             await cluster.drop(PRODUCE, count=2)
         await sending
         assert await cluster.hits() > 0
-    assert_once_in_order(await cluster.read(TOPIC, RECORDS))
+    assert_once_in_order(await cluster.read(TOPIC, RECORDS), RECORDS)
 
 
 async def moved(cluster: FranzGoCluster) -> None:

@@ -13,17 +13,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioproducer import GroupMetadata, Producer, ProducerError, ProducerOptions, TopicPartition as Partition
+from tests.kafka.numbered import assert_once_in_order
 from tests.kafka.readback import Record, read_with_librdkafka
 from tests.other_brokers.librdkafka import MockCluster, mock_cluster
 from tests.other_brokers.numbered import (
     CONNECTION_LOST,
     PARTITIONS,
     PRODUCE,
+    RECORDS,
     SOON,
     TOPIC,
     TRANSACTION_FAULTS,
     TRANSACTIONAL,
-    assert_once_in_order,
     read_unchecked,
     send_numbered,
 )
@@ -52,7 +53,7 @@ async def test_refused_batches_are_written_once_in_order(cluster: MockCluster, c
             cluster.fail(PRODUCE, code, 2)
         await sending
         assert producer.metrics()["producer"]["record_retry_total"] > 0
-    assert_once_in_order(await read(cluster))
+    assert_once_in_order(await read(cluster), RECORDS)
 
 
 async def test_records_are_written_once_in_order_while_leaders_move(cluster: MockCluster) -> None:
@@ -63,7 +64,7 @@ async def test_records_are_written_once_in_order_while_leaders_move(cluster: Moc
                 cluster.lead(TOPIC, partition, (turn + partition) % 3 + 1)
             await asyncio.sleep(0.05)
         await sending
-    assert_once_in_order(await read(cluster))
+    assert_once_in_order(await read(cluster), RECORDS)
 
 
 async def test_records_are_written_once_in_order_while_brokers_restart(cluster: MockCluster) -> None:
@@ -74,7 +75,7 @@ async def test_records_are_written_once_in_order_while_brokers_restart(cluster: 
             await asyncio.sleep(0.1)
             cluster.start(broker)
         await sending
-    assert_once_in_order(await read(cluster))
+    assert_once_in_order(await read(cluster), RECORDS)
 
 
 @pytest.mark.parametrize(("key", "code"), TRANSACTION_FAULTS)

@@ -17,13 +17,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from aioproducer import Producer
 from tests.kafka.apache.broker import HOST, free_ports
+from tests.kafka.numbered import assert_once_in_order
 from tests.kafka.samples import SAMPLES, WAYS_TO_SEND
 from tests.other_brokers.numbered import (
     PARTITIONS,
+    RECORDS,
     SOON,
     TOPIC,
     TRANSACTIONAL,
-    assert_once_in_order,
     read_unchecked,
     send_numbered,
 )
@@ -65,7 +66,7 @@ async def test_records_are_read_as_sent(server: str, codec: Any, *, idempotent: 
 async def test_records_are_written_once_in_order(server: str) -> None:
     async with Producer(server, **SOON) as producer:
         await send_numbered(producer)
-    assert_once_in_order(await asyncio.to_thread(read_unchecked, server, TOPIC))
+    assert_once_in_order(await asyncio.to_thread(read_unchecked, server, TOPIC), RECORDS)
 
 
 async def test_transactions_are_committed(server: str) -> None:
