@@ -16,9 +16,9 @@ from tests.unit._core.net.authentication_rig import LIFETIME_S, Rig, now
 from tests.unit.floor_rig import settle
 
 
-class TestTheFirst:
+class TestFirstLogin:
     @in_virtual_time
-    async def test_it_asks_for_the_mechanism_and_says_what_that_has_to_say(self) -> None:
+    async def test_first_login_sends_mechanism_name_and_first_message(self) -> None:
         rig = Rig()
         logging_in = rig.log_in()
         await settle()
@@ -33,7 +33,7 @@ class TestTheFirst:
 
     @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER", "of-the-user"])
     @in_virtual_time
-    async def test_no_secret_is_sent_before_the_broker_takes_the_mechanism(self, name: str) -> None:
+    async def test_secret_is_sent_after_the_broker_accepts_the_mechanism(self, name: str) -> None:
         rig = Rig(name)
         logging_in = rig.log_in()
         await settle()
@@ -44,7 +44,7 @@ class TestTheFirst:
         await logging_in
 
     @in_virtual_time
-    async def test_a_mechanism_that_the_broker_has_not_is_refused_with_those_that_it_has(self) -> None:
+    async def test_unsupported_mechanism_error_lists_those_of_the_broker(self) -> None:
         rig = Rig()
         logging_in = rig.log_in()
         await rig.connection.welcome(error_code=33)
@@ -54,7 +54,7 @@ class TestTheFirst:
         assert "logged in" not in rig.connection.told
 
     @in_virtual_time
-    async def test_a_refusal_has_the_words_of_the_broker(self) -> None:
+    async def test_refused_login_error_has_the_message_of_the_broker(self) -> None:
         rig = Rig("PLAIN")
         logging_in = rig.log_in()
         await rig.connection.welcome()
@@ -63,7 +63,7 @@ class TestTheFirst:
             await logging_in
 
     @in_virtual_time
-    async def test_a_challenge_without_sense_ends_it(self) -> None:
+    async def test_malformed_challenge_fails_the_login(self) -> None:
         rig = Rig()
         logging_in = rig.log_in()
         await rig.connection.welcome()
@@ -72,7 +72,7 @@ class TestTheFirst:
             await logging_in
 
     @in_virtual_time
-    async def test_a_broker_that_never_has_enough_is_left(self) -> None:
+    async def test_login_fails_after_too_many_challenges(self) -> None:
         rig = Rig()
         logging_in = rig.log_in()
         await rig.connection.welcome()
@@ -82,7 +82,7 @@ class TestTheFirst:
             await logging_in
 
     @in_virtual_time
-    async def test_a_connection_that_is_lost_says_so(self) -> None:
+    async def test_login_raises_the_error_of_a_lost_connection(self) -> None:
         rig = Rig()
         logging_in = rig.log_in()
         await settle()
@@ -91,7 +91,7 @@ class TestTheFirst:
             await logging_in
 
     @in_virtual_time
-    async def test_without_a_lifetime_it_is_the_last(self) -> None:
+    async def test_session_without_lifetime_needs_no_second_login(self) -> None:
         rig = Rig()
         await rig.authenticated(lifetime_s=0)
         await asyncio.sleep(1e6)
@@ -114,7 +114,7 @@ class TestTheFirst:
         assert rig.connection.take() == ["by GSSAPI", "first", "proof", "choice", "logged in"]
 
 
-class TestTheNext:
+class TestReauthentication:
     @in_virtual_time
     async def test_connection_is_closed_when_the_login_raises_anything(self) -> None:
         rig = Rig()
@@ -129,7 +129,7 @@ class TestTheNext:
         assert "(no credentials yet) ended with CancelledError" in str(rig.connection.cause)
 
     @in_virtual_time
-    async def test_it_comes_before_the_session_ends_and_not_everywhere_at_once(self) -> None:
+    async def test_reauthentication_is_jittered_before_the_session_ends(self) -> None:
         began = []
         for _ in range(20):
             rig = Rig()
@@ -141,8 +141,8 @@ class TestTheNext:
         assert max(began) - min(began) > 1
 
     @in_virtual_time
-    async def test_the_lifetime_counts_from_what_the_broker_may_have_taken_as_its_beginning(self) -> None:
-        """Not from when its answer has come: over a slow network it would be over by then."""
+    async def test_session_lifetime_counts_from_sending_the_login(self) -> None:
+        """The broker may start the session before its response arrives over a slow network."""
         rig = Rig("PLAIN")
         logging_in = rig.log_in()
         await rig.connection.welcome()
@@ -156,7 +156,7 @@ class TestTheNext:
 
     @pytest.mark.parametrize(("lifetime_s", "after_s"), [(2.0, 1.94), (3.0, 1.5), (12.0, 7.0), (100.0, 95.0)])
     @in_virtual_time
-    async def test_of_short_sessions_enough_is_left_to_get_through_in_time(
+    async def test_short_session_reauthenticates_with_time_to_spare(
         self, monkeypatch: pytest.MonkeyPatch, lifetime_s: float, after_s: float
     ) -> None:
         monkeypatch.setattr(module, "REAUTHENTICATE_AT", (0.97, 0.97))
@@ -166,14 +166,14 @@ class TestTheNext:
         rig.connection.close()
 
     @in_virtual_time
-    async def test_it_is_not_asked_for_more_often_than_brokers_like(self) -> None:
+    async def test_reauthentication_keeps_the_minimum_interval(self) -> None:
         rig = Rig()
         await rig.authenticated(lifetime_s=0.5)
         assert await rig.at_the_next_login() >= MIN_INTERVAL_S
         rig.connection.close()
 
     @in_virtual_time
-    async def test_others_are_held_back_while_it_takes_several_messages(self) -> None:
+    async def test_requests_are_paused_during_a_login_of_several_messages(self) -> None:
         rig = Rig()
         await rig.authenticated()
         await rig.at_the_next_login()
@@ -187,7 +187,7 @@ class TestTheNext:
         rig.connection.close()
 
     @in_virtual_time
-    async def test_others_are_held_back_where_nobody_would_hear_that_they_are_lost(self) -> None:
+    async def test_requests_are_paused_during_a_login_when_one_way(self) -> None:
         rig = Rig("PLAIN")
         rig.connection.is_one_way = True
         await rig.authenticated()
@@ -199,7 +199,7 @@ class TestTheNext:
 
     @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER"])
     @in_virtual_time
-    async def test_nobody_is_held_back_where_one_message_says_all(self, name: str) -> None:
+    async def test_requests_are_not_paused_during_a_login_of_one_message(self, name: str) -> None:
         rig = Rig(name)
         await rig.authenticated()
         await rig.at_the_next_login()
@@ -209,8 +209,8 @@ class TestTheNext:
         assert rig.connection.take() == []
 
     @in_virtual_time
-    async def test_refused_it_closes_the_connection_with_what_was_held_back(self) -> None:
-        """A broker that has refused us takes no records, so none may leave."""
+    async def test_refused_reauthentication_closes_with_requests_held_back(self) -> None:
+        """A broker that refused the login accepts no records, so none may be sent."""
         rig = Rig()
         await rig.authenticated()
         await rig.at_the_next_login()
@@ -220,7 +220,7 @@ class TestTheNext:
         assert "release" not in rig.connection.told
 
     @in_virtual_time
-    async def test_unanswered_it_closes_the_connection_soon_after_the_session_has_ended(self) -> None:
+    async def test_unanswered_reauthentication_closes_after_session_end(self) -> None:
         rig = Rig()
         await rig.authenticated()
         await rig.connection.gone.wait()
@@ -253,7 +253,7 @@ class TestTheNext:
         assert not rig.connection.closed
 
     @in_virtual_time
-    async def test_who_cannot_begin_it_is_asked_again_while_the_session_lasts(
+    async def test_reauthentication_is_retried_while_the_session_lasts(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         rig = Rig()
@@ -276,7 +276,7 @@ class TestTheNext:
         rig.connection.close()
 
     @in_virtual_time
-    async def test_who_never_can_costs_the_connection_when_the_session_ends(self) -> None:
+    async def test_failed_start_of_reauthentication_closes_at_session_end(self) -> None:
         rig = Rig()
         await rig.authenticated()
 
@@ -290,9 +290,9 @@ class TestTheNext:
         assert rig.connection.told == []
 
 
-class TestTheEnd:
+class TestClosedConnection:
     @in_virtual_time
-    async def test_there_is_no_login_after_that(self) -> None:
+    async def test_closed_connection_starts_no_login(self) -> None:
         rig = Rig()
         await rig.authenticated()
         rig.connection.close()
@@ -300,7 +300,7 @@ class TestTheEnd:
         assert rig.connection.told == []
 
     @in_virtual_time
-    async def test_one_that_is_under_way_is_given_up(self) -> None:
+    async def test_login_in_progress_ends_with_the_connection(self) -> None:
         rig = Rig()
         await rig.authenticated()
         await rig.at_the_next_login()
@@ -310,7 +310,7 @@ class TestTheEnd:
         assert "release" not in rig.connection.told
 
     @in_virtual_time
-    async def test_a_connection_that_only_waits_for_its_last_answers_logs_in_no_more(self) -> None:
+    async def test_retired_connection_starts_no_login(self) -> None:
         rig = Rig()
         await rig.authenticated()
         rig.connection.closed = True  # as `Connection.closed` is once it is retired

@@ -135,7 +135,7 @@ async def test_credentials_are_looked_at_once_a_second() -> None:
 
 
 @in_virtual_time
-async def test_one_login_goes_ahead_of_many_after_a_while() -> None:
+async def test_first_login_after_a_pause_is_made_alone() -> None:
     rig = Rig()
     await asyncio.sleep(60)
 
@@ -151,7 +151,7 @@ async def test_one_login_goes_ahead_of_many_after_a_while() -> None:
 
 @pytest.mark.parametrize("ends", ["accepted", "failed", "silent"])
 @in_virtual_time
-async def test_many_follow_the_first_one_soon(ends: str) -> None:
+async def test_logins_of_other_brokers_follow_the_first_one_soon(ends: str) -> None:
     rig = Rig()
     await asyncio.sleep(60)
     assert await rig.admitted(A)

@@ -66,7 +66,7 @@ async def test_traffic_turns_the_window_of_what_is_counted(
         assert connection.counters.window_ends_at > 0
 
 
-async def test_an_answer_may_come_one_byte_at_a_time(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+async def test_response_may_arrive_one_byte_at_a_time(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
         connection.call(ASK, outcomes.of("a"))
         for byte in (await peer.inbox.get()).answered_with_id(7):
@@ -86,7 +86,7 @@ async def test_more_may_come_than_is_read_at_once(broker: ScriptedBroker) -> Non
         assert [each.producer_id for each in await asyncio.gather(*asking)] == list(range(6000))
 
 
-async def test_a_version_can_be_asked_for(broker: ScriptedBroker) -> None:
+async def test_request_is_sent_in_the_given_version(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         asking = asyncio.create_task(connection.request(ASK, version=0))
         received = await peer.inbox.get()
@@ -95,7 +95,7 @@ async def test_a_version_can_be_asked_for(broker: ScriptedBroker) -> None:
         assert (await asking).producer_id == 7
 
 
-async def test_a_cancelled_request_only_stops_waiting(broker: ScriptedBroker) -> None:
+async def test_cancelled_request_leaves_the_connection_usable(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         asking = asyncio.create_task(connection.request(ASK))
         first = await peer.inbox.get()
@@ -108,7 +108,7 @@ async def test_a_cancelled_request_only_stops_waiting(broker: ScriptedBroker) ->
         assert (await asking).producer_id == 2
 
 
-async def test_a_request_fails_with_what_the_connection_was_closed_for(broker: ScriptedBroker) -> None:
+async def test_request_fails_with_the_error_of_the_connection(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         asking = asyncio.create_task(connection.request(ASK))
         await peer.inbox.get()
@@ -118,7 +118,7 @@ async def test_a_request_fails_with_what_the_connection_was_closed_for(broker: S
         assert failed.value is connection.error
 
 
-async def test_a_request_that_the_broker_does_not_know_is_not_written(outcomes: Outcomes) -> None:
+async def test_unsupported_request_is_not_written(outcomes: Outcomes) -> None:
     def greeting(received: Received) -> bytes:
         offer = [ApiVersion(api_key=18, min_version=0, max_version=4)]
         return received.answered(ApiVersionsResponse(error_code=0, api_keys=offer))
@@ -130,9 +130,7 @@ async def test_a_request_that_the_broker_does_not_know_is_not_written(outcomes: 
         assert not connection.closed
 
 
-async def test_an_answer_can_be_the_occasion_for_the_next_call(
-    broker: ScriptedBroker, outcomes: Outcomes
-) -> None:
+async def test_call_may_be_made_from_a_response_handler(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
         connection.call(ASK, lambda _: connection.call(ASK, outcomes.of("second")))
         peer.send((await peer.inbox.get()).answered_with_id(1))
@@ -169,7 +167,7 @@ async def throttled(connection: Connection, peer: Peer, outcomes: Outcomes, ms: 
 
 
 @pytest.mark.parametrize(("version", "silence_s"), [(0, 0), (1, 2.5), (4, 2.5)])
-async def test_a_broker_that_answers_before_it_throttles_gets_its_silence(
+async def test_throttled_connection_is_muted_from_version_1(
     broker: ScriptedBroker,
     outcomes: Outcomes,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +181,7 @@ async def test_a_broker_that_answers_before_it_throttles_gets_its_silence(
         assert connection.muted == (silence_s > 0)
 
 
-async def test_an_answer_to_the_handshake_may_ask_for_silence_too() -> None:
+async def test_handshake_response_may_throttle_the_connection() -> None:
     def greeting(received: Received) -> bytes:
         return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER, throttle_time_ms=60_000))
 
@@ -191,7 +189,7 @@ async def test_an_answer_to_the_handshake_may_ask_for_silence_too() -> None:
         assert connection.muted
 
 
-async def test_the_longest_silence_asked_for_counts(
+async def test_longest_throttle_time_wins(
     broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -258,7 +256,7 @@ async def test_close_settles_every_call_before_it_returns(broker: ScriptedBroker
         assert told == [None]
 
 
-async def test_a_closed_connection_takes_no_calls(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+async def test_closed_connection_rejects_calls(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     cause = ConnectionFailed("for a reason")
     async with connected(broker) as (connection, _):
         connection.close(cause)
@@ -273,7 +271,7 @@ async def test_a_closed_connection_takes_no_calls(broker: ScriptedBroker, outcom
     assert outcomes.by_call == {}
 
 
-async def test_the_rest_of_a_chunk_is_not_read_after_closing(
+async def test_close_in_a_handler_skips_the_rest_of_the_chunk(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -286,7 +284,7 @@ async def test_the_rest_of_a_chunk_is_not_read_after_closing(
         assert connection.error is None
 
 
-async def test_a_retired_connection_closes_after_its_last_answer(
+async def test_retired_connection_closes_after_its_last_response(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -312,7 +310,7 @@ async def test_retiring_an_idle_connection_closes_it(broker: ScriptedBroker) -> 
 # --- requests without an answer
 
 
-async def test_what_nobody_answers_still_goes_out_at_an_orderly_close(broker: ScriptedBroker) -> None:
+async def test_close_flushes_requests_without_response(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
         connection.write_only(produce(4_000_000))
         assert connection._transport.get_write_buffer_size() > 0
@@ -325,7 +323,7 @@ async def test_what_nobody_answers_still_goes_out_at_an_orderly_close(broker: Sc
         await connection.wait_closed()
 
 
-async def test_a_broker_that_takes_nothing_does_not_hold_up_a_close(
+async def test_close_is_not_delayed_by_a_broker_that_reads_nothing(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "FLUSH_GRACE_S", SHORT_S)
@@ -371,8 +369,8 @@ async def test_drain_ends_with_the_connection(ours: bool, broker: ScriptedBroker
             await draining
 
 
-async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: ScriptedBroker) -> None:
-    """Writing to it would only look as if something had been sent."""
+async def test_aborted_transport_counts_as_closed_before_the_report(broker: ScriptedBroker) -> None:
+    """A write to it would look successful."""
 
     async def dial_and_keep(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
         transports.append(await dial(host, port, make_protocol))

@@ -59,7 +59,7 @@ def body_too_long(peer: Peer, received: Received) -> None:
         (body_cut_short, "InitProducerIdResponse v6"),
     ],
 )
-async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
+async def test_malformed_response_closes_the_connection(
     misbehave: Misbehave, complaint: str, broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -74,7 +74,7 @@ async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
         await peer.gone.wait()
 
 
-async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
+async def test_surplus_bytes_of_a_response_are_logged_once_per_node(
     broker: ScriptedBroker, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
 ) -> None:
     counters = NodeCounters(0.0)
@@ -96,7 +96,7 @@ async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
     assert counters.surplus_answers == 4
 
 
-async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_pieces_they_come(
+async def test_responses_to_acks_0_requests_are_skipped_in_any_pieces(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -113,7 +113,7 @@ async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_piec
 
 
 @pytest.mark.parametrize("twice", [True, False])
-async def test_bytes_nobody_asked_for_close_the_connection_after_the_answers_before_them(
+async def test_unexpected_bytes_close_after_the_responses_before_them(
     twice: bool, broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -143,7 +143,9 @@ def reset(peer: Peer, received: Received) -> None:
     peer.reset()
 
 
-async def test_one_call_in_flight_is_told_as_one(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+async def test_error_names_one_call_in_flight_in_the_singular(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
     async with connected(broker) as (connection, peer):
         connection.call(ASK, outcomes.of("a"))
         await peer.inbox.get()
@@ -161,7 +163,7 @@ async def test_one_call_in_flight_is_told_as_one(broker: ScriptedBroker, outcome
         (reset, r"lost after \S+ s with 2 calls in flight: .*reset"),
     ],
 )
-async def test_a_lost_connection_fails_what_was_in_flight(
+async def test_lost_connection_fails_its_calls_in_flight(
     die: Misbehave, story: str, broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     told: list[tuple[Connection, ProducerError | None, int]] = []
@@ -181,10 +183,10 @@ async def test_a_lost_connection_fails_what_was_in_flight(
         await connection.wait_closed()
 
 
-async def test_a_listener_that_hangs_up_on_the_first_request_may_want_sasl(
+async def test_close_after_the_first_request_hints_at_sasl(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
-    """It answers the handshake to anybody, and nothing else to those who have not said who they are."""
+    """Such a listener answers ApiVersions for every client, and other requests only after a login."""
     async with connected(broker) as (connection, peer):
         connection.call(ASK, outcomes.of("a"))
         peer.close()
@@ -192,9 +194,7 @@ async def test_a_listener_that_hangs_up_on_the_first_request_may_want_sasl(
         assert "the listener may require SASL" in str(error)
 
 
-async def test_a_broker_that_does_not_answer_in_time_is_hung_up_on(
-    broker: ScriptedBroker, outcomes: Outcomes
-) -> None:
+async def test_request_timeout_closes_the_connection(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
         lose_patience(connection)
         connection.call(ASK, outcomes.of("a"))
@@ -207,7 +207,7 @@ async def test_a_broker_that_does_not_answer_in_time_is_hung_up_on(
         await peer.gone.wait()
 
 
-async def test_each_call_has_the_whole_request_timeout(
+async def test_call_has_the_whole_request_timeout(
     broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The timer is set for the first call; when it goes off, the second has time left."""
@@ -226,7 +226,7 @@ async def test_each_call_has_the_whole_request_timeout(
         assert "no answer in 30 s" in str(outcomes.by_call["second"])
 
 
-async def test_an_idle_connection_does_not_time_out(
+async def test_idle_connection_does_not_time_out(
     broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(broker, request_timeout_s=30) as (connection, peer):
@@ -242,7 +242,9 @@ async def test_an_idle_connection_does_not_time_out(
         await outcomes.errors("b")
 
 
-async def test_a_request_of_which_no_byte_left_is_told_so(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+async def test_request_that_never_left_is_unwritten_after_a_timeout(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
         lose_patience(connection)
         peer.freeze()
@@ -256,7 +258,7 @@ async def test_a_request_of_which_no_byte_left_is_told_so(broker: ScriptedBroker
         assert kept.__cause__ is partly
 
 
-async def test_a_request_that_never_left_is_told_so_whatever_the_cause(
+async def test_request_that_never_left_is_unwritten_after_garbage(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
@@ -270,7 +272,7 @@ async def test_a_request_that_never_left_is_told_so_whatever_the_cause(
         assert not kept.written
 
 
-async def test_where_tls_hides_what_is_left_a_request_counts_as_written(
+async def test_request_counts_as_written_when_tls_hides_the_buffer(
     broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
@@ -288,7 +290,7 @@ async def test_where_tls_hides_what_is_left_a_request_counts_as_written(
 # --- our own mistakes
 
 
-async def test_an_answer_handler_that_raises_is_logged_and_closes_the_connection(
+async def test_response_handler_that_raises_closes_the_connection(
     broker: ScriptedBroker, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stumble(outcome: Any) -> None:
@@ -307,7 +309,7 @@ async def test_an_answer_handler_that_raises_is_logged_and_closes_the_connection
         await connection.wait_closed()
 
 
-async def test_a_decoder_that_raises_is_logged_and_closes_the_connection(
+async def test_decoder_that_raises_closes_the_connection(
     broker: ScriptedBroker, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stumble(*_: Any) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ from tests.unit._core.net.scripted import ASK, ScriptedBroker
 # --- what is held back during a login
 
 
-async def test_what_is_held_back_leaves_with_the_release(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+async def test_requests_held_back_are_sent_on_resume(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
         connection.pause_requests()
         connection.call(ASK, outcomes.of("held"))
@@ -26,7 +26,7 @@ async def test_what_is_held_back_leaves_with_the_release(broker: ScriptedBroker,
         assert held.producer_id == 2
 
 
-async def test_it_knows_whether_all_is_answered(broker: ScriptedBroker) -> None:
+async def test_connection_is_one_way_after_an_acks_0_request(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
         connection.call(ASK, lambda _: None)
         assert not connection.is_one_way
@@ -48,7 +48,7 @@ async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) 
         await connection.drain()
 
 
-async def test_drain_ends_with_a_connection_that_is_lost_during_a_login(broker: ScriptedBroker) -> None:
+async def test_drain_fails_when_the_connection_is_lost_during_a_login(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
         connection.pause_requests()
         draining = asyncio.create_task(connection.drain())
@@ -59,7 +59,7 @@ async def test_drain_ends_with_a_connection_that_is_lost_during_a_login(broker: 
         connection.resume_requests()
 
 
-async def test_one_retired_meanwhile_is_closed_when_the_last_of_it_is_sent(broker: ScriptedBroker) -> None:
+async def test_retired_connection_closes_after_sending_held_requests(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         connection.pause_requests()
         connection.write_only(produce(10))
@@ -70,7 +70,7 @@ async def test_one_retired_meanwhile_is_closed_when_the_last_of_it_is_sent(broke
         await connection.wait_closed()
 
 
-async def test_what_is_held_back_when_it_is_closed_was_not_written(
+async def test_held_requests_fail_as_unwritten_when_closed(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, _):

@@ -110,7 +110,7 @@ async def test_close_settles_calls_whose_answer_is_being_decoded(
         await connection.wait_closed()
 
 
-async def test_retired_connection_stays_open_while_an_answer_is_decoded(
+async def test_retired_connection_stays_open_while_decoding_a_response(
     broker: ScriptedBroker, decoder: Decoder, outcomes: Outcomes
 ) -> None:
     async with connected(broker) as (connection, peer):

@@ -34,7 +34,7 @@ from tests.unit._core.net.scripted import ASK
 
 
 @every_way
-def test_the_handshake_comes_first(feed: Feed) -> None:
+def test_handshake_precedes_requests(feed: Feed) -> None:
     connection = made()
     assert connection.is_exchanging
     with pytest.raises(ConnectionFailed, match=r"b:1 \(node 3\): the handshake is not over") as refused:
@@ -48,7 +48,7 @@ def test_the_handshake_comes_first(feed: Feed) -> None:
 
 
 @every_way
-def test_a_broker_that_is_too_old_for_the_question_is_asked_again(feed: Feed) -> None:
+def test_handshake_is_retried_in_version_0_for_an_old_broker(feed: Feed) -> None:
     connection = made()
     too_old = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[])
     list(answers(connection, feed(answer(1, too_old, 0))))
@@ -59,7 +59,7 @@ def test_a_broker_that_is_too_old_for_the_question_is_asked_again(feed: Feed) ->
     assert connection.state is ConnectionState.READY
 
 
-def test_a_broker_that_refuses_the_handshake_ends_it() -> None:
+def test_refused_handshake_raises_the_error_of_the_broker() -> None:
     connection = made()
     refused = ApiVersionsResponse(error_code=ClusterAuthorizationFailed.code, api_keys=[])
     with pytest.raises(ClusterAuthorizationFailed):
@@ -67,7 +67,7 @@ def test_a_broker_that_refuses_the_handshake_ends_it() -> None:
     assert connection.state is ConnectionState.HANDSHAKE
 
 
-def test_the_request_timeout_holds_in_the_handshake() -> None:
+def test_handshake_has_the_request_timeout() -> None:
     connection = made()
     assert connection.next_timeout == NOW + TIMEOUT_S
     with pytest.raises(ConnectionFailed, match="no answer in 20 s to ApiVersions v4") as silent:
@@ -75,7 +75,7 @@ def test_the_request_timeout_holds_in_the_handshake() -> None:
     assert isinstance(silent.value.__cause__, TimeoutError)
 
 
-def test_a_connection_lost_in_the_handshake_settles_only_its_own_call() -> None:
+def test_connection_lost_in_the_handshake_settles_one_call() -> None:
     connection = made()
     ((own, error),) = connection.connection_lost(cause := ConnectionFailed("lost"), 0)
     assert (own.api, error) == ("ApiVersions", cause)
@@ -83,7 +83,7 @@ def test_a_connection_lost_in_the_handshake_settles_only_its_own_call() -> None:
     assert connection.error is cause
 
 
-def test_one_retired_in_its_handshake_never_takes_requests() -> None:
+def test_connection_retired_in_its_handshake_is_done_after_it() -> None:
     connection = made()
     connection.retire()
     assert not connection.is_done
@@ -95,7 +95,7 @@ def test_one_retired_in_its_handshake_never_takes_requests() -> None:
 
 
 @every_way
-def test_answers_come_in_the_order_of_the_calls_however_they_are_cut(feed: Feed) -> None:
+def test_responses_arrive_in_the_order_of_the_calls(feed: Feed) -> None:
     connection = ready()
     call(connection, 3)
     assert len(connection.data_to_send()) == 3
@@ -105,15 +105,15 @@ def test_answers_come_in_the_order_of_the_calls_however_they_are_cut(feed: Feed)
 
 
 @every_way
-def test_an_answer_that_is_not_awaited_is_skipped(feed: Feed) -> None:
+def test_response_that_no_call_awaits_is_skipped(feed: Feed) -> None:
     connection = ready()
     connection.send(ASK, NOW)
     call(connection)
     assert list(answers(connection, feed(answer(2) + answer(3)))) == [3]
 
 
-def test_an_answer_is_there_before_the_chunk_is_taken_in_full() -> None:
-    """Who is answered may send, and even close the connection, before the next answer is looked at."""
+def test_response_is_delivered_before_the_whole_chunk_is_parsed() -> None:
+    """A response handler may send, and even close the connection, before the next response is parsed."""
     connection = ready()
     call(connection, 2)
     received = answers(connection, [answer(2) + answer(3) + b"HTTP/1.1"])
@@ -124,7 +124,7 @@ def test_an_answer_is_there_before_the_chunk_is_taken_in_full() -> None:
     assert list(received) == []
 
 
-def test_nothing_is_received_after_the_end() -> None:
+def test_receive_data_is_ignored_after_the_connection_is_lost() -> None:
     connection = ready()
     call(connection)
     connection.connection_lost(None, 0)
@@ -133,7 +133,7 @@ def test_nothing_is_received_after_the_end() -> None:
 
 
 @every_way
-def test_bytes_that_make_no_sense_raise_behind_the_answers_before_them(feed: Feed) -> None:
+def test_malformed_bytes_raise_after_the_responses_before_them(feed: Feed) -> None:
     connection = ready()
     call(connection, 2)
     got: list[int] = []
@@ -143,15 +143,15 @@ def test_bytes_that_make_no_sense_raise_behind_the_answers_before_them(feed: Fee
 
 
 @every_way
-def test_bytes_that_nobody_asked_for_raise_before_they_are_a_frame(feed: Feed) -> None:
+def test_unexpected_bytes_raise_before_they_form_a_frame(feed: Feed) -> None:
     connection = ready()
     call(connection)
     with pytest.raises(ProtocolError, match="bytes: no request is in flight"):
         list(answers(connection, feed(answer(2) + b"\x00\x00")))
 
 
-def test_the_start_of_an_answer_tells_whose_it_is() -> None:
-    """What may become a hundred megabytes of nonsense is not waited for."""
+def test_correlation_id_is_checked_before_the_frame_is_complete() -> None:
+    """The connection does not wait for up to 100 MB of garbage."""
     connection = ready()
     call(connection)
     with pytest.raises(ProtocolError, match="correlation id 9"):
@@ -159,7 +159,7 @@ def test_the_start_of_an_answer_tells_whose_it_is() -> None:
 
 
 @pytest.mark.parametrize(("version", "silence_s"), [(0, 0), (1, 2.5), (VERSION, 2.5)])
-def test_the_silence_that_a_broker_asks_for_begins_with_its_answer(version: int, silence_s: float) -> None:
+def test_throttle_begins_with_the_response(version: int, silence_s: float) -> None:
     connection = ready()
     connection.send(ASK, NOW, on_answer=lambda _: None, version=version)
     throttled = InitProducerIdResponse(throttle_time_ms=2500, producer_id=0, producer_epoch=0)
@@ -212,7 +212,7 @@ def test_throttle_of_absurd_length_is_limited(ms: int, until_s: float) -> None:
     assert max(connection.throttled_until, NOW) == NOW + until_s
 
 
-def test_what_the_broker_does_not_know_is_not_sent() -> None:
+def test_unsupported_request_is_not_sent() -> None:
     connection = made()
     nothing = ApiVersionsResponse(error_code=0, api_keys=[])
     list(connection.receive_data(answer(1, nothing, 4), NOW))
@@ -225,7 +225,7 @@ def test_what_the_broker_does_not_know_is_not_sent() -> None:
 # --- time
 
 
-def test_each_call_has_the_whole_request_timeout() -> None:
+def test_call_has_the_whole_request_timeout() -> None:
     connection = ready()
     assert connection.next_timeout == inf
     call(connection)
@@ -238,7 +238,7 @@ def test_each_call_has_the_whole_request_timeout() -> None:
         connection.handle_timeout(NOW + 5 + TIMEOUT_S)
 
 
-def test_what_nobody_answers_has_no_timeout() -> None:
+def test_request_without_response_has_no_timeout() -> None:
     connection = ready()
     connection.send(ASK, NOW)
     assert connection.next_timeout == inf
@@ -255,7 +255,7 @@ def test_sending_and_receiving_is_use() -> None:
 # --- the end
 
 
-def test_a_retired_connection_is_done_with_its_last_answer() -> None:
+def test_retired_connection_is_done_with_its_last_response() -> None:
     connection = ready()
     call(connection)
     connection.retire()
@@ -273,7 +273,7 @@ def size(frames: list[bytearray]) -> int:
     return sum(map(len, frames))
 
 
-def test_a_request_of_which_surely_no_byte_left_is_told_so() -> None:
+def test_request_that_never_left_fails_as_unwritten() -> None:
     connection = ready()
     call(connection, 2)
     frames = connection.data_to_send()
@@ -282,14 +282,14 @@ def test_a_request_of_which_surely_no_byte_left_is_told_so() -> None:
     assert outcomes(connection, size(frames[1:]) - 1, cause) == [True, True, False]
 
 
-def test_one_whose_first_byte_is_still_here_was_not_written() -> None:
+def test_request_counts_as_unwritten_when_no_byte_of_it_left() -> None:
     connection = ready()
     call(connection, 2)
     frames = connection.data_to_send()
     assert outcomes(connection, size(frames[1:]), ConnectionFailed("lost")) == [True, False]
 
 
-def test_where_nobody_can_tell_what_was_handed_over_counts_as_written() -> None:
+def test_requests_count_as_written_if_the_buffer_is_unknown() -> None:
     connection = ready()
     call(connection, 2)
     connection.data_to_send()
@@ -297,7 +297,7 @@ def test_where_nobody_can_tell_what_was_handed_over_counts_as_written() -> None:
     assert outcomes(connection, None, ConnectionFailed("lost")) == [True, True, False]
 
 
-def test_a_call_of_a_connection_closed_on_purpose_is_told_by_whom() -> None:
+def test_call_fails_with_closed_by_this_side_after_a_close() -> None:
     connection = ready()
     call(connection)
     connection.data_to_send()
@@ -308,7 +308,7 @@ def test_a_call_of_a_connection_closed_on_purpose_is_told_by_whom() -> None:
         call(connection)
 
 
-def test_nothing_is_left_after_the_end() -> None:
+def test_lost_connection_has_no_data_calls_or_timeout() -> None:
     connection = ready()
     call(connection)
     connection.connection_lost(None, 0)

@@ -53,7 +53,7 @@ WELCOME = SaslHandshakeResponse(error_code=0, mechanisms=[])
 
 
 @every_way
-def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
+def test_connection_accepts_only_login_requests_before_the_login(feed: Feed) -> None:
     connection = logging_in()
     assert (connection.state, connection.is_exchanging) == (ConnectionState.AUTHENTICATION, False)
     with pytest.raises(ConnectionFailed, match=r"b:1 \(node 3\): the login is not over") as refused:
@@ -74,7 +74,7 @@ def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
     assert keys(connection.data_to_send()) == [ASK_KEY]
 
 
-def test_a_login_comes_after_the_handshake() -> None:
+def test_login_is_rejected_before_the_handshake_and_when_closed() -> None:
     connection = made()
     with pytest.raises(ConnectionFailed, match="the handshake is not over"):
         login(connection)
@@ -85,21 +85,21 @@ def test_a_login_comes_after_the_handshake() -> None:
     assert connection.is_closed
 
 
-def test_one_retired_during_its_login_never_takes_requests() -> None:
+def test_connection_retired_during_its_login_takes_no_requests() -> None:
     connection = logging_in()
     connection.retire()
     connection.authenticated()
     assert connection.state is ConnectionState.RETIRED
 
 
-def test_a_silent_login_ends_with_the_request_timeout() -> None:
+def test_login_has_the_request_timeout() -> None:
     connection = logging_in()
     login(connection)
     with pytest.raises(ConnectionFailed, match="no answer in 20 s to SaslHandshake v1"):
         connection.handle_timeout(NOW + TIMEOUT_S)
 
 
-def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
+def test_held_requests_follow_the_login_in_their_order() -> None:
     connection = ready()
     call(connection)
     login(connection)
@@ -121,7 +121,7 @@ def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
     assert connection.in_flight == 0
 
 
-def test_what_was_held_back_has_the_whole_request_timeout_from_then_on() -> None:
+def test_held_requests_have_the_whole_timeout_after_resume() -> None:
     connection = ready()
     connection.pause_requests()
     call(connection)
@@ -131,7 +131,7 @@ def test_what_was_held_back_has_the_whole_request_timeout_from_then_on() -> None
     assert connection.next_timeout == NOW + 15 + TIMEOUT_S
 
 
-def test_nothing_is_held_back_any_more_after_the_release() -> None:
+def test_resume_ends_the_holding_of_requests() -> None:
     connection = ready()
     connection.pause_requests()
     connection.resume_requests(NOW)
@@ -143,7 +143,7 @@ def test_nothing_is_held_back_any_more_after_the_release() -> None:
 
 
 @pytest.mark.parametrize("unwritten", [None, 0])
-def test_what_was_held_back_when_the_connection_is_lost_was_not_written(unwritten: int | None) -> None:
+def test_held_requests_fail_as_unwritten_when_lost(unwritten: int | None) -> None:
     connection = ready()
     call(connection)
     connection.data_to_send()
@@ -155,7 +155,7 @@ def test_what_was_held_back_when_the_connection_is_lost_was_not_written(unwritte
     assert (connection.data_to_send(), connection.in_flight) == ([], 0)
 
 
-def test_what_the_broker_does_not_know_is_not_held_back() -> None:
+def test_unsupported_request_is_not_held_back() -> None:
     connection = made()
     nothing = ApiVersionsResponse(error_code=0, api_keys=[])
     list(connection.receive_data(answer(1, nothing, 4), NOW))
@@ -180,7 +180,7 @@ def test_held_request_with_a_missing_field_fails_alone() -> None:
     assert keys(connection.data_to_send()) == [ASK_KEY]
 
 
-def test_a_retired_connection_still_sends_what_it_held_back() -> None:
+def test_retired_connection_sends_its_held_requests() -> None:
     connection = ready()
     login(connection)
     connection.pause_requests()
@@ -193,7 +193,7 @@ def test_a_retired_connection_still_sends_what_it_held_back() -> None:
     assert connection.is_done
 
 
-def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers() -> None:
+def test_retired_connection_is_done_after_acks_0_requests() -> None:
     connection = ready()
     connection.pause_requests()
     connection.send(ASK, NOW)
@@ -204,7 +204,7 @@ def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers
     assert connection.is_done
 
 
-def test_a_login_is_no_use_of_the_connection_and_keeps_it_open_no_longer() -> None:
+def test_login_does_not_count_as_use_of_the_connection() -> None:
     connection = ready()
     used = connection.last_used
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 1, lambda _: None)
@@ -214,7 +214,7 @@ def test_a_login_is_no_use_of_the_connection_and_keeps_it_open_no_longer() -> No
     assert connection.last_used == NOW + 3
 
 
-def test_an_answer_during_a_login_is_use() -> None:
+def test_response_during_a_login_counts_as_use() -> None:
     connection = ready()
     call(connection, now=NOW + 1)
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 2, lambda _: None)

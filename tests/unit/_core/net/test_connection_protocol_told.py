@@ -9,7 +9,7 @@ from tests.unit._core.net.connection_protocol_rig import NOW, TIMEOUT_S, answer,
 from tests.unit._core.net.scripted import settings
 
 
-def test_a_new_one_has_been_used_when_it_was_opened_and_knows_no_versions() -> None:
+def test_new_connection_counts_as_used_and_knows_no_versions() -> None:
     connection = ConnectionProtocol(Address("b", 1), settings(), 3, NOW)
     assert (connection.opened_at, connection.last_used) == (NOW, NOW)
     assert connection.versions.offered == {}
@@ -18,7 +18,7 @@ def test_a_new_one_has_been_used_when_it_was_opened_and_knows_no_versions() -> N
 @pytest.mark.parametrize(
     ("node_id", "name"), [(-1, "b:1 (bootstrap)"), (0, "b:1 (node 0)"), (3, "b:1 (node 3)")]
 )
-def test_it_is_named_by_its_address_and_its_node(node_id: int, name: str) -> None:
+def test_connection_is_named_by_its_address_and_node(node_id: int, name: str) -> None:
     assert str(ConnectionProtocol(Address("b", 1), settings(), node_id, NOW)) == name
 
 
@@ -29,7 +29,7 @@ def test_requests_carry_the_client_id() -> None:
     assert b"\x00\x08somebody" in frame
 
 
-def test_a_refusal_says_what_the_connection_was_closed_for() -> None:
+def test_rejected_call_has_the_error_of_the_connection_as_cause() -> None:
     connection = ready()
     connection.connection_lost(lost := ConnectionFailed("lost"), 0)
     with pytest.raises(ConnectionFailed) as refused:
@@ -47,7 +47,7 @@ def test_silence_is_a_timeout_of_the_option_by_that_name() -> None:
     assert str(silent.value.__cause__) == "request_timeout_ms"
 
 
-def test_a_call_that_was_not_written_is_told_why() -> None:
+def test_unwritten_call_fails_with_the_error_of_the_connection() -> None:
     connection = ready()
     call(connection)
     ((_, error),) = connection.connection_lost(ConnectionFailed("lost"), 0)
@@ -55,13 +55,13 @@ def test_a_call_that_was_not_written_is_told_why() -> None:
     assert (str(error), error.written) == ("lost", False)
 
 
-def test_the_story_of_one_that_gets_no_answer_to_its_greeting() -> None:
+def test_progress_hints_at_tls_or_sasl_before_the_handshake() -> None:
     assert made().progress(NOW + 1.5) == (
         "after 1.5 s with 1 call in flight, before the handshake was over: does this listener require TLS or SASL?"
     )
 
 
-def test_the_story_of_one_that_gets_an_answer_to_its_greeting_only() -> None:
+def test_progress_hints_at_sasl_before_the_first_response() -> None:
     connection = ready()
     call(connection, 2)
     assert connection.progress(NOW + 1.2345) == (
@@ -69,12 +69,12 @@ def test_the_story_of_one_that_gets_an_answer_to_its_greeting_only() -> None:
     )
 
 
-def test_the_story_of_one_that_is_lost_within_an_answer() -> None:
+def test_progress_counts_the_bytes_of_an_incomplete_response() -> None:
     connection = ready()
     call(connection, 2)
     assert list(answers(connection, [answer(2) + answer(3)[:5]])) == [2]
     assert connection.progress(NOW) == "after 0 s with 1 call in flight, 5 bytes into an answer"
 
 
-def test_the_story_of_one_that_nobody_uses() -> None:
+def test_progress_counts_no_calls_when_idle() -> None:
     assert ready().progress(NOW + 3) == "after 3 s with 0 calls in flight"

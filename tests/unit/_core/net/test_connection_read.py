@@ -11,7 +11,7 @@ from tests.unit._core.net.connection_rig import connected
 from tests.unit._core.net.scripted import ASK, ScriptedBroker
 
 
-async def test_it_is_done_once_behind_all_answers_that_come_together(broker: ScriptedBroker) -> None:
+async def test_after_read_callback_runs_once_per_read(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         done: list[Any] = []
 
@@ -34,7 +34,7 @@ async def test_it_is_done_once_behind_all_answers_that_come_together(broker: Scr
         assert done == [0, 1, "over", 2, "over"]
 
 
-async def test_it_is_done_too_where_the_bytes_make_no_sense_behind_an_answer(broker: ScriptedBroker) -> None:
+async def test_after_read_callback_runs_when_garbage_follows(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         done: list[str] = []
 
@@ -47,7 +47,7 @@ async def test_it_is_done_too_where_the_bytes_make_no_sense_behind_an_answer(bro
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-async def test_and_where_an_answer_is_interrupted(
+async def test_after_read_callback_runs_when_a_handler_is_interrupted(
     broker: ScriptedBroker, interrupt: type[BaseException]
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -65,7 +65,7 @@ async def test_and_where_an_answer_is_interrupted(
         assert not connection.is_reading
 
 
-async def test_what_is_told_without_an_answer_is_not_read(broker: ScriptedBroker) -> None:
+async def test_is_reading_is_false_when_a_call_fails_without_response(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
         heard: list[tuple[type[object], bool]] = []
         connection.call(ASK, lambda error: heard.append((type(error), connection.is_reading)))

@@ -55,7 +55,7 @@ async def cannot_dial(*_: object) -> asyncio.Transport:
 
 class TestDial:
     @in_virtual_time
-    async def test_the_protocol_hears_of_a_connection_that_speaks_tls(self) -> None:
+    async def test_protocol_is_notified_of_a_tls_connection(self) -> None:
         async with tls_cluster() as (cluster, address):
             protocol = Noting()
             await security(**cluster.client_options).dial(dial, address, lambda: protocol)
@@ -66,7 +66,7 @@ class TestDial:
             assert protocol.lost == [None]
 
     @in_virtual_time
-    async def test_without_tls_there_is_nothing_in_between(self) -> None:
+    async def test_dial_without_tls_returns_the_plain_transport(self) -> None:
         secured = security(security_protocol="SASL_PLAINTEXT", **LOGIN)
         assert secured.authenticator(FakeConnection()) is not None
         async with Cluster(transport="memory") as cluster:
@@ -86,7 +86,7 @@ class TestDial:
         ],
     )
     @in_virtual_time
-    async def test_a_broker_that_does_not_prove_who_it_is_gets_nothing(
+    async def test_broker_with_an_invalid_certificate_gets_no_connection(
         self, renewed: dict[str, Any], why: str
     ) -> None:
         async with tls_cluster() as (cluster, address):
@@ -108,7 +108,7 @@ class TestDial:
             with pytest.raises(AuthenticationFailed, match=r"not for localhost, but for elsewhere\.example"):
                 await secured.dial(dial, Address("localhost", port), Noting)
 
-    async def test_it_is_the_name_that_counts_and_not_what_it_resolves_to(self) -> None:
+    async def test_certificate_is_checked_against_the_name_not_the_address(self) -> None:
         async with Cluster(security_protocol="SSL") as cluster:
             secured = security(**cluster.client_options)
             cluster.renew_certificates(hosts=["kafka.example"])
@@ -120,11 +120,11 @@ class TestDial:
             await settle_sockets()
 
     @pytest.mark.parametrize("host", ["", "."])
-    async def test_a_broker_without_a_name_is_not_dialled(self, host: str) -> None:
+    async def test_broker_without_a_host_name_is_not_dialled(self, host: str) -> None:
         with pytest.raises(AuthenticationFailed, match="without a host name"):
             await security(security_protocol="SSL").dial(cannot_dial, Address(host, 1), Noting)
 
-    async def test_without_a_context_nobody_is_dialled(self) -> None:
+    async def test_context_factory_that_raises_prevents_the_dial(self) -> None:
         def context() -> ssl.SSLContext:
             raise OSError("the disk is away")
 
@@ -132,7 +132,7 @@ class TestDial:
         with pytest.raises(AuthenticationFailed):
             await secured.dial(cannot_dial, Address("a", 1), Noting)
 
-    async def test_what_the_dial_raises_is_raised(self) -> None:
+    async def test_dial_error_is_passed_on(self) -> None:
         async def refuse(_host: str, _port: int, _: MakeProtocol, /) -> asyncio.Transport:
             raise ConnectionRefusedError("nobody there")
 
@@ -140,7 +140,7 @@ class TestDial:
             await security(security_protocol="SSL").dial(refuse, Address("a", 1), Noting)
 
     @in_virtual_time
-    async def test_a_listener_in_the_clear_is_told_from_one_with_tls(self) -> None:
+    async def test_plaintext_listener_is_named_in_the_error_of_a_tls_dial(self) -> None:
         async with Cluster(transport="memory") as cluster:
             with pytest.raises(ConnectionFailed, match="is this a listener for PLAINTEXT") as failed:
                 await security(security_protocol="SSL").dial(
@@ -149,7 +149,7 @@ class TestDial:
             assert not failed.value.written
 
     @in_virtual_time
-    async def test_a_connection_that_is_lost_in_the_moment_it_is_secured_is_lost(self) -> None:
+    async def test_connection_lost_at_the_end_of_start_tls_fails_the_dial(self) -> None:
         async with tls_cluster() as (cluster, address):
             secured = security(**cluster.client_options)
             loop = asyncio.get_running_loop()
@@ -215,7 +215,7 @@ def alert(reason: str) -> ssl.SSLError:
 
 
 class TestLost:
-    def test_a_broker_that_did_not_accept_us_is_told_from_one_that_went_away(self) -> None:
+    def test_tls_alert_for_a_missing_client_certificate_is_a_refusal(self) -> None:
         secured = security(security_protocol="SSL")
         refused = secured.lost(alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Address("b", 1))
         assert isinstance(refused, AuthenticationFailed)
@@ -223,7 +223,7 @@ class TestLost:
         for error in (None, ConnectionResetError(), alert("DECRYPTION_FAILED_OR_BAD_RECORD_MAC")):
             assert secured.lost(error, Address("b", 1)) is None
 
-    def test_without_tls_nobody_has_shown_anything(self) -> None:
+    def test_tls_alert_is_ignored_without_tls(self) -> None:
         secured = security(security_protocol="SASL_PLAINTEXT", **LOGIN)
         assert secured.lost(alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Address("b", 1)) is None
 
@@ -263,7 +263,7 @@ class TestCommonName:
         ("names", "common_name"),
         [(("other.example",), "localhost"), ((), "other.example"), ((), "127.0.0.1")],
     )
-    async def test_other_common_name_is_refused(
+    async def test_common_name_of_another_host_is_refused(
         self, tmp_path: Path, names: tuple[str, ...], common_name: str
     ) -> None:
         authority = Authority()
@@ -282,7 +282,7 @@ class TestCommonName:
 
 
 class TestLogins:
-    async def test_an_exchange_is_made_for_each_login_and_knows_the_name_as_given(self) -> None:
+    async def test_exchange_is_new_per_login_and_has_the_given_host(self) -> None:
         secured = security(security_protocol="SASL_SSL", **LOGIN)
         connection = FakeConnection()
         connection.address = ResolvedAddress("10.0.0.1", 9093, "kafka.example")

@@ -61,11 +61,11 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
     ("address", "text"),
     [(Address("kafka.example", 9092), "kafka.example:9092"), (Address("::1", 9092), "[::1]:9092")],
 )
-def test_an_address_is_written_as_in_bootstrap_servers(address: Address, text: str) -> None:
+def test_address_is_formatted_as_in_bootstrap_servers(address: Address, text: str) -> None:
     assert str(address) == text
 
 
-def test_an_address_in_digits_is_no_international_name() -> None:
+def test_numeric_address_does_not_import_the_idna_codec() -> None:
     program = """
 import asyncio, sys
 from aioproducer._core.address import Address
@@ -83,7 +83,7 @@ async def test_names_are_resolved(broker: ScriptedBroker) -> None:
     await hang_up(writer)
 
 
-async def test_every_address_of_a_name_is_tried(
+async def test_dial_tries_every_address_of_a_name(
     broker: ScriptedBroker, dead_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, dead_port, dead_port, broker.address.port)
@@ -92,10 +92,10 @@ async def test_every_address_of_a_name_is_tried(
     await hang_up(writer)
 
 
-async def test_it_is_not_always_the_first_address_that_is_tried_first(
+async def test_dial_tries_the_addresses_in_random_order(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that accepts and then says nothing would never be left again."""
+    """An address that accepts and then stays silent would otherwise be tried first every time."""
     async with ScriptedBroker() as other:
         resolve_to(monkeypatch, broker.address.port, other.address.port)
         monkeypatch.setattr(random, "sample", lambda population, _: list(reversed(population)))
@@ -105,7 +105,9 @@ async def test_it_is_not_always_the_first_address_that_is_tried_first(
 
 
 class TestEndpoints:
-    async def test_of_a_name_are_all_its_addresses_once_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_endpoints_of_a_name_are_its_distinct_addresses(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
             found = [("10.0.0.1", port), ("10.0.0.2", port), ("10.0.0.1", port), ("::1", port, 0, 0)]
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in found]
@@ -116,26 +118,30 @@ class TestEndpoints:
         assert {each.name for each in found} == {"kafka.example"}
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-    async def test_of_what_is_no_name_is_itself(self, host: str) -> None:
+    async def test_endpoints_of_an_ip_address_are_the_address(self, host: str) -> None:
         assert await endpoints(Address(host, 9092)) == [Address(host, 9092)]
 
-    async def test_of_a_name_with_one_address_is_the_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So that errors call it what the user does."""
+    async def test_endpoints_of_a_name_with_one_address_are_the_name(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Errors then show the name that the user configured."""
         resolve_to(monkeypatch, 9092)
         assert await endpoints(Address("kafka.example", 9092)) == [Address("kafka.example", 9092)]
 
-    async def test_of_a_route_is_the_route(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_endpoints_of_a_route_are_the_route(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(routes, ("nowhere.invalid", 1), dial)
         assert await endpoints(Address("nowhere.invalid", 1)) == [Address("nowhere.invalid", 1)]
 
 
-async def test_all_addresses_refusing_is_an_os_error(dead_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dial_raises_os_error_when_all_addresses_refuse(
+    dead_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resolve_to(monkeypatch, dead_port, dead_port)
     with pytest.raises(OSError, match=str(dead_port)):
         await dial_streams("kafka.example", 1)
 
 
-async def test_a_route_is_taken_instead_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dial_uses_a_route_instead_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
     async def route(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
@@ -148,7 +154,7 @@ async def test_a_route_is_taken_instead_of_the_network(monkeypatch: pytest.Monke
     assert asked == [("broker-1.memory", 9092)]
 
 
-async def test_small_writes_are_not_held_back_and_dead_peers_are_noticed(broker: ScriptedBroker) -> None:
+async def test_socket_has_nodelay_and_keepalive(broker: ScriptedBroker) -> None:
     _, writer = await dial_streams(*broker.address)
     configure_socket(writer.transport, settings())
     sock = writer.get_extra_info("socket")
@@ -206,7 +212,7 @@ async def test_buffer_sizes_are_set_if_asked_for(broker: ScriptedBroker) -> None
     await hang_up(writer)
 
 
-async def test_an_address_that_does_not_answer_is_not_waited_for(
+async def test_dial_does_not_wait_for_a_silent_address(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, SILENT_PORT, broker.address.port)
@@ -230,7 +236,7 @@ async def test_an_address_that_does_not_answer_is_not_waited_for(
     await hang_up(writer)
 
 
-async def test_a_slow_address_gets_its_chance_after_the_others_have_failed(
+async def test_slow_address_is_used_after_the_others_have_failed(
     broker: ScriptedBroker, dead_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, broker.address.port, dead_port)
@@ -252,7 +258,7 @@ async def test_a_slow_address_gets_its_chance_after_the_others_have_failed(
     await hang_up(writer)
 
 
-async def test_of_two_addresses_that_answer_at_once_one_is_closed(
+async def test_spare_connection_is_closed_when_two_addresses_accept(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, broker.address.port, broker.address.port)
@@ -281,7 +287,7 @@ async def test_of_two_addresses_that_answer_at_once_one_is_closed(
 @for_each(
     ("host", "port"), [("127.0.0.1", 0), ("127.0.0.1", 65_536), ("127.0.0.1", -1), ("a" * 64 + ".x", 9092)]
 )
-async def test_what_cannot_be_a_host_or_port_is_a_value_error(host: str, port: int) -> None:
+async def test_invalid_host_or_port_is_a_value_error(host: str, port: int) -> None:
     with pytest.raises(ValueError):
         await dial_streams(host, port)
 
@@ -300,7 +306,7 @@ async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBr
             await hang_up(writer)
 
 
-async def test_a_transport_without_a_socket_is_left_as_it_is() -> None:
+async def test_transport_without_a_socket_is_not_configured() -> None:
     configure_socket(asyncio.Transport(), settings(send_buffer_bytes=1))
 
 
@@ -360,7 +366,7 @@ async def test_closed_streams_are_refused() -> None:
 
 
 @for_each("result", [None, 1, ("a", "b"), ()])
-async def test_other_results_are_refused(result: object) -> None:
+async def test_hook_with_another_result_type_is_a_type_error(result: object) -> None:
     async def hook(host: str, port: int) -> Any:
         return result
 

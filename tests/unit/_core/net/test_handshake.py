@@ -62,7 +62,7 @@ class Dialogue:
         return [ask.version for ask in self.asked]
 
 
-def test_the_newest_version_is_asked_in_first_and_the_offer_kept() -> None:
+def test_handshake_begins_in_the_newest_version() -> None:
     dialogue = Dialogue(payload(ANSWER, NEWEST))
     table = dialogue.of(version_caps={InitProducerIdRequest.API_KEY: 2})
     assert dialogue.versions == [NEWEST]
@@ -70,7 +70,7 @@ def test_the_newest_version_is_asked_in_first_and_the_offer_kept() -> None:
     assert table.pick(InitProducerIdRequest) == 2
 
 
-def test_the_features_in_force_are_kept_with_their_epoch() -> None:
+def test_finalized_features_are_kept_with_their_epoch() -> None:
     told = [FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=0)]
     answer = ApiVersionsResponse(
         error_code=0, api_keys=[], finalized_features_epoch=7, finalized_features=told
@@ -79,12 +79,12 @@ def test_the_features_in_force_are_kept_with_their_epoch() -> None:
     assert (table.finalized_features, table.finalized_features_epoch) == ({"transaction.version": 2}, 7)
 
 
-def test_a_broker_that_tells_no_features_has_none() -> None:
+def test_finalized_features_are_empty_when_the_broker_sends_none() -> None:
     table = Dialogue(payload(ANSWER, 0)).of(version_caps={ApiVersionsRequest.API_KEY: 0})
     assert (table.finalized_features, table.finalized_features_epoch) == ({}, -1)
 
 
-def test_the_client_introduces_itself_as_brokers_want_it() -> None:
+def test_client_software_name_and_version_conform_to_kip_511() -> None:
     dialogue = Dialogue(payload(ANSWER, NEWEST))
     dialogue.of()
     request = dialogue.asked[0].request
@@ -94,7 +94,7 @@ def test_the_client_introduces_itself_as_brokers_want_it() -> None:
 
 
 @for_each("version", range(NEWEST + 1))
-def test_a_cap_holds_for_the_question_too(version: int) -> None:
+def test_version_cap_applies_to_api_versions(version: int) -> None:
     dialogue = Dialogue(payload(ANSWER, version))
     table = dialogue.of(version_caps={ApiVersionsRequest.API_KEY: version})
     assert dialogue.versions == [version]
@@ -124,7 +124,7 @@ def test_error_35_to_version_0_is_the_end() -> None:
         Dialogue(refusal, refusal).of()
 
 
-def test_any_other_error_code_is_raised_as_its_class() -> None:
+def test_error_code_is_raised_as_its_class() -> None:
     refusal = payload(ApiVersionsResponse(error_code=31, api_keys=[]), NEWEST)
     with pytest.raises(ClusterAuthorizationFailed, match=r"ClusterAuthorizationFailed \(31\)"):
         Dialogue(refusal).of()
@@ -138,7 +138,7 @@ def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
         Dialogue(garbage).of()
 
 
-def test_of_error_35_nothing_but_the_code_is_read_and_nothing_is_left_over() -> None:
+def test_error_35_is_decoded_without_the_bytes_after_its_code() -> None:
     ask = next(handshake({}))
     refusal = b"\x00\x00\x00\x01" + (35).to_bytes(2, "big") + b"\xff garbage"
     assert ask.decode(ask.request.RESPONSE, NEWEST, refusal) == (
@@ -156,7 +156,7 @@ def refusing(*, highest: int) -> bytes:
 class TestExpectedNode:
     NODE = ExpectedNode("cluster", 7)
 
-    def test_its_ids_are_sent_in_version_5(self) -> None:
+    def test_expected_node_ids_are_sent_in_version_5(self) -> None:
         dialogue = Dialogue(payload(ANSWER, NODE_CHECK))
         table = dialogue.of(expected=self.NODE)
         assert dialogue.versions == [NODE_CHECK]

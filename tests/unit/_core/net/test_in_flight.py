@@ -66,14 +66,14 @@ def test_answers_are_matched_in_the_order_of_the_calls() -> None:
     assert len(in_flight) == 0
 
 
-def test_what_is_left_over_behind_an_answer_is_counted_and_does_no_harm() -> None:
+def test_surplus_bytes_of_a_response_are_counted() -> None:
     in_flight = after(0, expected := call(1))
     response = InitProducerIdResponse(producer_id=70, producer_epoch=0)
     assert in_flight.match(answer(1, 70) + b"!!") == (expected, response, 2)
     assert len(in_flight) == 0
 
 
-def test_the_next_deadline_is_that_of_the_oldest_call() -> None:
+def test_next_deadline_is_that_of_the_oldest_call() -> None:
     in_flight = after(0, None, call(2, deadline=7.0), call(3, deadline=9.0))
     assert in_flight.next_deadline == 7.0
     in_flight.match(answer(2))
@@ -82,7 +82,7 @@ def test_the_next_deadline_is_that_of_the_oldest_call() -> None:
     assert in_flight.next_deadline == inf
 
 
-def test_a_call_is_named_by_its_api_and_version() -> None:
+def test_call_is_named_by_its_api_and_version() -> None:
     assert (call(1).api, str(call(1))) == ("InitProducerId", "InitProducerId v4")
 
 
@@ -94,7 +94,7 @@ def test_a_call_is_named_by_its_api_and_version() -> None:
         (b"\x00\x00", "bytes"),
     ],
 )
-def test_what_is_no_answer_to_the_oldest_call_takes_out_none(payload: bytes, complaint: str) -> None:
+def test_mismatched_response_takes_out_no_call(payload: bytes, complaint: str) -> None:
     in_flight = InFlight()
     in_flight.add(call(1))
     in_flight.add(call(2))
@@ -104,7 +104,7 @@ def test_what_is_no_answer_to_the_oldest_call_takes_out_none(payload: bytes, com
     assert len(in_flight) == 0
 
 
-def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
+def test_call_of_a_response_is_known_from_its_first_bytes() -> None:
     in_flight = InFlight()
     in_flight.add(call(1))
     assert in_flight.expect(answer(1)[:4]) is in_flight.oldest
@@ -114,7 +114,7 @@ def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
 
 
 @pytest.mark.parametrize("last_id", [0, 0x7FFF_FFFC, 0x7FFF_FFFE])  # the ids begin again in between
-def test_an_answer_to_a_request_that_expects_none_is_skipped(last_id: int) -> None:
+def test_response_to_an_acks_0_request_is_skipped(last_id: int) -> None:
     ids = [(last_id + each) & 0x7FFF_FFFF for each in range(1, 6)]
     in_flight = after(last_id, None, None, expected := call(ids[2]), None, None)
     assert in_flight.may_be_answered
@@ -129,7 +129,7 @@ def test_an_answer_to_a_request_that_expects_none_is_skipped(last_id: int) -> No
 
 
 @for_each("wrong", [9, 10, 11, 14, 15, 99])
-def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(wrong: int) -> None:
+def test_response_id_outside_the_written_requests_is_refused(wrong: int) -> None:
     in_flight = after(9, None, None, call(12), None)
     assert in_flight.match(answer(11)) is None
     with pytest.raises(ProtocolError, match=f"correlation id {wrong}; 12"):
@@ -139,12 +139,12 @@ def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(w
         in_flight.match(answer(wrong))
 
 
-def test_an_answer_without_a_call_is_refused() -> None:
+def test_response_without_a_call_is_refused() -> None:
     with pytest.raises(ProtocolError, match="correlation id 5: no request is in flight"):
         InFlight().match(answer(5))
 
 
-def test_what_was_asked_after_the_oldest_call_cannot_be_answered_before_it() -> None:
+def test_response_to_a_later_request_is_refused() -> None:
     in_flight = after(9, None, call(11), None, call(13))
     with pytest.raises(ProtocolError, match="correlation id 12; 11"):
         in_flight.match(answer(12))
@@ -154,7 +154,7 @@ STREAM = LENGTH.pack(4) + b"abcd" + LENGTH.pack(6) + b"efghij"
 PAYLOADS = [b"abcd", b"efghij"]
 
 
-def test_a_chunk_of_whole_frames_gives_all_of_them() -> None:
+def test_chunk_of_whole_frames_yields_all_of_them() -> None:
     reader = FrameReader(6)
     assert list(reader.feed(STREAM)) == PAYLOADS
     assert len(reader.begun) == 0
@@ -165,7 +165,7 @@ def test_frames_are_put_together_from_single_bytes() -> None:
     assert [payload for byte in STREAM for payload in reader.feed(bytes([byte]))] == PAYLOADS
 
 
-def test_what_is_left_over_begins_the_next_frame() -> None:
+def test_incomplete_frame_is_kept_for_the_next_chunk() -> None:
     reader = FrameReader(6)
     assert list(reader.feed(STREAM[:-2])) == PAYLOADS[:1]
     assert len(reader.begun) == 8
@@ -173,14 +173,14 @@ def test_what_is_left_over_begins_the_next_frame() -> None:
     assert len(reader.begun) == 0
 
 
-def test_how_an_unfinished_payload_begins_is_told_once_four_bytes_of_it_are_there() -> None:
+def test_begun_payload_is_available_after_four_bytes() -> None:
     reader = FrameReader(6)
     seen = [(list(reader.feed(bytes([byte]))), reader.begun_payload)[1] for byte in STREAM[8:]]
     assert seen == [b""] * 7 + [b"efgh"] * 2 + [b""]
 
 
 @for_each("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
-def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int) -> None:
+def test_impossible_length_is_refused_before_its_payload(length: int) -> None:
     with pytest.raises(ProtocolError, match=rf" {length} bytes long \(4 to 6 are possible\)"):
         list(FrameReader(6).feed(LENGTH.pack(length)))
 
@@ -194,12 +194,12 @@ def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int
         (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH greeting"),
     ],
 )
-def test_other_protocols_are_called_by_their_name(start: bytes, likeness: str) -> None:
+def test_length_error_names_other_protocols(start: bytes, likeness: str) -> None:
     with pytest.raises(ProtocolError, match=likeness):
         list(FrameReader(100 * 1024 * 1024).feed(start))
 
 
-def test_a_payload_before_an_impossible_length_is_given_first() -> None:
+def test_payload_before_an_impossible_length_is_yielded_first() -> None:
     frames = iter(FrameReader(6).feed(STREAM + b"junk"))
     assert [next(frames), next(frames)] == PAYLOADS
     with pytest.raises(ProtocolError, match="it begins with b'junk'"):
@@ -207,18 +207,18 @@ def test_a_payload_before_an_impossible_length_is_given_first() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 7])
-def test_a_whole_frame_of_an_impossible_length_is_none(size: int) -> None:
+def test_whole_frame_of_an_impossible_length_is_refused(size: int) -> None:
     with pytest.raises(ProtocolError, match=f"cannot be {size} bytes long"):
         list(FrameReader(6).feed(LENGTH.pack(size) + bytes(size)))
 
 
-def test_what_comes_later_of_a_payload_is_no_frame_though_it_looks_like_one() -> None:
+def test_payload_that_looks_like_a_frame_is_one_payload() -> None:
     reader, payload = FrameReader(8), LENGTH.pack(4) + b"abcd"
     assert list(reader.feed(LENGTH.pack(8))) == []
     assert list(reader.feed(payload)) == [payload]
 
 
-def test_what_is_like_no_other_protocol_is_likened_to_none() -> None:
+def test_length_error_of_unknown_bytes_shows_only_the_bytes() -> None:
     with pytest.raises(ProtocolError, match=r"it begins with b'junk'$"):
         list(FrameReader(6).feed(b"junk"))
 

@@ -37,7 +37,7 @@ async def test_open_returns_with_the_versions_of_the_broker(broker: ScriptedBrok
         assert broker.greeted[0].header.client_id == "test"
 
 
-async def test_a_broker_that_is_too_old_for_our_greeting_is_asked_in_version_0() -> None:
+async def test_handshake_is_retried_in_version_0_for_an_old_broker() -> None:
     def greeting(received: Received) -> bytes:
         # KIP-511: error 35 is answered in version 0, whatever was asked
         asked = received._replace(header=received.header._replace(api_version=0))
@@ -49,7 +49,7 @@ async def test_a_broker_that_is_too_old_for_our_greeting_is_asked_in_version_0()
         assert connection.versions.pick(InitProducerIdRequest) == InitProducerIdRequest.VERSIONS[1]
 
 
-async def test_a_refused_connection_says_where_and_why() -> None:
+async def test_refused_connection_error_has_address_and_cause() -> None:
     async def refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
         raise ConnectionRefusedError(111, "nobody there")
 
@@ -94,7 +94,7 @@ async def test_dialling_ends_with_the_setup_timeout() -> None:
 
 @pytest.mark.parametrize(("node_id", "lines"), [(-1, 1), (5, 0)])
 @in_virtual_time
-async def test_a_bootstrap_address_that_is_silent_may_be_the_wrong_port(
+async def test_silent_bootstrap_address_is_logged_with_a_hint(
     caplog: pytest.LogCaptureFixture, node_id: int, lines: int
 ) -> None:
     async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
@@ -111,12 +111,12 @@ async def test_a_bootstrap_address_that_is_silent_may_be_the_wrong_port(
     assert all(each.startswith('connection.silent broker="b:1 (bootstrap)" for_s=2 hint=') for each in told)
 
 
-async def test_an_address_from_a_broker_can_be_anything() -> None:
+async def test_port_out_of_range_fails_the_connection() -> None:
     with pytest.raises(ConnectionFailed, match="there is no port 70000"):
         await open_connection(Address("127.0.0.1", 70_000), settings())
 
 
-async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker: ScriptedBroker) -> None:
+async def test_connection_lost_during_the_dial_is_reported_as_lost(broker: ScriptedBroker) -> None:
     async def dial_and_lose(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
         transport = await dial(host, port, make_protocol)
         transport.abort()
@@ -130,7 +130,7 @@ async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker:
     assert broker.greeted == []
 
 
-async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() -> None:
+async def test_handshake_ends_at_the_deadline() -> None:
     async with ScriptedBroker(stay_silent) as broker:
         deadline = asyncio.get_running_loop().time() + SHORT_S
         with pytest.raises(
@@ -140,13 +140,13 @@ async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() ->
         await (await broker.accepted.get()).gone.wait()
 
 
-async def test_the_request_timeout_holds_in_the_handshake_too() -> None:
+async def test_handshake_has_the_request_timeout() -> None:
     async with ScriptedBroker(stay_silent) as broker:
         with pytest.raises(ConnectionFailed, match=r"no answer in 0\.02 s to ApiVersions v4"):
             await open_connection(broker.address, settings(request_timeout_s=SHORT_S))
 
 
-async def test_a_listener_that_hangs_up_on_the_greeting_may_want_tls() -> None:
+async def test_close_during_the_handshake_hints_at_tls_or_sasl() -> None:
     async with ScriptedBroker(hang_up) as broker:
         with pytest.raises(ConnectionFailed, match=r"closed by the broker .* require TLS or SASL"):
             await open_connection(broker.address, settings())
@@ -168,7 +168,7 @@ async def test_something_else_than_a_broker_is_recognised(greeting: bytes, compl
         await (await broker.accepted.get()).gone.wait()
 
 
-async def test_a_broker_that_refuses_the_handshake_is_hung_up_on() -> None:
+async def test_refused_handshake_closes_the_connection() -> None:
     def refuse(received: Received) -> bytes:
         return received.answered(ApiVersionsResponse(error_code=31, api_keys=[]))
 
@@ -178,7 +178,7 @@ async def test_a_broker_that_refuses_the_handshake_is_hung_up_on() -> None:
         await (await broker.accepted.get()).gone.wait()
 
 
-async def test_a_greeting_with_garbage_behind_it_fails_the_opening() -> None:
+async def test_garbage_after_the_handshake_response_fails_the_opening() -> None:
     def greeting(received: Received) -> bytes:
         return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER)) + b"junk"
 
@@ -261,7 +261,7 @@ async def at_once(_: Connection) -> None:
 
 
 class TestLogin:
-    async def test_it_takes_requests_when_the_login_is_over(self, broker: ScriptedBroker) -> None:
+    async def test_connection_is_open_after_the_login(self, broker: ScriptedBroker) -> None:
         answering = asyncio.create_task(login_answered(broker))
         connection = await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
         assert not connection.closed
@@ -269,14 +269,14 @@ class TestLogin:
         connection.close()
         await connection.wait_closed()
 
-    async def test_refused_it_is_closed(self, broker: ScriptedBroker) -> None:
+    async def test_refused_login_closes_the_connection(self, broker: ScriptedBroker) -> None:
         """The refusal is told, though the broker hangs up in the same moment."""
         answering = asyncio.create_task(login_answered(broker, error_code=58))
         with pytest.raises(AuthenticationFailed, match="refused the login by PLAIN"):
             await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
         await answering
 
-    async def test_unanswered_it_is_given_up_at_the_deadline(self, broker: ScriptedBroker) -> None:
+    async def test_unanswered_login_ends_at_the_deadline(self, broker: ScriptedBroker) -> None:
         deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
         with pytest.raises(ConnectionFailed, match=r"the login by PLAIN did not finish within 0"):
             await open_connection(
@@ -284,7 +284,7 @@ class TestLogin:
             )
         await (await broker.accepted.get()).gone.wait()
 
-    async def test_whoever_has_nothing_to_log_in_with_in_time_is_named(self, broker: ScriptedBroker) -> None:
+    async def test_deadline_error_names_missing_credentials(self, broker: ScriptedBroker) -> None:
         async def hang(_: Connection) -> None:
             await asyncio.get_running_loop().create_future()
 
@@ -295,7 +295,7 @@ class TestLogin:
         ):
             await open_connection(broker.address, settings(), security=FakeSecurity(hang), deadline=deadline)
 
-    async def test_a_tls_handshake_that_nobody_answers_is_named(self) -> None:
+    async def test_deadline_error_names_an_unanswered_tls_handshake(self) -> None:
         context = ssl.create_default_context()
         tls = ConnectionSecurity(SecuritySettings(TlsSettings(context=context), None), backoff=Backoff(1, 1))
         async with ScriptedBroker(stay_silent) as broker:
@@ -305,10 +305,10 @@ class TestLogin:
             ):
                 await open_connection(broker.address, settings(), security=tls, deadline=deadline)
 
-    async def test_lost_while_its_first_message_is_fetched_it_says_what_for(
+    async def test_lost_connection_raises_the_tls_refusal_during_a_login(
         self, broker: ScriptedBroker
     ) -> None:
-        """Such as for a certificate that the broker did not accept: TLS 1.3 tells late."""
+        """TLS 1.3 reports a rejected client certificate only after the handshake."""
 
         async def lose(connection: Connection) -> None:
             security.refusal = AuthenticationFailed("we are not accepted")
@@ -319,7 +319,7 @@ class TestLogin:
         with pytest.raises(AuthenticationFailed, match="we are not accepted"):
             await open_connection(broker.address, settings(), security=security)
 
-    async def test_cancelling_leaves_nothing_however_far_it_got(self) -> None:
+    async def test_cancelled_login_leaves_no_connection(self) -> None:
         async with ScriptedBroker() as broker:
             for steps in range(0, 40, 2):
                 answering = asyncio.create_task(login_answered(broker))

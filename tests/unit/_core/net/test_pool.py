@@ -23,7 +23,7 @@ def ignore(outcome: Any) -> None:
 # --- connecting
 
 
-def test_a_pool_can_be_made_without_an_event_loop(reports: Reports) -> None:
+def test_pool_is_created_without_an_event_loop(reports: Reports) -> None:
     pool = Pool(
         settings(),
         on_connected=reports.connected,
@@ -35,7 +35,7 @@ def test_a_pool_can_be_made_without_an_event_loop(reports: Reports) -> None:
     assert pool.last_error(NODE) is None
 
 
-async def test_a_node_is_usable_once_it_is_reported(
+async def test_node_is_usable_once_it_is_reported(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     pool.connect_soon(NODE, broker.address)
@@ -57,7 +57,7 @@ async def test_asking_again_makes_no_second_connection(reports: Reports, broker:
         assert dialled.addresses == [broker.address]
 
 
-async def test_a_dying_connection_is_not_given_out(
+async def test_aborted_connection_is_not_returned(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     await connect(pool, reports, broker)
@@ -69,7 +69,7 @@ async def test_a_dying_connection_is_not_given_out(
     reports.expect_nothing_else()
 
 
-async def test_one_that_is_lost_while_another_thread_looks_is_looked_at_once(
+async def test_get_reads_the_connection_once_when_another_thread_looks(
     pool: Pool, reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fleeting:
@@ -91,7 +91,7 @@ async def test_one_that_is_lost_while_another_thread_looks_is_looked_at_once(
 # --- choosing
 
 
-async def test_the_least_loaded_of_the_candidates_is_chosen(
+async def test_least_loaded_prefers_fewer_calls_and_unthrottled_nodes(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     for node_id in (1, 2, 3):
@@ -108,7 +108,7 @@ async def test_the_least_loaded_of_the_candidates_is_chosen(
     assert pool.least_loaded([3]) is pool.get(3)
 
 
-async def test_of_those_with_as_many_calls_it_is_rather_another_one(
+async def test_least_loaded_avoids_the_given_node_in_a_tie(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     for node_id in (1, 2):
@@ -123,7 +123,7 @@ async def test_of_those_with_as_many_calls_it_is_rather_another_one(
 # --- moving and forgetting
 
 
-async def test_a_node_that_moved_is_connected_at_its_new_address(reports: Reports) -> None:
+async def test_moved_node_is_connected_at_its_new_address(reports: Reports) -> None:
     async with ScriptedBroker() as old, ScriptedBroker() as new, pool_of(reports) as pool:
         old_peer = await connect(pool, reports, old)
         pool.connect_soon(NODE, new.address)
@@ -135,7 +135,7 @@ async def test_a_node_that_moved_is_connected_at_its_new_address(reports: Report
         reports.expect_nothing_else()
 
 
-async def test_what_is_in_flight_to_the_old_address_is_still_answered(reports: Reports) -> None:
+async def test_call_in_flight_to_the_old_address_is_answered(reports: Reports) -> None:
     async with ScriptedBroker() as old, ScriptedBroker() as new, pool_of(reports) as pool:
         old_peer = await connect(pool, reports, old)
         asking = asyncio.create_task(usable(pool).request(ASK))
@@ -150,7 +150,7 @@ async def test_what_is_in_flight_to_the_old_address_is_still_answered(reports: R
         reports.expect_nothing_else()
 
 
-async def test_a_node_that_moved_is_no_longer_dialled_at_its_old_address_nor_paused(
+async def test_moved_node_is_dialled_at_once_at_its_new_address_only(
     reports: Reports, broker: ScriptedBroker
 ) -> None:
     dialled = Dialled()
@@ -193,20 +193,18 @@ async def test_forgetting_ends_an_attempt(reports: Reports) -> None:
 # --- idle connections
 
 
-async def test_an_idle_connection_is_closed_without_a_pause(reports: Reports, broker: ScriptedBroker) -> None:
+async def test_idle_connection_is_closed_without_a_pause(reports: Reports, broker: ScriptedBroker) -> None:
     async with pool_of(reports, config=settings(idle_timeout_s=0.02)) as pool:
         peer = await connect(pool, reports, broker)
         assert await reports.expect_disconnected() is None
         await peer.gone.wait()
         assert pool.next_attempt_at(NODE) is None
-        assert pool._idle_timer is None  # nobody left to watch
+        assert pool._idle_timer is None
         await connect(pool, reports, broker)
         assert await reports.expect_disconnected() is None
 
 
-async def test_a_connection_that_waits_for_an_answer_is_not_idle(
-    reports: Reports, broker: ScriptedBroker
-) -> None:
+async def test_connection_with_a_call_in_flight_is_not_idle(reports: Reports, broker: ScriptedBroker) -> None:
     async with pool_of(reports, config=settings(idle_timeout_s=0.02)) as pool:
         await connect(pool, reports, broker, 1)
         usable(pool, 1).call(ASK, ignore)
@@ -223,7 +221,7 @@ async def test_throttled_connection_is_not_idle(reports: Reports, broker: Script
         assert pool.get(NODE) is not None
 
 
-async def test_a_connection_used_lately_is_not_idle(
+async def test_connection_used_lately_is_not_idle(
     reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pool_of(reports, config=settings(idle_timeout_s=LONG_S)) as pool:
@@ -251,10 +249,10 @@ async def test_connections_may_be_idle_for_ever(
 # --- closing
 
 
-async def test_close_fails_what_is_in_flight_and_leaves_nothing_running(
+async def test_close_fails_calls_in_flight_and_ends_all_tasks(
     reports: Reports, broker: ScriptedBroker
 ) -> None:
-    """The fixture that looks for tasks left behind does the second half of the work."""
+    """The fixture that looks for leftover tasks checks the second half."""
     dialled = Dialled()
     async with pool_of(reports, dial=dialled, config=settings(idle_timeout_s=LONG_S)) as pool:
         peer = await connect(pool, reports, broker)
@@ -290,9 +288,7 @@ async def test_abort_fails_what_is_in_flight_before_it_returns(
         await peer.gone.wait()
 
 
-async def test_close_ends_connections_that_were_only_kept_for_their_last_answers(
-    reports: Reports, broker: ScriptedBroker
-) -> None:
+async def test_close_closes_retired_connections(reports: Reports, broker: ScriptedBroker) -> None:
     async with pool_of(reports) as pool:
         peer = await connect(pool, reports, broker)
         asking = asyncio.create_task(usable(pool).request(ASK))
@@ -307,7 +303,7 @@ async def test_close_ends_connections_that_were_only_kept_for_their_last_answers
 # --- adopting
 
 
-async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its_own(
+async def test_adopted_connection_is_used_and_watched(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     opened = await open_connection(broker.address, settings())
@@ -321,7 +317,9 @@ async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its
     assert pool.next_attempt_at(NODE) is not None
 
 
-async def test_what_is_of_no_use_is_not_adopted(pool: Pool, reports: Reports, broker: ScriptedBroker) -> None:
+async def test_adopt_rejects_spare_dead_and_misaddressed_connections(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
     spare, dead = [await open_connection(broker.address, settings()) for _ in range(2)]
     dead.close()
     await dead.wait_closed()
@@ -341,7 +339,7 @@ async def test_what_is_of_no_use_is_not_adopted(pool: Pool, reports: Reports, br
 # --- handed on
 
 
-async def test_what_one_pool_releases_another_takes_over(
+async def test_released_connection_is_taken_over_by_another_pool(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     await connect(pool, reports, broker)
@@ -364,7 +362,7 @@ async def test_what_one_pool_releases_another_takes_over(
     reports.expect_nothing_else()
 
 
-async def test_a_connection_with_a_call_in_flight_is_not_released(
+async def test_connection_with_a_call_in_flight_is_not_released(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
     await connect(pool, reports, broker)
@@ -373,7 +371,7 @@ async def test_a_connection_with_a_call_in_flight_is_not_released(
     assert pool.get(NODE) is not None
 
 
-async def test_what_is_closed_stale_or_one_too_many_is_not_taken_over(
+async def test_take_over_skips_closed_stale_and_spare_connections(
     reports: Reports, broker: ScriptedBroker
 ) -> None:
     closed, kept, spare = [await open_connection(broker.address, settings()) for _ in range(3)]

@@ -29,7 +29,7 @@ def noting(attempts: list[int], delay_s: float) -> Backoff:
     return Noting(0, 0)
 
 
-async def test_a_failed_attempt_is_reported_with_its_cause_and_followed_by_a_pause(
+async def test_failed_attempt_is_reported_and_followed_by_a_pause(
     reports: Reports, broker: ScriptedBroker
 ) -> None:
     dialled = Dialled(ConnectionRefusedError("nobody there"))
@@ -77,7 +77,7 @@ async def test_interrupted_dial_is_followed_by_a_pause(reports: Reports, broker:
         assert pool.next_attempt_at(NODE) is not None
 
 
-async def test_pauses_and_setup_timeouts_grow_with_each_failure_until_a_success(
+async def test_pauses_and_setup_timeouts_grow_until_a_success(
     reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
@@ -99,7 +99,7 @@ async def test_pauses_and_setup_timeouts_grow_with_each_failure_until_a_success(
     assert timeouts == [0, 1, 2, 3, 0]
 
 
-async def test_a_frozen_broker_is_given_up_after_the_setup_timeout(reports: Reports) -> None:
+async def test_frozen_broker_fails_after_the_setup_timeout(reports: Reports) -> None:
     config = settings(setup_timeout_s=0.02, setup_timeout_max_s=0.02)
     async with ScriptedBroker(stay_silent) as broker, pool_of(reports, config=config) as pool:
         pool.connect_soon(NODE, broker.address)
@@ -108,7 +108,7 @@ async def test_a_frozen_broker_is_given_up_after_the_setup_timeout(reports: Repo
         assert f"(node {NODE})" in str(error)
 
 
-async def test_an_attempt_due_again_is_made(reports: Reports, broker: ScriptedBroker) -> None:
+async def test_attempt_that_is_due_is_made_on_request(reports: Reports, broker: ScriptedBroker) -> None:
     async with pool_of(reports, dial=Dialled(OSError("once"))) as pool:
         pool.connect_soon(NODE, broker.address)
         await reports.expect_disconnected()
@@ -117,12 +117,12 @@ async def test_an_attempt_due_again_is_made(reports: Reports, broker: ScriptedBr
         due = asyncio.Event()
         asyncio.get_running_loop().call_at(next_attempt_at, due.set)
         await due.wait()
-        assert pool.next_attempt_at(NODE) == next_attempt_at  # until somebody asks
+        assert pool.next_attempt_at(NODE) == next_attempt_at  # until the next `connect_soon`
         await connect(pool, reports, broker)
         assert pool.next_attempt_at(NODE) is None
 
 
-async def test_a_lost_connection_is_reported_with_its_cause_and_followed_by_a_pause(
+async def test_lost_connection_is_reported_and_followed_by_a_pause(
     reports: Reports, broker: ScriptedBroker
 ) -> None:
     config = settings(reconnect_backoff=Backoff(LONG_S, LONG_S))
@@ -137,7 +137,7 @@ async def test_a_lost_connection_is_reported_with_its_cause_and_followed_by_a_pa
         assert pool.next_attempt_at(NODE) is not None
 
 
-async def test_an_outage_is_one_warning_however_often_it_is_tried(
+async def test_outage_logs_one_warning_for_many_attempts(
     reports: Reports, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "aioproducer.net.pool")
@@ -161,7 +161,7 @@ async def test_an_outage_is_one_warning_however_often_it_is_tried(
 
 
 @pytest.mark.parametrize(("steady_s", "level"), [(0.0, "WARNING"), (LONG_S, "DEBUG")])
-async def test_to_lose_a_connection_again_is_news_if_it_was_well_meanwhile(
+async def test_second_loss_is_a_warning_after_a_steady_period(
     steady_s: float,
     level: str,
     reports: Reports,
@@ -198,7 +198,7 @@ class TestRefusal:
         assert await reports.expect_disconnected() is error
         monkeypatch.undo()
 
-    async def test_it_lasts_from_the_first_in_a_row_to_the_next_that_is_none(
+    async def test_refused_logins_last_until_another_outcome(
         self, reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         wrong, still = AuthenticationFailed("wrong"), AuthenticationFailed("still wrong")
@@ -221,7 +221,9 @@ class TestRefusal:
             await connect(pool, reports, broker)
             assert pool.refused_logins(NODE) is None
 
-    async def test_one_that_ends_a_connection_counts(self, reports: Reports, broker: ScriptedBroker) -> None:
+    async def test_refused_logins_include_a_refusal_of_an_open_connection(
+        self, reports: Reports, broker: ScriptedBroker
+    ) -> None:
         async with pool_of(reports) as pool:
             await connect(pool, reports, broker)
             usable(pool).close(AuthenticationFailed("no longer"))
