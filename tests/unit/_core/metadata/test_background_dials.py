@@ -58,7 +58,7 @@ def dialled(*snapshots: MetadataSnapshot) -> list[int]:
     return sorted(node_id for node_id, _ in dialler.dialled)
 
 
-def test_who_left_while_a_partition_lost_its_leader_is_dialled_where_it_was() -> None:
+def test_missing_broker_is_dialled_at_its_last_address() -> None:
     dialler = Dialler()
     missing = MissingBrokers(dialler)
     missing.note(WELL, ORPHANED)
@@ -66,30 +66,30 @@ def test_who_left_while_a_partition_lost_its_leader_is_dialled_where_it_was() ->
     assert dialler.dialled == [(2, address_of(2))]
 
 
-def test_who_left_and_is_not_missed_is_let_go() -> None:
+def test_missing_broker_is_dropped_when_all_partitions_are_led() -> None:
     assert dialled(WELL, after(WELL, topic("orders", 1, (3, 1)), nodes=[1, 3])) == []
 
 
-def test_who_left_before_the_partition_lost_its_leader_is_not_suspected() -> None:
+def test_broker_that_left_before_the_leader_loss_is_not_dialled() -> None:
     without = after(WELL, topic("orders", 1, (3, 1)), nodes=[1, 3])
     assert dialled(WELL, without, after(without, topic("orders", 1, (NO_LEADER, 2)), nodes=[1, 3])) == []
 
 
-def test_it_is_remembered_over_the_answers_that_do_not_help() -> None:
+def test_missing_broker_is_kept_over_later_unhelpful_responses() -> None:
     worse = after(ORPHANED, topic("orders", (NO_LEADER, 1), (NO_LEADER, 1)), nodes=[3])
     assert dialled(WELL, ORPHANED, worse) == [1, 2]
 
 
-def test_who_is_back_is_not_dialled_here_any_more() -> None:
+def test_missing_broker_is_dropped_when_it_returns() -> None:
     assert dialled(WELL, ORPHANED, after(ORPHANED, topic("orders", 1, (NO_LEADER, 2)))) == []
 
 
-def test_nobody_is_once_every_partition_has_a_leader() -> None:
+def test_missing_broker_is_dropped_once_every_partition_is_led() -> None:
     led = after(ORPHANED, topic("orders", 1, (3, 2)), nodes=[1, 3])
     assert dialled(WELL, ORPHANED, led) == []
 
 
-def test_the_next_time_is_when_the_first_pause_is_over() -> None:
+def test_dial_returns_the_end_of_the_first_pause() -> None:
     worse = after(ORPHANED, topic("orders", (NO_LEADER, 1), (NO_LEADER, 1)), nodes=[3])
     dialler = Dialler()
     missing = MissingBrokers(dialler)
@@ -141,7 +141,7 @@ def last(dialler: Dialler) -> LastConnection:
     return last
 
 
-def test_one_connection_is_enough(last: LastConnection, dialler: Dialler) -> None:
+def test_last_dial_is_skipped_while_a_broker_is_connected(last: LastConnection, dialler: Dialler) -> None:
     assert not last.disconnected(1, failed=True)
     assert last.dial(BROKERS) == inf
     assert dialler.dialled == []
@@ -198,7 +198,7 @@ def test_idle_connections_are_not_replaced(last: LastConnection, dialler: Dialle
 
 class TestUpdater:
     @in_virtual_time
-    async def test_without_topics_reconnects_with_backoff(self) -> None:
+    async def test_updater_without_topics_reconnects_with_backoff(self) -> None:
         async with started() as setup:
             for node_id in 1, 2, 3:
                 setup.updater.connected(node_id)
@@ -217,8 +217,8 @@ class TestUpdater:
             assert (setup.cluster.asked, setup.pool.attempts) == ([], [])
 
     @in_virtual_time
-    async def test_without_topics_connects_when_bootstrap_server_answers(self) -> None:
-        """The bootstrap server may be a load balancer: its connection belongs to no node."""
+    async def test_updater_without_topics_connects_after_the_bootstrap(self) -> None:
+        """The bootstrap server may be a load balancer, whose connection belongs to no node."""
         async with started() as setup:
             setup.updater.connected(1)
             setup.pool._connections.clear()

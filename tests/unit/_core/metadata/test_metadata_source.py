@@ -22,7 +22,7 @@ from tests.unit._core.metadata.metadata_source_rig import NODES, QUICKLY_S, Setu
 
 class TestAsk:
     @in_virtual_time
-    async def test_asks_the_least_loaded_connection_and_nobody_else(self) -> None:
+    async def test_ask_uses_only_the_least_loaded_connection(self) -> None:
         setup = Setup()
         await setup.pool.connect(3, 1)
         await setup.ask()
@@ -30,7 +30,7 @@ class TestAsk:
         assert setup.pool.attempts == []
 
     @in_virtual_time
-    async def test_asks_another_one_than_the_last_time(self) -> None:
+    async def test_ask_alternates_between_connections(self) -> None:
         setup = Setup()
         await setup.pool.connect(3, 1)
         for _ in range(3):
@@ -38,7 +38,7 @@ class TestAsk:
         assert [node for _, node, _ in setup.cluster.asked] == [3, 1, 3]
 
     @in_virtual_time
-    async def test_asks_another_when_one_does_not_answer(self) -> None:
+    async def test_ask_tries_another_connection_after_silence(self) -> None:
         setup = Setup()
         setup.cluster.mute = {3}
         await setup.pool.connect(3, 1)
@@ -47,7 +47,7 @@ class TestAsk:
         assert setup.answered_by == 1
 
     @in_virtual_time
-    async def test_asks_another_when_one_fails(self) -> None:
+    async def test_ask_tries_another_connection_after_a_failure(self) -> None:
         setup = Setup()
         setup.cluster.next_answers = [ProtocolError("garbage")]
         await setup.pool.connect(3, 1)
@@ -56,7 +56,7 @@ class TestAsk:
         assert setup.answered_by == 1
 
     @in_virtual_time
-    async def test_connects_when_the_connected_do_not_answer(self) -> None:
+    async def test_ask_connects_when_connected_brokers_stay_silent(self) -> None:
         setup = Setup()
         setup.cluster.mute = {3}
         await setup.pool.connect(3)
@@ -66,14 +66,14 @@ class TestAsk:
         await setup.close()
 
     @in_virtual_time
-    async def test_connects_to_a_known_broker_if_none_is_connected(self) -> None:
+    async def test_ask_connects_to_a_known_broker_when_none_is_connected(self) -> None:
         setup = Setup()
         await setup.ask()
         assert now() < QUICKLY_S
         assert len(setup.pool.attempts) == 1
 
     @in_virtual_time
-    async def test_does_not_always_connect_to_the_same(self) -> None:
+    async def test_ask_connects_to_a_random_known_broker(self) -> None:
         tried = set()
         for _ in range(50):
             setup = Setup()
@@ -82,7 +82,7 @@ class TestAsk:
         assert tried == {1, 2, 3}
 
     @in_virtual_time
-    async def test_tries_the_next_broker_while_one_hangs(self) -> None:
+    async def test_ask_dials_the_next_broker_while_one_hangs(self) -> None:
         setup = Setup()
         setup.cluster.deaf = {1, 2}
         await setup.ask()
@@ -91,7 +91,7 @@ class TestAsk:
         await setup.close()
 
     @in_virtual_time
-    async def test_uses_a_connection_that_somebody_else_wanted(self) -> None:
+    async def test_ask_uses_a_connection_opened_meanwhile(self) -> None:
         setup = Setup()
         setup.cluster.deaf = {1, 2, 3}
         asking = asyncio.create_task(setup.ask())
@@ -105,7 +105,7 @@ class TestAsk:
         await setup.close()
 
     @in_virtual_time
-    async def test_leaves_a_broker_alone_that_has_just_failed(self) -> None:
+    async def test_ask_does_not_dial_a_broker_during_its_pause(self) -> None:
         setup = Setup(pause_s=5.0, config=settings(rebootstrap=False))
         setup.cluster.away = {1, 2, 3}
         with pytest.raises(ConnectionFailed):
@@ -119,7 +119,7 @@ class TestAsk:
         await setup.ask()
 
     @in_virtual_time
-    async def test_request_dials_few_brokers_and_the_next_dials_others(self) -> None:
+    async def test_ask_dials_few_brokers_and_others_next_time(self) -> None:
         setup = Setup(pause_s=60.0, config=settings(rebootstrap=False))
         brokers = {each: Broker(each, f"b{each}", port_of(each)) for each in range(1, 26)}
         setup.cluster.away = set(brokers)
@@ -129,7 +129,7 @@ class TestAsk:
             assert len(setup.pool.attempts) == len({node_id for _, node_id in setup.pool.attempts}) == count
 
     @in_virtual_time
-    async def test_does_not_go_round_brokers_that_refuse_our_login(self) -> None:
+    async def test_ask_does_not_retry_brokers_that_refuse_the_login(self) -> None:
         setup = Setup(pause_s=5.0)
         setup.cluster.refusing = {1, 2, 3}
         for _ in range(2):
@@ -141,7 +141,7 @@ class TestAsk:
         await setup.ask()
 
     @in_virtual_time
-    async def test_fails_when_nobody_can_be_reached_in_time(self) -> None:
+    async def test_ask_fails_when_no_broker_is_reachable_in_time(self) -> None:
         setup = Setup(config=settings(rebootstrap=False))
         setup.cluster.mute = {1, 2, 3}
         await setup.pool.connect(1)
@@ -152,7 +152,7 @@ class TestAsk:
         assert now() == pytest.approx(REQUEST_TIMEOUT_S, abs=0.1)
 
     @in_virtual_time
-    async def test_does_not_take_an_error_for_an_answer(self) -> None:
+    async def test_ask_tries_another_broker_after_an_error_response(self) -> None:
         setup = Setup(config=settings(rebootstrap=False))
         refusal = answer()
         refusal.error_code = UnknownServerError.code
@@ -162,7 +162,7 @@ class TestAsk:
         assert setup.answered_by == 2
 
     @in_virtual_time
-    async def test_leaves_nothing_behind_when_it_is_cancelled(self) -> None:
+    async def test_cancelled_ask_leaves_no_connection(self) -> None:
         setup = Setup()
         setup.cluster.mute = {1}
         await setup.pool.connect(1)
@@ -176,7 +176,7 @@ class TestAsk:
 
 class TestRebootstrap:
     @in_virtual_time
-    async def test_follows_when_no_known_broker_can_be_reached(self) -> None:
+    async def test_rebootstrap_follows_when_no_known_broker_is_reachable(self) -> None:
         """KIP-899: they may all have moved."""
         setup = Setup(4)
         setup.cluster.away = {1, 2, 3}
@@ -185,13 +185,13 @@ class TestRebootstrap:
         assert now() < QUICKLY_S
 
     @in_virtual_time
-    async def test_follows_when_no_broker_is_known(self) -> None:
+    async def test_rebootstrap_follows_when_no_broker_is_known(self) -> None:
         setup = Setup(4)
         await setup.ask({})
         assert setup.answered_by == 4
 
     @in_virtual_time
-    async def test_is_not_done_without_being_allowed(self) -> None:
+    async def test_rebootstrap_is_skipped_when_disabled(self) -> None:
         setup = Setup(config=settings(4, rebootstrap=False, rebootstrap_trigger_s=0.0))
         setup.cluster.away = {1, 2, 3}
         with pytest.raises(ConnectionFailed):
@@ -199,7 +199,7 @@ class TestRebootstrap:
         assert setup.cluster.asked == []
 
     @in_virtual_time
-    async def test_is_not_done_while_a_known_broker_is_connected(self) -> None:
+    async def test_rebootstrap_is_skipped_while_a_broker_is_connected(self) -> None:
         setup = Setup(4)
         setup.cluster.next_answers = [ProtocolError("garbage")]
         await setup.pool.connect(1)
@@ -208,7 +208,7 @@ class TestRebootstrap:
         assert setup.answered_by == 1
 
     @in_virtual_time
-    async def test_tells_the_causes_when_it_fails(self) -> None:
+    async def test_failed_rebootstrap_error_has_the_causes(self) -> None:
         setup = Setup(4)
         setup.cluster.away = {1, 2, 3, 4}
         with pytest.raises(
@@ -217,7 +217,7 @@ class TestRebootstrap:
             await setup.ask()
 
     @in_virtual_time
-    async def test_follows_when_a_broker_says_so(self) -> None:
+    async def test_rebootstrap_follows_a_rebootstrap_required_error(self) -> None:
         """KIP-1102."""
         setup = Setup(4)
         refusal = answer()
@@ -230,7 +230,7 @@ class TestRebootstrap:
         assert setup.answered_by == 1, "once is enough"
 
     @in_virtual_time
-    async def test_follows_when_a_broker_says_so_whatever_the_others_say(self) -> None:
+    async def test_rebootstrap_required_error_outweighs_other_failures(self) -> None:
         setup = Setup(4)
         refusal = answer()
         refusal.error_code = RebootstrapRequired.code
@@ -240,8 +240,8 @@ class TestRebootstrap:
         assert setup.answered_by == 4
 
     @in_virtual_time
-    async def test_follows_when_nobody_has_answered_for_long(self) -> None:
-        """KIP-1102: connected they may be, of use they are not."""
+    async def test_rebootstrap_follows_a_long_silence_of_connected_brokers(self) -> None:
+        """KIP-1102: metadata_recovery_rebootstrap_trigger_ms applies to connected brokers."""
         setup = Setup(config=settings(4, rebootstrap_trigger_s=20.0))
         await setup.pool.connect(1)
         setup.cluster.mute = {1}
@@ -255,7 +255,7 @@ class TestRebootstrap:
         assert setup.answered_by == 1, "there was an answer, so it starts over"
 
     @in_virtual_time
-    async def test_does_not_follow_from_silence_when_nothing_was_asked(self) -> None:
+    async def test_rebootstrap_timer_runs_only_during_requests(self) -> None:
         setup = Setup(config=settings(4, rebootstrap_trigger_s=20.0))
         await setup.pool.connect(1)
         await setup.ask({1: NODES[1]})
@@ -286,7 +286,7 @@ class TestAnotherCluster:
 
     @pytest.mark.parametrize("config", [settings(4, checks_cluster=False), settings(4)])
     @in_virtual_time
-    async def test_null_or_unchecked_id_is_taken(self, config: MetadataSettings) -> None:
+    async def test_cluster_id_may_be_null_or_unchecked(self, config: MetadataSettings) -> None:
         setup = Setup(config=config)
         await setup.bootstrap()
         await setup.pool.connect(1)
@@ -337,8 +337,8 @@ class TestAnotherCluster:
 
 class TestRefused:
     @in_virtual_time
-    async def test_nobody_logs_in_once_more_by_way_of_the_bootstrap_addresses(self) -> None:
-        """Accounts are locked for that, and the answer would be the same."""
+    async def test_rebootstrap_is_skipped_after_refused_logins(self) -> None:
+        """Repeated logins would lock the account and have the same outcome."""
         setup = Setup()
         setup.cluster.refusing = {1, 2, 3}
         for _ in range(3):
@@ -349,7 +349,7 @@ class TestRefused:
         await setup.close()
 
     @in_virtual_time
-    async def test_one_broker_that_lets_us_in_is_enough(self) -> None:
+    async def test_ask_succeeds_when_one_broker_accepts_the_login(self) -> None:
         setup = Setup()
         setup.cluster.refusing = {1, 3}
         await setup.ask()
@@ -357,7 +357,7 @@ class TestRefused:
         await setup.close()
 
     @in_virtual_time
-    async def test_one_bootstrap_address_that_refuses_us_is_an_end(self) -> None:
+    async def test_bootstrap_fails_at_the_first_refused_login(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.refusing, setup.cluster.away = {1}, {2}
         with pytest.raises(AuthenticationFailed):

@@ -20,7 +20,7 @@ def assert_nothing_is_left(cluster: FakeCluster) -> None:
 
 class TestBegin:
     @in_virtual_time
-    async def test_asks_who_is_connected_already(self) -> None:
+    async def test_begin_uses_an_existing_connection(self) -> None:
         setup = Setup(1)
         await setup.pool.connect(2)
         assert (await setup.source.begin(QUESTION, 60.0)).cluster_id == "c"
@@ -29,7 +29,7 @@ class TestBegin:
         setup.cluster.connections[0].close()
 
     @in_virtual_time
-    async def test_asks_an_address_if_nobody_is(self) -> None:
+    async def test_begin_uses_a_bootstrap_address_without_connections(self) -> None:
         setup = Setup(1)
         await setup.source.begin(QUESTION, 60.0)
         assert setup.answered_by == 1
@@ -38,7 +38,7 @@ class TestBegin:
 
     @pytest.mark.parametrize("is_mute", [True, False])
     @in_virtual_time
-    async def test_believes_in_no_connection_if_one_is_dead(self, is_mute: bool) -> None:
+    async def test_begin_closes_all_connections_when_one_is_dead(self, is_mute: bool) -> None:
         setup = Setup(1)
         await setup.pool.connect(2, 3)
         if is_mute:
@@ -55,13 +55,13 @@ class TestBegin:
 
 class TestBootstrap:
     @in_virtual_time
-    async def test_asks_an_address(self) -> None:
+    async def test_bootstrap_asks_an_address(self) -> None:
         setup = Setup(1)
         assert (await setup.bootstrap()).cluster_id == "c"
         assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
-    async def test_does_not_wait_for_a_frozen_broker(self) -> None:
+    async def test_bootstrap_does_not_wait_for_a_frozen_broker(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.deaf = {1}
         await setup.bootstrap()
@@ -69,28 +69,28 @@ class TestBootstrap:
         assert setup.answered_by == 2
 
     @in_virtual_time
-    async def test_does_not_wait_for_a_broker_that_shakes_hands_and_freezes(self) -> None:
+    async def test_bootstrap_leaves_a_broker_frozen_after_the_handshake(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.mute = {1}
         await setup.bootstrap()
         assert now() < 0.3
 
     @in_virtual_time
-    async def test_tries_ten_addresses_within_seconds(self) -> None:
+    async def test_bootstrap_tries_ten_addresses_within_seconds(self) -> None:
         setup = Setup(*range(1, 11))
         setup.cluster.deaf = set(range(1, 10))
         await setup.bootstrap()
         assert now() < 10 * 0.25 + QUICKLY_S
 
     @in_virtual_time
-    async def test_goes_on_at_once_when_an_address_refuses(self) -> None:
+    async def test_bootstrap_tries_the_next_address_after_a_refusal(self) -> None:
         setup = Setup(1, 2, 3)
         setup.cluster.away = {1, 2}
         await setup.bootstrap()
         assert now() < QUICKLY_S
 
     @in_virtual_time
-    async def test_closes_the_losers(self) -> None:
+    async def test_bootstrap_closes_the_other_connections(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.latency_s = 0.3  # both are connected when one answers
         await setup.bootstrap()
@@ -99,7 +99,7 @@ class TestBootstrap:
         assert_nothing_is_left(setup.cluster)
 
     @in_virtual_time
-    async def test_lists_every_address_with_its_cause_once_all_have_failed(self) -> None:
+    async def test_bootstrap_error_lists_every_address_with_its_cause(self) -> None:
         setup = Setup(1, 2, 3)
         setup.cluster.away = {1, 3}
         setup.cluster.deaf = {2}
@@ -112,14 +112,14 @@ class TestBootstrap:
         assert isinstance(raised.value.__cause__, ConnectionFailed)
 
     @in_virtual_time
-    async def test_names_the_address_of_causes_that_do_not(self) -> None:
+    async def test_bootstrap_error_adds_the_address_to_a_bare_cause(self) -> None:
         setup = Setup(1)
         setup.cluster.next_answers = [UnsupportedVersion("too old")]
         with pytest.raises(ConnectionFailed, match="b1:9001: too old"):
             await setup.bootstrap()
 
     @in_virtual_time
-    async def test_gives_up_at_the_deadline(self) -> None:
+    async def test_bootstrap_fails_at_the_deadline(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.deaf = {1}
         setup.cluster.mute = {2}
@@ -131,7 +131,7 @@ class TestBootstrap:
         assert_nothing_is_left(setup.cluster)
 
     @in_virtual_time
-    async def test_leaves_nothing_behind_when_it_is_cancelled(self) -> None:
+    async def test_cancelled_bootstrap_leaves_no_connection(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.mute = {1}
         setup.cluster.deaf = {2}
@@ -143,7 +143,7 @@ class TestBootstrap:
         assert_nothing_is_left(setup.cluster)
 
     @in_virtual_time
-    async def test_leaves_nothing_behind_when_it_is_cancelled_although_somebody_has_won(self) -> None:
+    async def test_cancelled_bootstrap_closes_the_winning_connection(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.latency_s = 0.3  # both are connected when one answers
         setup.cluster.closing_s = 5.0
@@ -157,14 +157,14 @@ class TestBootstrap:
         assert setup.cluster.open_connections == []
 
     @in_virtual_time
-    async def test_does_not_believe_a_broker_that_knows_no_brokers_yet(self) -> None:
+    async def test_bootstrap_ignores_a_response_without_brokers(self) -> None:
         setup = Setup(1, 2)
         setup.cluster.next_answers = [answer(nodes=())]
         assert (await setup.bootstrap()).brokers
         assert len(setup.cluster.asked) == 2
 
     @in_virtual_time
-    async def test_does_not_always_begin_with_the_same_address(self) -> None:
+    async def test_bootstrap_begins_with_a_random_address(self) -> None:
         first_asked = set()
         for _ in range(50):
             setup = Setup(1, 2, 3)
@@ -177,7 +177,7 @@ class TestSpareConnection:
     """That of the bootstrap: it saves the first question about a topic a dial and a handshake."""
 
     @in_virtual_time
-    async def test_is_asked_while_no_node_is_connected(self) -> None:
+    async def test_spare_connection_is_used_while_no_node_is_connected(self) -> None:
         setup = Setup(1)
         await setup.bootstrap()
         began_at = now()
@@ -188,7 +188,7 @@ class TestSpareConnection:
         assert_nothing_is_left(setup.cluster)
 
     @in_virtual_time
-    async def test_is_closed_once_a_node_is_connected(self) -> None:
+    async def test_spare_connection_is_closed_once_a_node_is_connected(self) -> None:
         setup = Setup(1)
         await setup.bootstrap()
         [spare] = setup.cluster.connections
@@ -201,7 +201,7 @@ class TestSpareConnection:
         assert spare.waited_for
 
     @in_virtual_time
-    async def test_is_the_pools_from_the_start_if_a_broker_is_known_to_be_there(self) -> None:
+    async def test_spare_connection_may_be_adopted_by_the_pool(self) -> None:
         setup = Setup(1)
         setup.pool.adopts = True
         await setup.bootstrap()
@@ -212,7 +212,7 @@ class TestSpareConnection:
         opened.close()
 
     @in_virtual_time
-    async def test_that_was_lost_is_not_asked(self) -> None:
+    async def test_spare_connection_is_not_used_when_lost(self) -> None:
         setup = Setup(1)
         await setup.bootstrap()
         setup.cluster.connections[0].closed = True
@@ -222,7 +222,7 @@ class TestSpareConnection:
         await setup.close()
 
     @in_virtual_time
-    async def test_is_replaced_by_that_of_the_next_bootstrap(self) -> None:
+    async def test_spare_connection_is_replaced_by_the_next_bootstrap(self) -> None:
         setup = Setup(1)
         await setup.bootstrap()
         await setup.bootstrap()

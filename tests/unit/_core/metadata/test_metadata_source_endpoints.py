@@ -37,7 +37,7 @@ async def open_(cluster: FakeCluster) -> FakeConnection:
 
 
 @in_virtual_time
-async def test_one_address_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_to_any_uses_a_single_address_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     stands_for(monkeypatch, 1)
     cluster = FakeCluster()
     assert (await open_(cluster)).node_id == 1
@@ -60,14 +60,14 @@ async def test_lookup_that_raises_anything_is_a_failed_connection(
 
 
 @in_virtual_time
-async def test_an_address_that_refuses_is_followed_by_the_next_at_once(cluster: FakeCluster) -> None:
+async def test_open_to_any_tries_the_next_address_after_a_refusal(cluster: FakeCluster) -> None:
     cluster.away = {1}
     assert (await open_(cluster)).node_id == 2
     assert now() < 5 * LATENCY_S
 
 
 @in_virtual_time
-async def test_an_address_that_accepts_and_says_nothing_costs_a_quarter_of_a_second(
+async def test_open_to_any_waits_250_ms_for_a_silent_address(
     cluster: FakeCluster,
 ) -> None:
     cluster.deaf = {1}
@@ -77,7 +77,7 @@ async def test_an_address_that_accepts_and_says_nothing_costs_a_quarter_of_a_sec
 
 
 @in_virtual_time
-async def test_of_two_that_shake_hands_one_is_closed(
+async def test_open_to_any_closes_the_second_connection(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoints_module, "CONNECT_STAGGER_S", 0.0)
@@ -87,7 +87,7 @@ async def test_of_two_that_shake_hands_one_is_closed(
 
 
 @in_virtual_time
-async def test_all_addresses_are_told_when_all_have_failed(cluster: FakeCluster) -> None:
+async def test_open_to_any_lists_all_addresses_when_all_have_failed(cluster: FakeCluster) -> None:
     cluster.away = {1, 2}
     with pytest.raises(
         ConnectionFailed, match=r"^kafka\.example:9092: .*b1:9001: refused; b2:9002: refused$"
@@ -97,9 +97,7 @@ async def test_all_addresses_are_told_when_all_have_failed(cluster: FakeCluster)
 
 @pytest.mark.parametrize("error", [socket.gaierror("no such name"), ValueError("label too long")])
 @in_virtual_time
-async def test_a_name_that_stands_for_nothing_is_told(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_lookup_is_a_connection_error(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     async def endpoints(_: Address) -> list[Address]:
         raise error
 
@@ -110,7 +108,7 @@ async def test_a_name_that_stands_for_nothing_is_told(
 
 
 @in_virtual_time
-async def test_cancelling_it_leaves_nothing(cluster: FakeCluster) -> None:
+async def test_cancelled_open_to_any_leaves_no_connection(cluster: FakeCluster) -> None:
     cluster.deaf = {1, 2}
     opening = asyncio.create_task(open_(cluster))
     await asyncio.sleep(1.0)
@@ -121,7 +119,7 @@ async def test_cancelling_it_leaves_nothing(cluster: FakeCluster) -> None:
 
 
 @in_virtual_time
-async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(cluster: FakeCluster) -> None:
+async def test_cancelled_open_to_any_closes_the_winning_connection(cluster: FakeCluster) -> None:
     cluster.closing_s = 5.0
     opened: list[FakeConnection] = []
     together = asyncio.Event()

@@ -10,16 +10,16 @@ from tests.unit._core.metadata.refresh_book import MAX_AGE_S, MAX_IDLE_S, Book
 
 
 class TestFirstOfAll:
-    def test_the_brokers_are_wanted(self) -> None:
+    def test_first_request_asks_for_brokers_only(self) -> None:
         book = Book()
         assert book.is_due
         assert book.begin() == Refresh((), complete=True, wanted=frozenset())
 
-    def test_nothing_else_is_wanted_until_the_answer_is_too_old(self) -> None:
+    def test_next_request_is_due_at_the_maximum_age(self) -> None:
         book = Book().bootstrapped()
         assert book.pause_s == MAX_AGE_S
 
-    def test_a_failure_is_made_up_for(self) -> None:
+    def test_failed_first_request_is_retried_after_the_backoff(self) -> None:
         book = Book()
         book.fail()
         assert book.pause_s == pytest.approx(0.1)
@@ -27,19 +27,19 @@ class TestFirstOfAll:
 
 
 class TestUnknownTopic:
-    def test_is_asked_for_at_once_and_alone(self) -> None:
+    def test_unknown_topic_is_requested_at_once_and_alone(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("new")
         assert book.is_due
         assert book.begin() == Refresh(("new",), complete=False, wanted=frozenset({"new"}))
 
-    def test_is_not_asked_for_again_once_it_is_known(self) -> None:
+    def test_unknown_topic_is_requested_only_until_it_is_known(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         book.ask(topic("new", 1))
         assert book.pause_s == pytest.approx(MAX_AGE_S)
 
-    def test_is_not_asked_for_again_for_those_who_come_while_the_answer_is_on_its_way(self) -> None:
+    def test_unknown_topic_is_requested_once_for_later_callers(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         refresh = book.begin()
@@ -48,7 +48,7 @@ class TestUnknownTopic:
         assert book.pause_s == pytest.approx(MAX_AGE_S)
 
     @pytest.mark.parametrize("error", [LeaderNotAvailable, UnknownTopicOrPartition])
-    def test_is_asked_for_after_growing_pauses_while_somebody_waits(
+    def test_unknown_topic_is_requested_after_growing_pauses(
         self, error: type[LeaderNotAvailable | UnknownTopicOrPartition]
     ) -> None:
         book = Book().bootstrapped()
@@ -59,13 +59,13 @@ class TestUnknownTopic:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
-    def test_is_left_alone_when_nobody_waits(self) -> None:
+    def test_unknown_topic_is_dropped_without_waiting_callers(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         book.ask(refused("new", UnknownTopicOrPartition))
         assert book.pause_s > 10
 
-    def test_is_asked_for_again_by_the_next_who_wants_it_but_not_at_any_rate(self) -> None:
+    def test_refused_topic_is_requested_after_growing_pauses(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         pauses = []
@@ -75,13 +75,13 @@ class TestUnknownTopic:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
-    def test_of_which_the_answer_says_nothing_is_asked_for_again(self) -> None:
+    def test_topic_missing_from_the_response_is_requested_again(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         book.ask(waiting=["new"])
         assert book.pause_s == pytest.approx(0.1)
 
-    def test_does_not_wait_for_another_that_is_not_to_be_had(self) -> None:
+    def test_unknown_topic_is_not_delayed_by_another_missing_topic(self) -> None:
         book = Book().bootstrapped()
         book.want("missing")
         for _ in range(5):
@@ -90,8 +90,8 @@ class TestUnknownTopic:
         book.want("new")
         assert book.is_due
 
-    def test_takes_those_along_that_are_wanted_later(self) -> None:
-        """One request for two, instead of one for each; and it costs the other nothing of its pace."""
+    def test_later_topic_takes_a_paused_topic_along(self) -> None:
+        """One request for both topics; the pause of the other topic stays the same."""
         book = Book().bootstrapped()
         book.want("missing")
         book.ask(refused("missing", UnknownTopicOrPartition), waiting=["missing"])
@@ -103,13 +103,13 @@ class TestUnknownTopic:
 
 
 class TestKnownTopic:
-    def test_whose_leader_is_not_believed_any_more_is_asked_for_at_once(self) -> None:
+    def test_known_topic_with_a_stale_leader_is_requested_at_once(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.want("orders")
         assert book.is_due
         assert book.begin().topics == ("orders",)
 
-    def test_that_changed_is_believed_until_somebody_wants_it_again(self) -> None:
+    def test_changed_topic_is_requested_only_when_wanted_again(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
         book.ask(topic("orders", (2, 1)))
@@ -117,7 +117,7 @@ class TestKnownTopic:
         book.want("orders")
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
-    def test_that_did_not_change_is_asked_for_after_growing_pauses(self) -> None:
+    def test_unchanged_topic_is_requested_after_growing_pauses(self) -> None:
         book = Book().knowing(topic("orders", 1))
         pauses = []
         for _ in range(6):
@@ -128,7 +128,7 @@ class TestKnownTopic:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
-    def test_starts_with_short_pauses_again_after_a_calm(self) -> None:
+    def test_unchanged_topic_has_short_pauses_again_after_a_calm(self) -> None:
         book = Book().knowing(topic("orders", 1))
         for _ in range(6):
             book.want("orders")
@@ -140,8 +140,8 @@ class TestKnownTopic:
         book.want("orders")
         assert book.pause_s == pytest.approx(0.1)
 
-    def test_wanted_while_an_answer_is_on_its_way_is_asked_for_again(self) -> None:
-        """The answer may be older than the reason to want it."""
+    def test_known_topic_wanted_during_a_request_is_requested_again(self) -> None:
+        """The response may be older than the reason for the second request."""
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
         refresh = book.begin()
@@ -149,7 +149,7 @@ class TestKnownTopic:
         book.answer(refresh, topic("orders", (2, 1)))
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
-    def test_brought_up_to_date_with_others_keeps_its_pace(self) -> None:
+    def test_topic_refreshed_with_all_others_has_no_pause(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.now = book.schedule.due_at() - 1.0
         book.schedule.mark_used("orders", book.now)
@@ -157,7 +157,7 @@ class TestKnownTopic:
         book.want("orders")
         assert book.is_due
 
-    def test_without_a_leader_is_asked_for_until_it_has_one(self) -> None:
+    def test_leaderless_topic_is_requested_until_it_has_a_leader(self) -> None:
         book = Book().knowing(topic("orders", 1, 2))
         book.want("orders")
         pauses = []
@@ -168,7 +168,7 @@ class TestKnownTopic:
         book.ask(topic("orders", 1, (3, 2)))
         assert book.pause_s > 10
 
-    def test_without_a_leader_is_given_up_when_nobody_uses_it(self) -> None:
+    def test_unused_leaderless_topic_is_given_up(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
         until = book.now + MAX_IDLE_S
@@ -182,7 +182,7 @@ class TestKnownTopic:
 
 
 class TestEverything:
-    def test_is_asked_for_at_once(self) -> None:
+    def test_full_refresh_is_due_at_once(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.want_all()
         assert book.is_due
@@ -190,7 +190,7 @@ class TestEverything:
         assert refresh.complete
         assert set(refresh.topics) == {"orders", "audit"}
 
-    def test_is_asked_for_after_growing_pauses_while_nothing_changes(self) -> None:
+    def test_full_refresh_has_growing_pauses_if_nothing_changes(self) -> None:
         book = Book().knowing(topic("orders", 1))
         pauses = []
         for _ in range(6):
@@ -200,7 +200,7 @@ class TestEverything:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
-    def test_is_asked_for_soon_again_after_a_change(self) -> None:
+    def test_full_refresh_is_repeated_soon_after_a_change(self) -> None:
         book = Book().knowing(topic("orders", 1))
         for epoch in range(1, 5):
             book.want_all()
@@ -208,14 +208,14 @@ class TestEverything:
             book.want_all()
             assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
-    def test_wanted_twice_is_asked_for_once(self) -> None:
+    def test_full_refresh_wanted_twice_is_requested_once(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want_all()
         book.want_all()
         book.ask(topic("orders", 1))
         assert book.pause_s == pytest.approx(MAX_AGE_S)
 
-    def test_goes_along_with_a_topic_that_is_wanted_first(self) -> None:
+    def test_full_refresh_joins_the_request_for_a_topic(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want_all()
         book.ask(topic("orders", 1))
@@ -224,7 +224,7 @@ class TestEverything:
         assert book.is_due
         assert book.begin().complete
 
-    def test_has_no_pace_that_adds_to_those_of_the_topics(self) -> None:
+    def test_full_refresh_shares_the_pace_of_the_topics(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         began_at, requests = book.now, 0
         while book.now < began_at + 20.0:
@@ -235,20 +235,20 @@ class TestEverything:
             book.now += 0.01
         assert requests < 30
 
-    def test_is_asked_for_once_more_by_one_who_wants_it_again_only_if_it_was_asked_for(self) -> None:
+    def test_want_all_returns_false_while_a_refresh_is_wanted(self) -> None:
         book = Book().knowing(topic("orders", 1))
         assert book.want_all()
         assert not book.want_all()
         book.begin()
         assert book.want_all()
 
-    def test_does_not_keep_topics_that_nobody_uses(self) -> None:
+    def test_full_refresh_omits_unused_topics(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.now += MAX_IDLE_S
         book.want_all()
         assert book.begin().topics == ()
 
-    def test_is_asked_for_when_the_last_complete_answer_is_too_old(self) -> None:
+    def test_full_refresh_is_due_at_the_maximum_age(self) -> None:
         book = Book().bootstrapped()
         expires_at = book.now + MAX_AGE_S
         book.now = expires_at - 40.0
@@ -260,7 +260,7 @@ class TestEverything:
         assert refresh == Refresh(("orders",), complete=True, wanted=frozenset())
         assert book.pause_s == MAX_AGE_S
 
-    def test_that_is_too_old_is_asked_for_with_pauses_when_nobody_answers(self) -> None:
+    def test_full_refresh_is_retried_after_growing_pauses(self) -> None:
         book = Book().bootstrapped()
         pauses = []
         for _ in range(5):
@@ -268,7 +268,7 @@ class TestEverything:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
 
-    def test_that_is_too_old_and_cannot_be_had_is_no_busy_loop_while_a_topic_is_wanted(self) -> None:
+    def test_failed_full_refresh_also_paces_wanted_topics(self) -> None:
         book = Book().bootstrapped()
         book.now += MAX_AGE_S
         book.want("new")
@@ -280,7 +280,7 @@ class TestEverything:
 
 
 class TestUse:
-    def test_of_a_topic_keeps_it_among_those_asked_for(self) -> None:
+    def test_topic_in_use_stays_in_a_full_refresh(self) -> None:
         book = Book().knowing(topic("used", 1), topic("unused", 1))
         book.now += MAX_IDLE_S - 1
         book.schedule.mark_used("used", book.now)
@@ -289,7 +289,7 @@ class TestUse:
         assert book.ask(topic("used", 1)).topics == ("used",)
         assert book.snapshot.topics.keys() == {"used"}
 
-    def test_begins_with_the_first_want(self) -> None:
+    def test_topic_counts_as_used_when_first_wanted(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
         book.ask(topic("new", 1))
@@ -297,7 +297,7 @@ class TestUse:
         book.want_all()
         assert book.begin().topics == ("new",)
 
-    def test_goes_on_while_somebody_wants_it(self) -> None:
+    def test_topic_stays_in_use_while_a_caller_waits(self) -> None:
         book = Book().bootstrapped()
         book.want("missing")
         while book.now < 100.0 + 3 * MAX_IDLE_S:
@@ -305,7 +305,7 @@ class TestUse:
         book.want_all()
         assert book.begin().topics == ("missing",)
 
-    def test_of_a_topic_that_was_forgotten_makes_it_unknown_again(self) -> None:
+    def test_forgotten_topic_is_unknown_again(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.now += MAX_IDLE_S
         book.want_all()

@@ -22,14 +22,14 @@ class TestOutage:
         book.now = until
         return requests
 
-    def test_is_not_asked_about_at_that_rate(self) -> None:
+    def test_long_outage_slows_requests_down(self) -> None:
         book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
         began_at = book.now
         book.want("orders")
         assert self.count(book, began_at + FAILOVER_S, topic("orders", NO_LEADER)) == pytest.approx(35, abs=2)
         assert self.count(book, began_at + 20.0, topic("orders", NO_LEADER)) <= 18
 
-    def test_is_forgotten_when_it_is_over(self) -> None:
+    def test_end_of_an_outage_restores_the_short_pauses(self) -> None:
         book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
         book.want("orders")
         self.count(book, book.now + 20.0, topic("orders", NO_LEADER))
@@ -41,8 +41,8 @@ class TestOutage:
         book.ask(topic("orders", (NO_LEADER, 2)))
         assert book.pause_s == pytest.approx(0.1)
 
-    def test_of_all_brokers_is_tried_to_end_at_that_rate(self) -> None:
-        """Then nobody is burdened: there is nobody."""
+    def test_outage_of_all_brokers_keeps_the_short_pauses(self) -> None:
+        """The requests reach no broker, so they cost the cluster nothing."""
         book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
         book.want("orders")
         until = book.now + 20.0
@@ -52,7 +52,7 @@ class TestOutage:
 
 
 class TestJitter:
-    def test_of_topics_that_pause_together_is_the_same(self) -> None:
+    def test_jitter_is_equal_for_topics_that_pause_together(self) -> None:
         book = Book(Backoff(0.1, 1.0, jitter=0.5)).bootstrapped()
         book.want("one")
         book.want("two")
@@ -62,7 +62,7 @@ class TestJitter:
             one, two = book.schedule._wanted.values()
             assert one.not_before == two.not_before
 
-    def test_of_one_request_is_not_that_of_the_next(self) -> None:
+    def test_jitter_differs_between_requests(self) -> None:
         pauses = set()
         for _ in range(10):
             book = Book(Backoff(0.1, 1.0, jitter=0.5))
@@ -73,7 +73,7 @@ class TestJitter:
 
 
 class TestFailure:
-    def test_leaves_wanted_what_was_wanted(self) -> None:
+    def test_failed_request_leaves_its_topics_wanted(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.want("orders")
         pauses = []
@@ -82,7 +82,7 @@ class TestFailure:
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
 
-    def test_is_forgotten_with_the_next_answer_that_helps(self) -> None:
+    def test_failure_count_is_reset_by_a_successful_response(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
         for _ in range(5):
@@ -94,7 +94,7 @@ class TestFailure:
 
 
 class TestHurry:
-    def test_cuts_pauses_to_the_first_and_shortest(self) -> None:
+    def test_shorten_pauses_restores_the_first_pause(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
         for _ in range(6):
@@ -105,7 +105,7 @@ class TestHurry:
         book.schedule.shorten_pauses()
         assert book.schedule.due_at() == pytest.approx(last + 0.1)
 
-    def test_does_not_help_a_connection_that_flaps_to_a_request_each(self) -> None:
+    def test_shortened_pauses_keep_their_minimum_for_a_flapping_node(self) -> None:
         book = Book().knowing(topic("orders", 1))
         began_at = book.now
         for _ in range(10):
@@ -114,8 +114,8 @@ class TestHurry:
             book.fail()
         assert book.now - began_at == pytest.approx(0.9)
 
-    def test_keeps_them_short_for_a_while_though_it_was_an_outage(self) -> None:
-        """Who is back may take a moment to be told of by the others."""
+    def test_shorten_pauses_lasts_for_a_while_after_an_outage(self) -> None:
+        """Other brokers may report a returning broker a moment later."""
         book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
         book.want("orders")
         while book.pause_s < OUTAGE_PAUSE_S:
@@ -124,13 +124,13 @@ class TestHurry:
         book.ask(topic("orders", (NO_LEADER, 1)))
         assert book.pause_s == pytest.approx(0.1)
 
-    def test_makes_nothing_wanted(self) -> None:
+    def test_shorten_pauses_requests_no_refresh(self) -> None:
         book = Book().knowing(topic("orders", 1))
         due_at = book.schedule.due_at()
         book.schedule.shorten_pauses()
         assert book.schedule.due_at() == due_at
 
-    def test_does_not_lengthen_a_pause(self) -> None:
+    def test_shorten_pauses_lengthens_no_pause(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("new")
         book.schedule.shorten_pauses()
@@ -140,7 +140,7 @@ class TestHurry:
 class TestWithoutBackoff:
     """`retry_backoff_ms=0` and `metadata_max_age_ms=0` are allowed."""
 
-    def test_there_are_pauses_all_the_same(self) -> None:
+    def test_minimum_pause_applies_without_a_backoff(self) -> None:
         book = Book(Backoff(0.0, 0.0))
         book.fail()
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
@@ -151,7 +151,7 @@ class TestWithoutBackoff:
         book.schedule.shorten_pauses()
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
-    def test_answers_that_are_too_old_at_once_are_no_busy_loop(self) -> None:
+    def test_maximum_age_of_zero_is_no_busy_loop(self) -> None:
         book = Book(max_age_s=0.0)
         pauses = []
         for _ in range(6):

@@ -49,14 +49,14 @@ async def race(*attempts: Attempt[str], deadline: float = inf) -> str:
 
 
 @in_virtual_time
-async def test_who_answers_in_time_is_the_only_one_asked() -> None:
+async def test_race_asks_only_the_first_when_it_answers_in_time() -> None:
     runners = Runners()
     assert await race(runners.that_wins("a", takes_s=0.9), runners.that_wins("b", takes_s=0)) == "answer of a"
     assert runners.started == {"a": 0.0}
 
 
 @in_virtual_time
-async def test_who_is_slow_gets_company_and_the_first_answer_counts() -> None:
+async def test_race_starts_the_next_attempt_when_the_first_is_slow() -> None:
     runners = Runners()
     attempts = [
         runners.that_wins(name, takes_s=takes_s) for name, takes_s in (("a", 9), ("b", 5), ("c", 0.5))
@@ -67,13 +67,13 @@ async def test_who_is_slow_gets_company_and_the_first_answer_counts() -> None:
 
 
 @in_virtual_time
-async def test_the_slow_one_may_win_all_the_same() -> None:
+async def test_race_may_be_won_by_a_slow_first_attempt() -> None:
     runners = Runners()
     assert await race(runners.that_wins("a", takes_s=3), runners.that_wins("b", takes_s=9)) == "answer of a"
 
 
 @in_virtual_time
-async def test_the_others_have_ended_when_there_is_an_answer() -> None:
+async def test_race_cancels_the_other_attempts() -> None:
     runners = Runners()
     await race(runners.that_wins("a", takes_s=9), runners.that_wins("b", takes_s=0))
     assert runners.cancelled == ["a"]
@@ -81,7 +81,7 @@ async def test_the_others_have_ended_when_there_is_an_answer() -> None:
 
 
 @in_virtual_time
-async def test_who_fails_makes_room_for_the_next_at_once() -> None:
+async def test_race_starts_the_next_attempt_at_once_after_a_failure() -> None:
     runners = Runners()
     await race(
         runners.that_fails("a", takes_s=0.1),
@@ -92,7 +92,7 @@ async def test_who_fails_makes_room_for_the_next_at_once() -> None:
 
 
 @in_virtual_time
-async def test_each_waits_for_its_own_patience() -> None:
+async def test_race_waits_for_the_patience_of_each_attempt() -> None:
     runners = Runners()
     hasty = runners.that_wins("hasty", takes_s=9)._replace(patience_s=0.25)
     await race(hasty, runners.that_wins("b", takes_s=0))
@@ -100,7 +100,7 @@ async def test_each_waits_for_its_own_patience() -> None:
 
 
 @in_virtual_time
-async def test_all_causes_are_told_when_all_have_failed() -> None:
+async def test_race_lists_all_causes_when_all_have_failed() -> None:
     runners = Runners()
     garbage = ProtocolError("h:2 (bootstrap): not a broker")
     with pytest.raises(ConnectionFailed) as raised:
@@ -114,7 +114,7 @@ async def test_all_causes_are_told_when_all_have_failed() -> None:
 
 
 @in_virtual_time
-async def test_at_the_deadline_it_says_who_has_not_answered_yet() -> None:
+async def test_race_names_the_unanswered_attempts_at_the_deadline() -> None:
     runners = Runners()
     with pytest.raises(ConnectionFailed, match=r"^nobody answered: a: refused; b: no answer yet$"):
         await race(runners.that_fails("a", takes_s=0.5), runners.that_wins("b", takes_s=99), deadline=3.0)
@@ -123,7 +123,7 @@ async def test_at_the_deadline_it_says_who_has_not_answered_yet() -> None:
 
 
 @in_virtual_time
-async def test_at_the_deadline_nobody_new_is_asked() -> None:
+async def test_race_starts_no_attempt_after_the_deadline() -> None:
     runners = Runners()
     with pytest.raises(ConnectionFailed, match=r"a: no answer yet$"):
         await race(runners.that_wins("a", takes_s=99), runners.that_wins("b", takes_s=0), deadline=0.5)
@@ -131,14 +131,14 @@ async def test_at_the_deadline_nobody_new_is_asked() -> None:
 
 
 @in_virtual_time
-async def test_without_anybody_to_ask_it_says_so() -> None:
+async def test_race_without_attempts_fails() -> None:
     with pytest.raises(ConnectionFailed, match="nobody answered: no address was asked") as raised:
         await race()
     assert raised.value.__cause__ is None
 
 
 @in_virtual_time
-async def test_a_bug_ends_it_at_once() -> None:
+async def test_race_raises_an_unexpected_error_at_once() -> None:
     runners = Runners()
     with pytest.raises(ZeroDivisionError):
         await race(
@@ -150,7 +150,7 @@ async def test_a_bug_ends_it_at_once() -> None:
 
 
 @in_virtual_time
-async def test_cancelling_it_cancels_all() -> None:
+async def test_cancelled_race_cancels_all_attempts() -> None:
     runners = Runners()
     racing = asyncio.create_task(race(runners.that_wins("a", takes_s=9), runners.that_wins("b", takes_s=9)))
     await asyncio.sleep(2)
@@ -161,7 +161,7 @@ async def test_cancelling_it_cancels_all() -> None:
 
 
 @in_virtual_time
-async def test_attempts_are_made_up_when_their_turn_comes() -> None:
+async def test_attempts_are_created_lazily() -> None:
     runners = Runners()
     asked_for: list[tuple[str, float]] = []
 
@@ -175,8 +175,8 @@ async def test_attempts_are_made_up_when_their_turn_comes() -> None:
 
 
 @in_virtual_time
-async def test_two_that_fail_together_are_both_told_and_none_is_complained_about() -> None:
-    """The loop logs exceptions of tasks that nobody retrieved: an error under the tests' filters."""
+async def test_race_retrieves_both_errors_of_simultaneous_failures() -> None:
+    """The loop logs exceptions of tasks that were never retrieved, which is an error under the tests' filters."""
     gate = asyncio.Event()
 
     async def fail() -> str:
@@ -189,7 +189,7 @@ async def test_two_that_fail_together_are_both_told_and_none_is_complained_about
 
 
 @in_virtual_time
-async def test_a_refused_login_is_told_before_what_may_pass_by_itself() -> None:
+async def test_race_prefers_a_refused_login_as_the_cause() -> None:
     runners = Runners()
     refused = AuthenticationFailed("wrong password")
     with pytest.raises(AuthenticationFailed) as raised:
@@ -200,11 +200,11 @@ async def test_a_refused_login_is_told_before_what_may_pass_by_itself() -> None:
         )
     assert str(raised.value) == "nobody answered: a: refused; b: wrong password; c: refused"
     assert raised.value.__cause__ is refused
-    assert sorted(runners.started) == ["a", "b", "c"]  # another one may let us in
+    assert sorted(runners.started) == ["a", "b", "c"]  # another broker may accept the login
 
 
 @in_virtual_time
-async def test_a_refused_login_is_told_at_the_deadline_too() -> None:
+async def test_race_raises_a_refused_login_at_the_deadline() -> None:
     runners = Runners()
     with pytest.raises(AuthenticationFailed):
         await race(

@@ -30,7 +30,7 @@ from tests.unit._core.metadata.answers import after, refused, topic
 NOTHING = MetadataSnapshot()
 
 
-async def test_who_waits_is_woken_when_the_topic_is_known() -> None:
+async def test_waiters_are_woken_when_the_topic_is_known() -> None:
     room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("orders")
     known = after(NOTHING, topic("orders", 1))
@@ -39,7 +39,7 @@ async def test_who_waits_is_woken_when_the_topic_is_known() -> None:
     assert not room.topics
 
 
-async def test_who_waits_for_the_same_topic_is_woken_in_the_order_in_which_it_came() -> None:
+async def test_waiters_are_woken_in_their_order() -> None:
     room, woken = TopicWaiters(), list[int]()
 
     async def wait(number: int) -> None:
@@ -53,7 +53,7 @@ async def test_who_waits_for_the_same_topic_is_woken_in_the_order_in_which_it_ca
     assert woken == list(range(50))
 
 
-async def test_who_waits_for_another_topic_is_not_woken() -> None:
+async def test_waiter_for_another_topic_is_not_woken() -> None:
     room = TopicWaiters()
     waiter = room.enter("audit")
     room.serve(after(NOTHING, topic("orders", 1)), ["orders"])
@@ -61,14 +61,14 @@ async def test_who_waits_for_another_topic_is_not_woken() -> None:
     assert room.topics == {"audit"}
 
 
-async def test_a_topic_may_have_partitions_without_leaders() -> None:
+async def test_waiter_is_woken_by_a_topic_without_leaders() -> None:
     room = TopicWaiters()
     waiter = room.enter("orders")
     room.serve(after(NOTHING, topic("orders", -1)), ["orders"])
     assert waiter.done()
 
 
-async def test_a_topic_of_which_nothing_is_said_is_waited_for() -> None:
+async def test_waiter_for_a_topic_missing_from_the_response_waits() -> None:
     room = TopicWaiters()
     waiter = room.enter("orders")
     room.serve(NOTHING, ["orders"])
@@ -86,7 +86,7 @@ async def test_errors_that_may_pass_are_waited_out(error: type[BrokerError]) -> 
 @pytest.mark.parametrize(
     "error", [TopicAuthorizationFailed, InvalidTopicException, ClusterAuthorizationFailed]
 )
-async def test_final_errors_are_told_at_once_to_each_as_an_instance_of_its_own(
+async def test_final_topic_error_fails_each_waiter_separately(
     error: type[BrokerError],
 ) -> None:
     room = TopicWaiters()
@@ -97,8 +97,8 @@ async def test_final_errors_are_told_at_once_to_each_as_an_instance_of_its_own(
     assert "'orders'" in str(first.result())
 
 
-async def test_a_final_error_does_not_matter_while_the_partitions_are_known() -> None:
-    """Produce requests are refused, or not, on their own."""
+async def test_final_topic_error_is_ignored_while_partitions_are_known() -> None:
+    """Brokers accept or refuse produce requests independently of this error."""
     room = TopicWaiters()
     waiter = room.enter("orders")
     known = after(NOTHING, topic("orders", 1))
@@ -106,7 +106,7 @@ async def test_a_final_error_does_not_matter_while_the_partitions_are_known() ->
     assert not isinstance(waiter.result(), BrokerError)
 
 
-async def test_everybody_can_be_failed_with_an_instance_each() -> None:
+async def test_fail_all_gives_each_waiter_its_own_instance() -> None:
     room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("audit")
     room.fail_all(lambda: ProducerClosed("closed"))
@@ -115,7 +115,7 @@ async def test_everybody_can_be_failed_with_an_instance_each() -> None:
     assert not room.topics
 
 
-async def test_who_leaves_is_not_waited_for_any_more() -> None:
+async def test_leave_removes_the_waiter() -> None:
     room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("orders")
     room.leave("orders", first)
@@ -125,7 +125,7 @@ async def test_who_leaves_is_not_waited_for_any_more() -> None:
     room.leave("orders", second)
 
 
-async def test_who_was_cancelled_but_has_not_run_since_is_passed_over() -> None:
+async def test_cancelled_waiter_is_skipped() -> None:
     room = TopicWaiters()
     waiter = room.enter("orders")
     waiter.cancel()
@@ -134,8 +134,8 @@ async def test_who_was_cancelled_but_has_not_run_since_is_passed_over() -> None:
     assert not room.topics
 
 
-async def test_an_error_that_nobody_looks_at_is_not_complained_about() -> None:
-    """The loop complains of exceptions in futures that nobody retrieved; these are results."""
+async def test_unread_error_of_a_waiter_is_not_logged() -> None:
+    """The loop logs exceptions of futures that were never retrieved; these errors are results."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     room = TopicWaiters()
@@ -147,7 +147,7 @@ async def test_an_error_that_nobody_looks_at_is_not_complained_about() -> None:
     assert not complaints
 
 
-def test_the_error_of_a_topic_names_it_and_says_what_it_means() -> None:
+def test_topic_error_has_the_name_and_the_meaning() -> None:
     error = topic_error("orders", TopicAuthorizationFailed)
     assert "'orders'" in str(error)
     assert str(TopicAuthorizationFailed.__doc__) in str(error)
@@ -182,7 +182,7 @@ async def test_absent_partition_needs_the_denials_of_two_brokers() -> None:
     assert served(TWO, NewAnswer(4, 2), *denials) == [False, False, False, True]
 
 
-async def test_only_broker_denies_a_partition_alone() -> None:
+async def test_partition_is_absent_after_the_denial_of_the_only_broker() -> None:
     denials = Answer(4, 1, is_only_broker=True), Answer(5, 1, is_only_broker=True)
     assert served(TWO, NewAnswer(4, 2), *denials) == [False, True]
 

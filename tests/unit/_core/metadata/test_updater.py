@@ -16,7 +16,7 @@ from tests.unit._core.metadata.updater_rig import Setup, error_of, started, wait
 
 class TestBootstrap:
     @in_virtual_time
-    async def test_tells_who_the_brokers_are(self) -> None:
+    async def test_bootstrap_publishes_the_brokers(self) -> None:
         setup = Setup(settings())
         await setup.updater.bootstrap(60.0)
         assert setup.snapshot.brokers.keys() == {1, 2, 3}
@@ -26,7 +26,7 @@ class TestBootstrap:
         await setup.updater.close()
 
     @in_virtual_time
-    async def test_that_failed_can_be_tried_again(self) -> None:
+    async def test_failed_bootstrap_can_be_repeated(self) -> None:
         setup = Setup(settings(1, 2))
         setup.cluster.away = {1, 2}
         with pytest.raises(ConnectionFailed, match=r"b[12]:900[12]: refused; b[12]:900[12]: refused"):
@@ -37,7 +37,7 @@ class TestBootstrap:
         await setup.updater.close()
 
     @in_virtual_time
-    async def test_leaves_the_task_nothing_to_do(self) -> None:
+    async def test_bootstrap_is_followed_by_no_request(self) -> None:
         async with started() as setup:
             await asyncio.sleep(200.0)
             assert setup.cluster.asked == []
@@ -45,7 +45,7 @@ class TestBootstrap:
 
 class TestRefresh:
     @in_virtual_time
-    async def test_asks_for_all_topics_and_tells_what_changed(self) -> None:
+    async def test_refresh_requests_all_topics_and_reports_changes(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1), topic("audit", 1))
             await setup.knowing("orders", "audit")
@@ -57,7 +57,7 @@ class TestRefresh:
             assert leaders(setup.snapshot, "orders") == [2]
 
     @in_virtual_time
-    async def test_may_be_asked_for_some_topics(self) -> None:
+    async def test_refresh_may_be_limited_to_some_topics(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1), topic("audit", 1))
             await setup.knowing("orders", "audit")
@@ -66,7 +66,7 @@ class TestRefresh:
             assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
-    async def test_that_brings_nothing_new_tells_nobody(self) -> None:
+    async def test_refresh_without_changes_notifies_no_listener(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -79,7 +79,7 @@ class TestRefresh:
             assert setup.snapshot.fetched_at > before.fetched_at
 
     @in_virtual_time
-    async def test_wanted_while_one_is_on_its_way_is_done_once_more(self) -> None:
+    async def test_refresh_requested_during_a_refresh_follows_once(self) -> None:
         async with started() as setup:
             setup.cluster.latency_s = 0.8
             setup.updater.request_refresh()
@@ -90,7 +90,7 @@ class TestRefresh:
             assert len(setup.cluster.asked) == 2
 
     @in_virtual_time
-    async def test_comes_when_the_last_is_too_old(self) -> None:
+    async def test_refresh_is_repeated_at_the_maximum_age(self) -> None:
         async with started(settings(max_age_s=100.0, max_idle_s=10_000.0)) as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.topic("orders")
@@ -101,7 +101,7 @@ class TestRefresh:
             assert setup.changes == [{"orders"}]
 
     @in_virtual_time
-    async def test_comes_when_a_node_is_lost_for_the_topics_that_it_leads(self) -> None:
+    async def test_lost_node_triggers_a_refresh_of_its_topics(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2), topic("audit", 1))
             await setup.knowing("orders", "audit")
@@ -113,7 +113,7 @@ class TestRefresh:
             assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
-    async def test_does_not_come_when_a_connection_is_closed_on_purpose(self) -> None:
+    async def test_closed_connection_without_error_triggers_no_refresh(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2))
             await setup.knowing("orders")
@@ -122,7 +122,7 @@ class TestRefresh:
             assert setup.cluster.asked == []
 
     @in_virtual_time
-    async def test_goes_on_until_a_partition_has_a_leader(self) -> None:
+    async def test_refresh_is_repeated_until_a_partition_has_a_leader(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -134,7 +134,7 @@ class TestRefresh:
             assert leaders(setup.snapshot, "orders") == [2]
 
     @in_virtual_time
-    async def test_follows_a_topic_that_is_made_anew(self) -> None:
+    async def test_refresh_follows_a_recreated_topic(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 7)))
             await setup.knowing("orders")
@@ -146,7 +146,7 @@ class TestRefresh:
     @for_each("backoff", [Backoff(0.1, 1.0), Backoff(0.1, 0.1)])
     @for_each("leader", [NO_LEADER, 2])
     @in_virtual_time
-    async def test_asks_at_most_sixty_times_while_a_broker_is_away_for_twenty_seconds(
+    async def test_refresh_rate_is_limited_while_a_broker_is_away(
         self, leader: int, backoff: Backoff
     ) -> None:
         async with started(settings(backoff=backoff)) as setup:
@@ -163,15 +163,15 @@ class TestRefresh:
             assert 15 <= len(setup.cluster.asked) <= 60
 
     @in_virtual_time
-    async def test_comes_when_a_broker_that_was_missed_is_back(self) -> None:
-        """Where the cluster has been without it for long, nobody asks every moment; but it is dialled."""
+    async def test_returning_broker_triggers_a_refresh(self) -> None:
+        """After a long outage the updater requests metadata rarely, and still dials the broker."""
         async with started(settings(backoff=Backoff(0.1, 0.1))) as setup:
             setup.cluster.has(topic("orders", 1, 2))
             await setup.knowing("orders")
             setup.pool.lose(2)
             setup.cluster.nodes = [1, 3]
             setup.cluster.has(topic("orders", 1, (NO_LEADER, 1)))
-            for away_s in (10.0, 0.7, 0.7, 0.7):  # wherever in a pause it comes back
+            for away_s in (10.0, 0.7, 0.7, 0.7):  # the broker returns at various times of a pause
                 await asyncio.sleep(away_s)
                 asked = len(setup.cluster.asked)
                 setup.cluster.away = set()
@@ -186,7 +186,7 @@ class TestRefresh:
             assert len(setup.pool.attempts) < 13 / 0.05
 
     @in_virtual_time
-    async def test_is_no_busy_loop_without_a_backoff(self) -> None:
+    async def test_refresh_without_a_backoff_is_no_busy_loop(self) -> None:
         async with started(settings(backoff=Backoff(0.0, 0.0))) as setup:
             waiter = waiting(setup, "missing", 1.0)
             await error_of(waiter)
@@ -195,7 +195,7 @@ class TestRefresh:
 
 class TestLeaderHint:
     @in_virtual_time
-    async def test_moves_a_leader_without_a_request(self) -> None:
+    async def test_leader_hint_moves_a_leader_without_a_request(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)), topic("audit", 1))
             await setup.knowing("orders", "audit")
@@ -205,7 +205,7 @@ class TestLeaderHint:
             assert setup.cluster.asked == []
 
     @in_virtual_time
-    async def test_that_is_no_news_tells_nobody(self) -> None:
+    async def test_outdated_leader_hint_notifies_no_listener(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
@@ -213,7 +213,7 @@ class TestLeaderHint:
             assert setup.updates == []
 
     @in_virtual_time
-    async def test_that_led_astray_gives_way_to_the_next_answer(self) -> None:
+    async def test_wrong_leader_hint_is_replaced_by_the_next_response(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
@@ -225,7 +225,7 @@ class TestLeaderHint:
 
 class TestClose:
     @in_virtual_time
-    async def test_fails_who_waits_each_with_an_error_of_its_own(self) -> None:
+    async def test_close_fails_each_waiter_with_its_own_instance(self) -> None:
         async with started() as setup:
             waiters = [waiting(setup, name) for name in ("a", "a", "b")]
             await asyncio.sleep(0.5)
@@ -235,7 +235,7 @@ class TestClose:
             assert len(set(map(id, errors))) == 3
 
     @in_virtual_time
-    async def test_closes_the_connection_of_the_bootstrap(self) -> None:
+    async def test_close_closes_the_connection_of_the_bootstrap(self) -> None:
         setup = Setup(settings())
         await setup.updater.bootstrap(60.0)
         _ = setup.updater.start()
@@ -244,7 +244,7 @@ class TestClose:
         assert len(asyncio.all_tasks()) == 1
 
     @in_virtual_time
-    async def test_does_not_wait_for_an_answer(self) -> None:
+    async def test_close_does_not_wait_for_a_response(self) -> None:
         async with started() as setup:
             setup.cluster.mute = {1, 2, 3}
             setup.updater.request_refresh()
@@ -254,20 +254,20 @@ class TestClose:
             assert now() == began_at
 
     @in_virtual_time
-    async def test_lets_nobody_wait_afterwards(self) -> None:
+    async def test_topic_raises_producer_closed_after_close(self) -> None:
         async with started() as setup:
             await setup.updater.close()
             with pytest.raises(ProducerClosed):
                 await setup.topic("orders")
 
     @in_virtual_time
-    async def test_without_a_start_is_fine_and_so_is_another(self) -> None:
+    async def test_close_may_be_repeated_and_needs_no_start(self) -> None:
         setup = Setup(settings())
         await setup.updater.close()
         await setup.updater.close()
 
     @in_virtual_time
-    async def test_may_be_preceded_by_failing_everybody(self) -> None:
+    async def test_fail_all_may_precede_close(self) -> None:
         async with started() as setup:
             waiter = waiting(setup, "orders")
             await asyncio.sleep(0.5)

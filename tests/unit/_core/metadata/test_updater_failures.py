@@ -18,7 +18,7 @@ from tests.unit._core.metadata.updater_rig import error_of, started, waiting
 
 class TestFailure:
     @in_virtual_time
-    async def test_of_one_request_is_made_up_for(self) -> None:
+    async def test_failed_request_is_retried(self) -> None:
         async with started(settings(rebootstrap=False)) as setup:
             setup.cluster.has(topic("orders", 1))
             setup.cluster.next_answers = [ProtocolError("garbage")] * 3
@@ -28,7 +28,9 @@ class TestFailure:
             assert len(setup.cluster.asked) == 4
 
     @in_virtual_time
-    async def test_is_told_when_it_begins_and_when_it_is_over(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_outage_is_logged_at_its_beginning_and_its_end(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.INFO, "aioproducer.metadata")
         async with started(settings(backoff=Backoff(0.1, 0.1))) as setup:
             setup.cluster.has(topic("orders", 1))
@@ -51,7 +53,7 @@ class TestFailure:
         assert told == ["metadata.failed", "metadata.recovered"] * 2
 
     @in_virtual_time
-    async def test_of_all_brokers_ends_when_one_is_back(self) -> None:
+    async def test_outage_of_all_brokers_ends_when_one_is_back(self) -> None:
         async with started(settings(backoff=Backoff(0.1, 0.1))) as setup:
             setup.cluster.has(topic("orders", 1))
             for node_id in (1, 2, 3):
@@ -64,7 +66,7 @@ class TestFailure:
             assert now() - healed_at < 0.2
 
     @in_virtual_time
-    async def test_ends_at_once_when_somebody_else_gets_a_connection(self) -> None:
+    async def test_outage_ends_when_another_caller_connects(self) -> None:
         async with started(settings(rebootstrap=False)) as setup:
             setup.cluster.has(topic("orders", 1))
             for node_id in (1, 2, 3):
@@ -73,13 +75,13 @@ class TestFailure:
             await asyncio.sleep(30.2)
             setup.cluster.away = set()
             began_at = now()
-            await setup.pool.connect(1)  # whoever did that, and whatever pause was on
+            await setup.pool.connect(1)  # during the pause of the updater
             setup.pool.on_connected(1)
             await waiter
             assert now() - began_at < 0.15
 
     @in_virtual_time
-    async def test_of_all_known_brokers_leads_back_to_the_bootstrap_addresses(self) -> None:
+    async def test_outage_of_all_known_brokers_triggers_a_rebootstrap(self) -> None:
         async with started(settings(1, 4)) as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -92,7 +94,7 @@ class TestFailure:
             assert setup.snapshot.brokers.keys() == {4, 5}
 
     @in_virtual_time
-    async def test_by_a_login_refused_for_a_while_is_told_at_once_to_all_who_come_one_after_another(
+    async def test_refused_login_fails_later_callers_at_once(
         self,
     ) -> None:
         async with started() as setup:
@@ -111,7 +113,7 @@ class TestFailure:
             assert (await setup.topic("orders")).partitions
 
     @in_virtual_time
-    async def test_on_our_side_is_logged_and_survived(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_error_of_a_listener_is_logged_and_retried(self, caplog: pytest.LogCaptureFixture) -> None:
         async with started() as setup:
             tell, bugs = setup.updater._on_update, [ZeroDivisionError(), ZeroDivisionError()]
 
@@ -132,7 +134,7 @@ class TestFailure:
 
 class TestRefusal:
     @in_virtual_time
-    async def test_ends_the_waiting_after_a_while_for_each_with_an_error_of_its_own(self) -> None:
+    async def test_refused_login_fails_each_waiter_after_the_patience(self) -> None:
         async with started() as setup:
             for node_id in (1, 2, 3):
                 setup.pool.lose(node_id)
@@ -146,7 +148,7 @@ class TestRefusal:
             assert first is not second
 
     @in_virtual_time
-    async def test_is_over_when_somebody_lets_us_in(self) -> None:
+    async def test_accepted_login_ends_the_refusal(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             for node_id in (1, 2, 3):
@@ -158,7 +160,7 @@ class TestRefusal:
             assert (await setup.topic("orders")).partitions
 
     @in_virtual_time
-    async def test_that_is_over_in_time_is_told_to_nobody(self) -> None:
+    async def test_short_refusal_fails_no_waiter(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             for node_id in (1, 2, 3):
@@ -171,7 +173,7 @@ class TestRefusal:
             assert (await waiter).partitions
 
     @in_virtual_time
-    async def test_after_a_success_is_waited_for_anew(self) -> None:
+    async def test_refusal_after_a_success_has_the_whole_patience_again(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             for _ in range(2):

@@ -25,7 +25,7 @@ QUICKLY_S = 10 * LATENCY_S
 
 class TestTopic:
     @in_virtual_time
-    async def test_that_is_not_known_is_asked_for_at_once(self) -> None:
+    async def test_unknown_topic_is_requested_at_once(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2))
             began_at = now()
@@ -36,7 +36,7 @@ class TestTopic:
             assert setup.changes == [{"orders"}]
 
     @in_virtual_time
-    async def test_of_each_answer_is_passed_on_with_the_node_that_answered(self) -> None:
+    async def test_listener_receives_each_answered_topic_with_its_node(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2))
             await setup.topic("orders")
@@ -47,7 +47,7 @@ class TestTopic:
             assert setup.answers[-2:] == [(["orders"], node_id) for node_id in answered_by[-2:]]
 
     @in_virtual_time
-    async def test_that_is_known_is_not_asked_for(self) -> None:
+    async def test_known_topic_is_not_requested(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -55,7 +55,7 @@ class TestTopic:
             assert setup.cluster.asked == []
 
     @in_virtual_time
-    async def test_is_asked_for_once_for_a_thousand_who_wait(self) -> None:
+    async def test_unknown_topic_is_requested_once_for_a_thousand_callers(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             waiters = [waiting(setup, "orders") for _ in range(1000)]
@@ -65,7 +65,7 @@ class TestTopic:
             assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
-    async def test_of_those_who_come_meanwhile_is_asked_for_with_the_next_request(self) -> None:
+    async def test_topics_wanted_during_a_request_share_the_next_one(self) -> None:
         async with started() as setup:
             names = [f"topic-{number}" for number in range(100)]
             setup.cluster.has(*(topic(name, 1) for name in names))
@@ -77,7 +77,7 @@ class TestTopic:
 
     @pytest.mark.parametrize("error", [LeaderNotAvailable, UnknownTopicOrPartition])
     @in_virtual_time
-    async def test_that_is_just_being_created_is_waited_for(self, error: type[BrokerError]) -> None:
+    async def test_topic_being_created_is_waited_for(self, error: type[BrokerError]) -> None:
         async with started() as setup:
             setup.cluster.has(refused("new", error))
             waiter = waiting(setup, "new")
@@ -89,7 +89,7 @@ class TestTopic:
             assert 2 <= len(setup.cluster.asked) <= 4
 
     @in_virtual_time
-    async def test_is_not_waited_for_longer_than_the_deadline(self) -> None:
+    async def test_wait_for_a_topic_ends_at_the_deadline(self) -> None:
         async with started() as setup:
             setup.cluster.has(refused("new", LeaderNotAvailable))
             began_at = now()
@@ -105,10 +105,10 @@ class TestTopic:
             assert 15 < len(setup.cluster.asked) < 30
             setup.forget()
             await asyncio.sleep(60.0)
-            assert len(setup.cluster.asked) <= 1, "nobody waits any more"
+            assert len(setup.cluster.asked) <= 1, "no caller waits any more"
 
     @in_virtual_time
-    async def test_that_nobody_answers_for_times_out_with_that_cause(self) -> None:
+    async def test_wait_for_a_topic_times_out_with_the_connection_error(self) -> None:
         async with started() as setup:
             for node_id in (1, 2, 3):
                 setup.pool.lose(node_id)
@@ -118,7 +118,7 @@ class TestTopic:
             assert "refused" in str(error.__cause__)
 
     @in_virtual_time
-    async def test_with_a_deadline_that_is_over_is_not_waited_for(self) -> None:
+    async def test_wait_for_a_topic_fails_at_once_after_the_deadline(self) -> None:
         async with started() as setup:
             error = await error_of(waiting(setup, "new", 0.0))
             assert isinstance(error, MetadataTimeout)
@@ -126,9 +126,7 @@ class TestTopic:
 
     @pytest.mark.parametrize("error", [TopicAuthorizationFailed, InvalidTopicException])
     @in_virtual_time
-    async def test_that_is_refused_is_an_error_at_once_and_asked_for_again_next_time(
-        self, error: type[BrokerError]
-    ) -> None:
+    async def test_refused_topic_fails_at_once_and_is_requested_later(self, error: type[BrokerError]) -> None:
         async with started() as setup:
             setup.cluster.has(refused("secret", error))
             first, second = waiting(setup, "secret"), waiting(setup, "secret")
@@ -142,7 +140,7 @@ class TestTopic:
             assert now() - began_at < 0.2
 
     @in_virtual_time
-    async def test_that_is_refused_is_not_asked_for_at_any_rate(self) -> None:
+    async def test_refused_topic_is_requested_with_pauses(self) -> None:
         async with started() as setup:
             setup.cluster.has(refused("secret", TopicAuthorizationFailed))
             began_at = now()
@@ -151,7 +149,7 @@ class TestTopic:
             assert len(setup.cluster.asked) < 30
 
     @in_virtual_time
-    async def test_does_not_wait_for_another_that_is_not_to_be_had(self) -> None:
+    async def test_topic_is_not_delayed_by_another_missing_topic(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             missing = waiting(setup, "missing")
@@ -163,7 +161,7 @@ class TestTopic:
             missing.cancel()
 
     @in_virtual_time
-    async def test_may_be_asked_for_anew_though_it_is_known(self) -> None:
+    async def test_refresh_requests_a_known_topic_again(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -172,7 +170,7 @@ class TestTopic:
             assert setup.cluster.asked_for == [("orders",)]
 
     @in_virtual_time
-    async def test_asked_for_anew_is_returned_though_nothing_has_changed(self) -> None:
+    async def test_refresh_returns_an_unchanged_topic(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
@@ -211,7 +209,7 @@ class TestTopic:
             assert len((await setup.topic("orders", partition=1)).partitions) == 2
 
     @in_virtual_time
-    async def test_only_broker_denies_a_partition_at_once(self) -> None:
+    async def test_partition_is_denied_at_once_by_the_only_broker(self) -> None:
         async with started() as setup:
             setup.cluster.nodes = [1]
             setup.cluster.has(topic("orders", 1))
@@ -220,7 +218,7 @@ class TestTopic:
             assert len(setup.cluster.asked) == 1
 
     @in_virtual_time
-    async def test_waits_that_are_cancelled_leave_nothing_behind(self) -> None:
+    async def test_cancelled_waits_leave_no_waiter(self) -> None:
         async with started() as setup:
             waiter, other = waiting(setup, "new"), waiting(setup, "new")
             await asyncio.sleep(1.0)
@@ -231,7 +229,7 @@ class TestTopic:
             assert not setup.updater._waiters.topics
 
     @in_virtual_time
-    async def test_without_leaders_is_known(self) -> None:
+    async def test_topic_without_leaders_is_known(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", NO_LEADER))
             assert (await setup.topic("orders")).leaderless
@@ -241,7 +239,7 @@ class TestTouch:
     """What `send_nowait` does with a topic that it does not know."""
 
     @in_virtual_time
-    async def test_of_an_unknown_topic_has_it_asked_for(self) -> None:
+    async def test_mark_used_requests_an_unknown_topic(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
             setup.updater.mark_used("orders", asyncio.get_running_loop().time())
@@ -249,7 +247,7 @@ class TestTouch:
             assert setup.snapshot.knows("orders")
 
     @in_virtual_time
-    async def test_in_a_tight_loop_is_not_a_request_each(self) -> None:
+    async def test_mark_used_in_a_loop_requests_with_pauses(self) -> None:
         async with started() as setup:
             for _ in range(2_000):
                 setup.updater.mark_used("missing", asyncio.get_running_loop().time())
@@ -257,7 +255,7 @@ class TestTouch:
             assert 15 < len(setup.cluster.asked) < 30
 
     @in_virtual_time
-    async def test_keeps_a_topic_in_use(self) -> None:
+    async def test_mark_used_keeps_a_topic_in_full_refreshes(self) -> None:
         async with started(settings(max_age_s=100.0, max_idle_s=150.0)) as setup:
             setup.cluster.has(topic("used", 1), topic("unused", 1))
             await setup.topic("used")
@@ -280,7 +278,7 @@ class TestLeaderless:
 
     @pytest.mark.parametrize("known", [False, True])
     @in_virtual_time
-    async def test_they_are_asked_for_after_every_answer_that_helps_nobody(self, *, known: bool) -> None:
+    async def test_leaderless_topics_are_requested_until_they_are_led(self, *, known: bool) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1) if known else refused("orders", UnknownTopicOrPartition))
             setup.leaderless = {"orders"}

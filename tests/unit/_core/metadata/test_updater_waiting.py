@@ -64,5 +64,5 @@ async def test_waiting_ends_when_all_addresses_refuse(is_refused: bool) -> None:
         assert now() == (0.0 if is_refused else 1.0)
 
 
-async def test_the_updater_is_unreachable_before_the_first_answer() -> None:
+async def test_updater_is_unreachable_before_the_first_response() -> None:
     assert Setup(settings()).updater.unreachable

@@ -169,7 +169,7 @@ def test_pattern_is_refused_by_version_1() -> None:
         encode(asked, 1)
 
 
-def test_the_response_names_what_it_did_not_know() -> None:
+def test_list_transactions_response_matches_golden_bytes() -> None:
     state = TransactionState(transactional_id="t", producer_id=5, transaction_state="Ongoing")
     response = ListTransactionsResponse(
         throttle_time_ms=1, unknown_state_filters=["X"], transaction_states=[state]
@@ -182,7 +182,7 @@ def test_partitions_are_asked_about() -> None:
     check(request, 0, "02 02 6f 03 00000000 00000003 00 00")
 
 
-def test_a_producer_tells_where_its_transaction_began() -> None:
+def test_describe_producers_response_matches_golden_bytes() -> None:
     producer = ProducerState(
         producer_id=5,
         producer_epoch=2,

@@ -4,7 +4,7 @@ from aioproducer._core.protocol.apis import REQUESTS
 from aioproducer._core.protocol.schema import NEVER
 
 
-def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_versions() -> None:
+def test_requests_are_registered_by_api_key_with_their_response() -> None:
     names = {api_key: request.__name__ for api_key, request in REQUESTS.items()}
     assert names == {
         0: "ProduceRequest",
@@ -36,8 +36,8 @@ def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_v
         assert (request.VERSIONS, request.FLEXIBLE_FROM) == (response.VERSIONS, response.FLEXIBLE_FROM)
 
 
-def test_from_which_version_on_a_client_pauses_itself_is_known_of_every_response() -> None:
-    """As `shouldClientThrottle` of Kafka's own client says, and its message definitions where brokers answer first."""
+def test_client_pauses_from_matches_kafka_for_every_response() -> None:
+    """As in `shouldClientThrottle` of Kafka's client, and in the message definitions where brokers respond first."""
     assert {
         request.RESPONSE.__name__: request.RESPONSE.CLIENT_PAUSES_FROM for request in REQUESTS.values()
     } == {

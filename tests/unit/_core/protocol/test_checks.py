@@ -143,7 +143,7 @@ CHANGES: list[Change] = [
 
 
 @for_each(("answer", "find", "field", "value"), CHANGES)
-def test_a_value_out_of_range_is_a_protocol_error(
+def test_value_out_of_range_is_a_protocol_error(
     answer: Message, find: Callable[[Any], Any], field: str, value: int
 ) -> None:
     changed = deepcopy(answer)

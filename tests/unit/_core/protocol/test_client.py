@@ -38,12 +38,12 @@ REFUSED = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes
         (REFUSED, 0, "003a 0002 6e6f 00000000"),
     ],
 )
-def test_a_message_has_the_form_of_its_version(message: Message, version: int, wire: str) -> None:
+def test_sasl_messages_match_golden_bytes(message: Message, version: int, wire: str) -> None:
     check(message, version, wire)
 
 
 @pytest.mark.parametrize(("version", "wire"), [(1, "0000 ffff ffffffff"), (2, "0000 00 00")])
-def test_an_answer_without_bytes_is_no_answer(version: int, wire: str) -> None:
+def test_sasl_response_without_bytes_is_a_protocol_error(version: int, wire: str) -> None:
     with pytest.raises(ProtocolError, match="SaslAuthenticateResponse"):
         decode(SaslAuthenticateResponse, version, bytes.fromhex(wire))
 
@@ -52,12 +52,12 @@ INSTANCE = bytes(range(16))
 INSTANCE_HEX = "000102030405060708090a0b0c0d0e0f"
 
 
-def test_the_question_for_subscriptions() -> None:
+def test_telemetry_subscriptions_request_matches_golden_bytes() -> None:
     check(GetTelemetrySubscriptionsRequest(), 0, "00" * 16 + "00")
     check(GetTelemetrySubscriptionsRequest(client_instance_id=INSTANCE), 0, INSTANCE_HEX + "00")
 
 
-def test_what_to_push() -> None:
+def test_telemetry_subscriptions_response_matches_golden_bytes() -> None:
     answer = GetTelemetrySubscriptionsResponse(
         throttle_time_ms=1,
         client_instance_id=INSTANCE,
@@ -72,7 +72,7 @@ def test_what_to_push() -> None:
     check(answer, 0, wire)
 
 
-def test_a_push() -> None:
+def test_push_telemetry_messages_match_golden_bytes() -> None:
     request = PushTelemetryRequest(
         client_instance_id=INSTANCE, subscription_id=7, terminating=True, compression_type=4, metrics=b"otlp"
     )

@@ -137,7 +137,7 @@ def test_fetch_response_matches_golden_bytes(version: int, wire: str) -> None:
     check(FETCH_RESPONSE, version, wire)
 
 
-def test_v12_tells_of_leaders_and_divergence() -> None:
+def test_fetch_response_v12_has_leaders_and_divergence() -> None:
     data = PartitionData(
         partition_index=2,
         error_code=6,
@@ -218,11 +218,11 @@ ONE_GROUP = OffsetFetchRequest(
         (7, "02 67 02 02 6f 02 00000003 00 00 00"),
     ],
 )
-def test_one_group_is_asked_about_up_to_v7(version: int, wire: str) -> None:
+def test_offset_fetch_request_names_one_group_up_to_v7(version: int, wire: str) -> None:
     check(ONE_GROUP, version, wire)
 
 
-def test_all_topics_can_be_asked_about_from_v2_on() -> None:
+def test_offset_fetch_request_may_ask_for_all_topics_from_v2() -> None:
     check(OffsetFetchRequest(group_id="g", topics=None), 2, "0001 67 ffffffff")
     with pytest.raises(TypeError):
         encode(OffsetFetchRequest(group_id="g", topics=None), 1)
@@ -235,7 +235,7 @@ def test_all_topics_can_be_asked_about_from_v2_on() -> None:
         (9, "02 02 67 00 ffffffff 02 02 6f 02 00000003 00 00 01 00"),
     ],
 )
-def test_many_groups_are_asked_about_from_v8_on(version: int, wire: str) -> None:
+def test_offset_fetch_request_names_many_groups_from_v8(version: int, wire: str) -> None:
     topics = [OffsetFetchRequestTopics(name="o", partition_indexes=(3,))]
     groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
     check(OffsetFetchRequest(groups=groups, require_stable=True), version, wire)
@@ -251,13 +251,13 @@ def test_many_groups_are_asked_about_from_v8_on(version: int, wire: str) -> None
         (6, "00000001 02 02 6f 02 00000003 0000000000000009 ffffffff 01 0058 00 00 0000 00"),
     ],
 )
-def test_one_group_is_answered_up_to_v7(version: int, wire: str) -> None:
+def test_offset_fetch_response_describes_one_group_up_to_v7(version: int, wire: str) -> None:
     partition = OffsetFetchResponsePartition(partition_index=3, committed_offset=9, error_code=88)
     topics = [OffsetFetchResponseTopic(name="o", partitions=[partition])]
     check(OffsetFetchResponse(throttle_time_ms=1, topics=topics), version, wire)
 
 
-def test_many_groups_are_answered_from_v8_on() -> None:
+def test_offset_fetch_response_describes_many_groups_from_v8() -> None:
     partition = OffsetFetchResponsePartitions(partition_index=3, committed_offset=9)
     topics = [OffsetFetchResponseTopics(name="o", partitions=[partition])]
     groups = [OffsetFetchResponseGroup(group_id="g", topics=topics)]

@@ -33,7 +33,7 @@ class Sample:
     records: BytesLike | None = field(RECORDS, default=None)
 
 
-def test_a_struct_tells_its_fields_in_their_order() -> None:
+def test_field_specs_are_in_the_order_of_the_fields() -> None:
     specs = field_specs(Sample)
     assert list(specs) == ["number", "text", "tagged", "items", "records"]
     assert [spec.type.name for spec in specs.values()] == ["int32", "string", "int16", "[]string", "records"]
@@ -47,7 +47,7 @@ def test_versions_are_inclusive_and_open_ended() -> None:
     assert all(specs["number"].exists_in(version) for version in (0, 0x7FFF))
 
 
-def test_a_nullable_type_is_nullable_from_the_version_that_the_field_says() -> None:
+def test_nullable_type_is_nullable_from_the_given_version() -> None:
     specs = field_specs(Sample)
     assert not specs["text"].nullable_in(2)
     assert specs["text"].nullable_in(3)
@@ -69,7 +69,7 @@ def test_structs_are_slotted_and_do_not_print_their_records() -> None:
         sample.other = 1  # type: ignore[attr-defined]
 
 
-def test_a_struct_is_the_same_with_a_compiled_constructor() -> None:
+def test_struct_with_compiled_constructor_has_equal_fields() -> None:
     @struct
     class Fresh:
         """A struct without an instance."""
@@ -85,7 +85,7 @@ def test_a_struct_is_the_same_with_a_compiled_constructor() -> None:
 
 
 @pytest.mark.parametrize("instances", [0, 20])
-def test_a_struct_refuses_unknown_fields(instances: int) -> None:
+def test_struct_refuses_unknown_fields(instances: int) -> None:
     @struct
     class Fresh:
         """A struct without an instance."""
@@ -136,27 +136,27 @@ def read(data: bytes, version: int, *, flexible: bool) -> tuple[Shape, int]:
     return shape, end
 
 
-def test_a_classic_struct_is_its_fields_one_after_the_other() -> None:
+def test_classic_struct_is_the_sequence_of_its_fields() -> None:
     shape = Shape(first=1, gone=2, second=3, name="ab")
     wire = bytes.fromhex("0001 0002 00000003 0002") + b"ab"
     assert write(shape, 1, flexible=False) == wire
     assert read(wire + b"!", 1, flexible=False) == (shape, len(wire))
 
 
-def test_what_a_version_lacks_is_not_written_and_read_as_its_default() -> None:
+def test_field_missing_from_a_version_is_read_as_its_default() -> None:
     shape = Shape(first=1, second=3, name="", ignorable=10, last=8)
     wire = bytes.fromhex("0001 00000003 01 08 00")
     assert write(shape, 2, flexible=True) == wire
     assert read(wire, 2, flexible=True) == (Shape(first=1, second=3, name="", last=8), len(wire))
 
 
-def test_a_value_that_a_version_cannot_carry_is_refused() -> None:
+def test_value_missing_from_a_version_is_refused() -> None:
     with pytest.raises(ValueError, match=r"version 2 has no gone \(= 6\)") as caught:
         write(Shape(first=1, gone=6, second=3, name=""), 2, flexible=True)
     assert caught.value.__notes__ == ["while writing a Shape v2"]
 
 
-def test_a_flexible_struct_ends_with_its_tagged_fields_by_tag_without_defaults() -> None:
+def test_flexible_struct_ends_with_its_non_default_tagged_fields() -> None:
     shape = Shape(first=1, second=3, name="ab", high="h", low=Point(x=4, y=5))
     start = bytes.fromhex("0001 00000003 03") + b"ab" + bytes.fromhex("07")
     tags = bytes.fromhex("02  01 03 04 05 00  ac02 02 02") + b"h"
@@ -165,7 +165,7 @@ def test_a_flexible_struct_ends_with_its_tagged_fields_by_tag_without_defaults()
     assert write(Shape(first=1, second=3, name="ab"), 2, flexible=True) == start + b"\0"
 
 
-def test_structs_in_arrays_follow_the_version_and_form_of_the_message() -> None:
+def test_structs_in_arrays_follow_the_version_of_the_message() -> None:
     shape = Shape(first=0, second=0, name="", last=0, points=[Point(x=1, y=2), Point(x=3, y=4)])
     wire = bytes.fromhex("0000 00000000 01 00 03 010200 030400 00")
     assert write(shape, 3, flexible=True) == wire
@@ -180,13 +180,13 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("size", ["02", "04"])
-def test_a_tagged_field_takes_just_the_bytes_announced(size: str) -> None:
+def test_tagged_field_must_have_the_announced_size(size: str) -> None:
     data = bytes.fromhex("0001 00000003 01 07  01 01" + size + "04 05 00 00")
     with pytest.raises(ProtocolError, match="tagged field low takes 3 bytes where"):
         read(data, 2, flexible=True)
 
 
-def test_every_prefix_of_a_struct_is_a_protocol_error() -> None:
+def test_truncated_struct_is_a_protocol_error() -> None:
     shape = Shape(first=1, second=3, name="ab", high="h", low=Point(x=4, y=5), points=[Point(x=1)])
     wire = write(shape, 3, flexible=True)
     for end in range(len(wire)):
@@ -194,13 +194,13 @@ def test_every_prefix_of_a_struct_is_a_protocol_error() -> None:
             read(wire[:end], 3, flexible=True)
 
 
-def test_a_wrong_value_is_reported_with_its_field_and_the_structs_around_it() -> None:
+def test_invalid_value_error_has_its_field_and_the_outer_structs() -> None:
     shape = Shape(first=1, second=3, name="ab", points=[Point(x=0, y=128)])
     with pytest.raises(ValueError, match=r"^x, y = 0, 128: .*format requires") as caught:
         write(shape, 3, flexible=True)
     assert caught.value.__notes__ == ["while writing a Point v3", "while writing a Shape v3"]
 
 
-def test_a_wrong_value_on_its_own_is_reported_likewise() -> None:
+def test_invalid_value_error_names_a_single_field() -> None:
     with pytest.raises(ValueError, match=r"^last = None: required argument is not an integer"):
         write(Shape(first=1, second=3, name="ab", last=None), 2, flexible=True)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_api_versions_response_matches_golden_bytes(version: int, wire: str) -> 
     check(API_VERSIONS_RESPONSE, version, wire)
 
 
-def test_a_broker_without_features_sends_none() -> None:
+def test_api_versions_response_may_have_no_features() -> None:
     response = decode(ApiVersionsResponse, 4, bytes.fromhex("0000 01 00000000 00"))
     assert (response.finalized_features_epoch, response.finalized_features) == (-1, [])
 
@@ -152,16 +152,16 @@ def test_metadata_response_matches_golden_bytes(version: int, wire: str) -> None
 
 
 @for_each("version", range(10, 14))
-def test_all_that_a_producer_needs_survives_the_wire(version: int) -> None:
+def test_metadata_response_survives_the_wire_from_v10(version: int) -> None:
     assert decode(MetadataResponse, version, encode(METADATA_RESPONSE, version)) == METADATA_RESPONSE
 
 
-def test_before_v7_the_leader_epoch_is_unknown() -> None:
+def test_metadata_response_before_v7_has_no_leader_epoch() -> None:
     answer = decode(MetadataResponse, 6, encode(METADATA_RESPONSE, 6))
     assert answer.topics[0].partitions[0].leader_epoch == -1
 
 
-def test_a_topic_is_asked_for_by_id_from_v10_on() -> None:
+def test_metadata_request_may_ask_by_topic_id_from_v10() -> None:
     by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=TOPIC_ID, name=None)])
     check(by_id, 12, "02" + TOPIC_ID.hex() + "00 00 01 00 00")
     with pytest.raises(TypeError, match="None where the protocol has a string"):

@@ -140,7 +140,7 @@ def test_produce_response_matches_golden_bytes(version: int, wire: str) -> None:
     check(PRODUCE_RESPONSE, version, wire)
 
 
-def test_from_v10_on_the_response_says_who_leads_now() -> None:
+def test_produce_response_has_current_leaders_from_v10() -> None:
     moved_to = PartitionProduceResponse(
         index=2, error_code=6, base_offset=-1, current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=9)
     )
@@ -156,7 +156,7 @@ def test_from_v10_on_the_response_says_who_leads_now() -> None:
     assert decode(ProduceResponse, 10, bytes.fromhex(wire)) == response
 
 
-def test_from_v13_on_topics_have_ids_in_place_of_names() -> None:
+def test_produce_messages_have_topic_ids_from_v13() -> None:
     data = [PartitionProduceData(index=2, records=b"batch")]
     request = ProduceRequest(
         acks=-1, timeout_ms=1500, topic_data=[TopicProduceData(topic_id=TOPIC_ID, partition_data=data)]
@@ -175,7 +175,7 @@ def test_from_v13_on_topics_have_ids_in_place_of_names() -> None:
     assert decode(ProduceResponse, 13, bytes.fromhex(wire)) == response
 
 
-def test_names_are_left_out_where_ids_are_wanted_and_ids_where_names_are() -> None:
+def test_produce_request_has_either_topic_names_or_ids() -> None:
     topic = TopicProduceData(name="orders", topic_id=TOPIC_ID, partition_data=[])
     request = ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[topic])
     [by_name] = decode(ProduceRequest, 12, encode(request, 12)).topic_data
@@ -184,14 +184,14 @@ def test_names_are_left_out_where_ids_are_wanted_and_ids_where_names_are() -> No
     assert (by_id.name, by_id.topic_id) == ("", TOPIC_ID)
 
 
-def test_without_a_hint_the_leader_is_unknown() -> None:
+def test_produce_response_without_a_hint_has_an_unknown_leader() -> None:
     wire = bytes.fromhex("02 01 02 00000002 0000" + "00" * 24 + "01 00 00 00 00000000 00")
     response = decode(ProduceResponse, 10, wire)
     assert response.responses[0].partition_responses[0].current_leader == LeaderIdAndEpoch()
     assert LeaderIdAndEpoch() == LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
 
 
-def test_a_hint_in_a_version_without_hints_is_refused() -> None:
+def test_node_endpoints_are_refused_before_v10() -> None:
     with pytest.raises(UnsupportedVersion, match=r"version 9, .* has no node_endpoints"):
         check(
             ProduceResponse(responses=[], node_endpoints=[NodeEndpoint(node_id=1, host="b", port=1)]), 9, ""
@@ -210,7 +210,7 @@ class TestByHand:
     @for_each("count", [0, 1, 3, 200])
     @for_each("transactional_id", [None, "", "t", "t" * 200])
     @for_each("version", [9, 12, 13])
-    def test_requests_are_the_same(
+    def test_hand_written_encoder_equals_the_schema(
         self, version: int, count: int, records: bytes | None, transactional_id: str | None
     ) -> None:
         partitions = [PartitionProduceData(index=index, records=records) for index in range(count)]
@@ -220,12 +220,12 @@ class TestByHand:
         )
         assert encode(request, version) == self.compiled(request, version)
 
-    def test_a_transactional_id_that_is_too_long_is_refused(self) -> None:
+    def test_transactional_id_that_is_too_long_is_refused(self) -> None:
         request = ProduceRequest(transactional_id="t" * 32_768, acks=-1, timeout_ms=1, topic_data=[])
         with pytest.raises(ValueError, match="32768"):
             encode(request, 12)
 
-    def test_what_does_not_fit_is_refused_by_name(self) -> None:
+    def test_value_that_does_not_fit_is_refused_with_its_name(self) -> None:
         with pytest.raises(ValueError, match=r"acks.*99999"):
             encode(ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
@@ -241,7 +241,7 @@ class TestBaseOffsets:
 
     @for_each("count", [0, 1, 126, 127, 20_000])
     @for_each("version", [9, 12, 13])
-    def test_they_say_where_each_batch_is(self, version: int, count: int) -> None:
+    def test_base_offsets_have_the_offset_of_each_batch(self, version: int, count: int) -> None:
         partitions = [
             PartitionProduceResponse(
                 index=index, error_code=0, base_offset=index + 2**40, log_append_time_ms=-1
@@ -279,24 +279,24 @@ class TestBaseOffsets:
             ),
         ],
     )
-    def test_refusals_and_details_are_left_to_decode_response(
-        self, partition: PartitionProduceResponse
-    ) -> None:
+    def test_base_offsets_are_none_for_errors_and_details(self, partition: PartitionProduceResponse) -> None:
         topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
         assert self.read(ProduceResponse(responses=[topic])) is None
 
-    def test_so_are_other_endpoints(self) -> None:
+    def test_base_offsets_are_none_when_node_endpoints_are_present(self) -> None:
         endpoint = NodeEndpoint(node_id=1, host="b", port=1)
         assert self.read(ProduceResponse(responses=[], node_endpoints=[endpoint])) is None
 
-    def test_so_are_topics_that_nobody_asked_for(self) -> None:
+    def test_base_offsets_are_none_for_topics_not_requested(self) -> None:
         unknown = TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])
         assert self.read(ProduceResponse(responses=[unknown])) is None
 
     @for_each("count", [126, 127, 16_383])
     @for_each("size", [126, 127, 249])
     @for_each("version", [12, 13])
-    def test_they_are_read_of_many_topics_with_long_names(self, version: int, size: int, count: int) -> None:
+    def test_base_offsets_are_read_for_many_topics_with_long_names(
+        self, version: int, size: int, count: int
+    ) -> None:
         partition = PartitionProduceResponse(index=0, error_code=0, base_offset=1)
         names = {number.to_bytes(16, "big"): f"{number:0{size}}" for number in range(count)}
         topics = [topic_response(name, each, version, [partition]) for each, name in names.items()]
@@ -304,7 +304,7 @@ class TestBaseOffsets:
         read = read_base_offsets(BaseOffsets, payload, None if version <= BY_NAME else names)
         assert read == (BaseOffsets(0, {(name, 0): (1, -1) for name in names.values()}), 0)
 
-    def test_so_is_what_is_not_whole(self) -> None:
+    def test_base_offsets_are_none_for_a_truncated_response(self) -> None:
         partition = PartitionProduceResponse(index=2, error_code=0, base_offset=1)
         topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
         payload = bytes(encode_response(ProduceResponse(responses=[topic]), 13, 7)[4:])

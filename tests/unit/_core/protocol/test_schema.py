@@ -32,7 +32,7 @@ class EchoRequest(Request[EchoResponse]):
     times: int = field(INT16, since=3, default=1)
 
 
-def test_a_message_knows_its_api_and_versions_and_a_request_its_response() -> None:
+def test_message_has_its_api_key_versions_and_response() -> None:
     assert (EchoRequest.API_KEY, EchoRequest.VERSIONS, EchoRequest.FLEXIBLE_FROM) == (99, (1, 3), 2)
     assert EchoRequest.RESPONSE is EchoResponse
 
@@ -40,16 +40,16 @@ def test_a_message_knows_its_api_and_versions_and_a_request_its_response() -> No
 @pytest.mark.parametrize(
     ("version", "wire"), [(1, b"\0\2hi"), (2, b"\3hi\0"), (3, b"\3hi\0\1\0")], ids=["v1", "v2", "v3"]
 )
-def test_each_version_has_its_own_form(version: int, wire: bytes) -> None:
+def test_version_has_its_own_wire_format(version: int, wire: bytes) -> None:
     request = EchoRequest(text="hi")
     assert encode(request, version) == wire
     assert decode(EchoRequest, version, wire) == request
 
 
-def test_a_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     @message(api_key=97, versions=(1, 3), flexible_from=2)
     class Unseen(Message):
-        """One that nobody has written or read before."""
+        """A message that was never written or read before."""
 
         text: str = field(STRING)
 
@@ -63,28 +63,28 @@ def test_a_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_bytes_like_is_read(kind: type[bytes]) -> None:
+def test_decode_reads_any_bytes_like_object(kind: type[bytes]) -> None:
     assert decode(EchoRequest, 2, kind(b"\3hi\0")).text == "hi"
 
 
-def test_what_is_left_over_is_a_protocol_error() -> None:
+def test_surplus_bytes_are_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes are left over"):
         decode(EchoRequest, 1, b"\0\2hi\0\0")
 
 
-def test_what_is_left_over_can_be_left_alone() -> None:
+def test_decode_start_counts_the_surplus_bytes() -> None:
     assert decode_start(EchoRequest, 2, b"\3hi\0") == (EchoRequest(text="hi"), 0)
     assert decode_start(EchoRequest, 2, b"\3hi\0\3ho") == (EchoRequest(text="hi"), 3)
     assert decode_start(EchoRequest, 1, b"header\0\2hi", 6) == (EchoRequest(text="hi"), 0)
 
 
-def test_a_protocol_error_names_the_message_and_its_version() -> None:
+def test_protocol_error_names_the_message_and_its_version() -> None:
     with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes expected at byte 2, 1 left"):
         decode(EchoRequest, 1, b"\0\2h")
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_version_that_a_message_does_not_have_is_our_bug(version: int) -> None:
+def test_version_outside_the_range_of_a_message_is_a_value_error(version: int) -> None:
     with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
         encode(EchoRequest(text="hi"), version)
     with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):

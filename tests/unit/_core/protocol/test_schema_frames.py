@@ -29,14 +29,14 @@ FLEXIBLE_RESPONSE = bytes.fromhex("00000016  00000007 00  00000000 0000 00000000
 
 
 @pytest.mark.parametrize(("version", "frame"), [(1, CLASSIC_REQUEST), (2, FLEXIBLE_REQUEST)])
-def test_a_request_is_written_and_read_with_the_header_of_its_version(version: int, frame: bytes) -> None:
+def test_request_has_the_header_of_its_version(version: int, frame: bytes) -> None:
     assert encode_request(REQUEST, version, 7, "c") == frame
     header, pos = decode_request(frame[4:], REQUESTS)
     assert header == RequestHeader(api_key=22, api_version=version, correlation_id=7, client_id="c")
     assert decode(InitProducerIdRequest, version, frame[4:], pos) == REQUEST
 
 
-def test_so_is_one_of_the_latest_version() -> None:
+def test_request_of_the_latest_version_is_read_back() -> None:
     latest = InitProducerIdRequest.VERSIONS[1]
     payload = encode_request(REQUEST, latest, 7, "c")[4:]
     _, pos = decode_request(payload, REQUESTS)
@@ -44,26 +44,26 @@ def test_so_is_one_of_the_latest_version() -> None:
 
 
 @pytest.mark.parametrize(("version", "frame"), [(1, CLASSIC_RESPONSE), (2, FLEXIBLE_RESPONSE)])
-def test_a_response_is_written_and_read_with_the_header_of_its_version(version: int, frame: bytes) -> None:
+def test_response_has_the_header_of_its_version(version: int, frame: bytes) -> None:
     assert encode_response(RESPONSE, version, 7) == frame
     assert read_correlation_id(frame[4:]) == 7
     assert decode_response(InitProducerIdResponse, version, frame[4:]) == (RESPONSE, 0)
 
 
-def test_what_is_left_over_behind_a_response_is_counted() -> None:
+def test_surplus_bytes_of_a_response_are_counted() -> None:
     for version, frame in ((1, CLASSIC_RESPONSE), (2, FLEXIBLE_RESPONSE)):
         payload = frame[4:] + b"\0!?"
         assert decode_response(InitProducerIdResponse, version, payload) == (RESPONSE, 3)
 
 
 @pytest.mark.parametrize("client_id", [None, "", "é" * 100])
-def test_the_client_id_is_a_classic_string_in_either_header(client_id: str | None) -> None:
+def test_client_id_is_a_classic_string_in_either_header(client_id: str | None) -> None:
     for version in (1, 2):
         payload = encode_request(REQUEST, version, 7, client_id)[4:]
         assert decode_request(payload, REQUESTS)[0].client_id == client_id
 
 
-def test_the_header_of_an_api_versions_response_never_has_tags() -> None:
+def test_header_of_an_api_versions_response_has_no_tags() -> None:
     response = ApiVersionsResponse(
         error_code=0, api_keys=[ApiVersion(api_key=0, min_version=3, max_version=12)]
     )
@@ -81,18 +81,18 @@ def test_tags_in_a_header_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("api_key", [77, 22])
-def test_the_header_of_a_request_that_we_do_not_know_is_read_all_the_same(api_key: int) -> None:
+def test_header_of_an_unknown_request_is_read(api_key: int) -> None:
     payload = api_key.to_bytes(2) + bytes.fromhex("0063 00000007 0001 63") + b"\xff\xff\xff"
     header, _ = decode_request(payload, REQUESTS)
     assert header == RequestHeader(api_key=api_key, api_version=99, correlation_id=7, client_id="c")
 
 
-def test_the_correlation_id_can_be_read_alone() -> None:
+def test_correlation_id_is_read_alone() -> None:
     assert read_correlation_id(FLEXIBLE_RESPONSE[4:]) == 7
     assert read_correlation_id(memoryview(FLEXIBLE_RESPONSE)[4:]) == 7
 
 
-def test_a_payload_that_is_cut_anywhere_is_a_protocol_error() -> None:
+def test_truncated_payload_is_a_protocol_error() -> None:
     for end in range(len(FLEXIBLE_RESPONSE) - 4):
         with pytest.raises(ProtocolError):
             decode_response(InitProducerIdResponse, 2, FLEXIBLE_RESPONSE[4 : 4 + end])

@@ -12,7 +12,7 @@ from tests.cases import for_each
     ("offered", "picked"),
     [((0, 13), 13), ((3, 8), 8), ((12, 20), 13), ((0, 3), 3)],
 )
-def test_the_highest_version_that_both_know_is_picked(offered: tuple[int, int], picked: int) -> None:
+def test_pick_returns_the_highest_common_version(offered: tuple[int, int], picked: int) -> None:
     table = ApiVersionTable({0: offered})
     assert [table.pick(ProduceRequest) for _ in range(2)] == [picked, picked]
 
@@ -20,13 +20,13 @@ def test_the_highest_version_that_both_know_is_picked(offered: tuple[int, int], 
 OLDEST = "it works with Kafka 0.11 and later"
 
 
-def test_a_cap_holds_one_api_down() -> None:
+def test_cap_lowers_the_version_of_one_api() -> None:
     table = ApiVersionTable({0: (0, 13), 22: (0, 5)}, caps={0: 7, 22: 99})
     assert table.pick(ProduceRequest) == 7
     assert table.pick(InitProducerIdRequest) == 5
 
 
-def test_a_cap_holds_none_up() -> None:
+def test_cap_does_not_raise_the_version() -> None:
     assert ApiVersionTable({0: (0, 99)}, caps={0: 99}).pick(ProduceRequest) == 13
 
 
@@ -38,7 +38,7 @@ def test_a_cap_holds_none_up() -> None:
         ({}, "the broker does not offer it, this client needs one of 3 to 13"),  # an API of a later Kafka
     ],
 )
-def test_no_common_version_says_what_is_offered_and_what_is_needed(
+def test_missing_common_version_error_has_both_ranges(
     offered: dict[int, tuple[int, int]], offer: str
 ) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
@@ -46,20 +46,22 @@ def test_no_common_version_says_what_is_offered_and_what_is_needed(
     assert str(caught.value) == f"Produce (API 0): {offer}"
 
 
-def test_a_cap_below_what_is_possible_is_no_version() -> None:
+def test_cap_below_the_common_versions_is_unsupported() -> None:
     with pytest.raises(UnsupportedVersion, match="Produce"):
         ApiVersionTable({0: (0, 13)}, caps={0: 2}).pick(ProduceRequest)
 
 
 @for_each(("at_most", "picked"), [(None, 13), (99, 13), (13, 13), (11, 11), (3, 3)])
-def test_one_call_may_want_no_later_version_than_this(at_most: int | None, picked: int) -> None:
+def test_pick_honours_at_most(at_most: int | None, picked: int) -> None:
     table = ApiVersionTable({0: (0, 13)})
     assert [table.pick(ProduceRequest, at_most=at_most) for _ in range(2)] == [picked, picked]
     assert table.pick(ProduceRequest) == 13
 
 
 @pytest.mark.parametrize(("offered", "at_most"), [((0, 13), 2), ((12, 13), 11)])
-def test_no_version_that_is_early_enough_is_no_version(offered: tuple[int, int], at_most: int) -> None:
+def test_pick_with_at_most_below_the_common_range_is_unsupported(
+    offered: tuple[int, int], at_most: int
+) -> None:
     lowest, highest = offered
     with pytest.raises(
         UnsupportedVersion, match=f"Produce.*the broker offers versions {lowest} to {highest},"
@@ -67,12 +69,12 @@ def test_no_version_that_is_early_enough_is_no_version(offered: tuple[int, int],
         ApiVersionTable({0: offered}).pick(ProduceRequest, at_most=at_most)
 
 
-def test_features_are_none_unless_the_broker_told_some() -> None:
+def test_finalized_features_are_empty_by_default() -> None:
     table = ApiVersionTable({})
     assert (table.finalized_features, table.finalized_features_epoch) == ({}, -1)
     table = ApiVersionTable({}, finalized_features={"transaction.version": 2}, finalized_features_epoch=7)
     assert (table.finalized_features, table.finalized_features_epoch) == ({"transaction.version": 2}, 7)
 
 
-def test_what_the_broker_offers_can_be_seen() -> None:
+def test_offered_versions_are_readable() -> None:
     assert ApiVersionTable({0: (0, 13)}).offered == {0: (0, 13)}

@@ -50,7 +50,7 @@ def test_find_coordinator_response_matches_golden_bytes(version: int, wire: str)
     check(REFUSAL, version, wire)
 
 
-def test_from_v4_on_there_are_many_at_once() -> None:
+def test_find_coordinator_messages_have_many_keys_from_v4() -> None:
     check(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 4, "01 02 02 74 00")
     coordinators = [Coordinator(key="t", node_id=1, host="b", port=9092)]
     wire = "00000000 02 02 74 00000001 02 62 00002384 0000 01 00 00"
@@ -110,7 +110,7 @@ def test_partitions_are_added_in_the_form_of_the_version(version: int, wire: str
         (3, "00000001 02 02 6f 02 00000003 0033 00 00 00"),
     ],
 )
-def test_whether_partitions_were_added_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+def test_add_partitions_response_matches_golden_bytes(version: int, wire: str) -> None:
     check(PARTITIONS_ADDED, version, wire)
 
 
@@ -122,7 +122,7 @@ def test_whether_partitions_were_added_is_told_in_the_form_of_the_version(versio
         (4, "02 74 0000000000000005 0002 02 67 00"),
     ],
 )
-def test_a_group_is_added_in_the_form_of_the_version(version: int, wire: str) -> None:
+def test_add_offsets_request_matches_golden_bytes(version: int, wire: str) -> None:
     check(
         AddOffsetsToTxnRequest(transactional_id="t", producer_id=5, producer_epoch=2, group_id="g"),
         version,
@@ -131,7 +131,7 @@ def test_a_group_is_added_in_the_form_of_the_version(version: int, wire: str) ->
 
 
 @pytest.mark.parametrize(("version", "wire"), [(0, "00000001 0033"), (3, "00000001 0033 00")])
-def test_whether_a_group_was_added_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+def test_add_offsets_response_matches_golden_bytes(version: int, wire: str) -> None:
     check(AddOffsetsToTxnResponse(throttle_time_ms=1, error_code=51), version, wire)
 
 
@@ -178,7 +178,7 @@ def test_member_id_is_refused_by_version_2() -> None:
         (3, "00000001 02 02 6f 02 00000003 0019 00 00 00"),
     ],
 )
-def test_whether_offsets_were_taken_is_told_in_the_form_of_the_version(version: int, wire: str) -> None:
+def test_txn_offset_commit_response_matches_golden_bytes(version: int, wire: str) -> None:
     partitions = [TxnOffsetCommitResponsePartition(partition_index=3, error_code=25)]
     topics = [TxnOffsetCommitResponseTopic(name="o", partitions=partitions)]
     check(TxnOffsetCommitResponse(throttle_time_ms=1, topics=topics), version, wire)
@@ -192,7 +192,7 @@ def test_whether_offsets_were_taken_is_told_in_the_form_of_the_version(version: 
         (5, "02 74 0000000000000005 0002 01 00"),
     ],
 )
-def test_a_transaction_ends_in_the_form_of_the_version(version: int, wire: str) -> None:
+def test_end_txn_request_matches_golden_bytes(version: int, wire: str) -> None:
     check(EndTxnRequest(transactional_id="t", producer_id=5, producer_epoch=2, committed=True), version, wire)
 
 
@@ -204,7 +204,7 @@ def test_a_transaction_ends_in_the_form_of_the_version(version: int, wire: str) 
         (5, "00000001 0000 0000000000000005 0003 00"),
     ],
 )
-def test_the_next_epoch_is_told_from_v5_on(version: int, wire: str) -> None:
+def test_end_txn_response_has_the_next_epoch_from_v5(version: int, wire: str) -> None:
     check(EndTxnResponse(throttle_time_ms=1, producer_id=5, producer_epoch=3), version, wire)
 
 
@@ -212,7 +212,7 @@ def test_ids_are_asked_about() -> None:
     check(DescribeTransactionsRequest(transactional_ids=["t", "uu"]), 0, "03 02 74 03 75 75 00")
 
 
-def test_a_state_has_the_partitions_of_its_transaction() -> None:
+def test_describe_transactions_response_has_the_partitions() -> None:
     state = TransactionState(
         transactional_id="t",
         transaction_state="Ongoing",
@@ -229,7 +229,7 @@ def test_a_state_has_the_partitions_of_its_transaction() -> None:
     check(DescribeTransactionsResponse(throttle_time_ms=1, transaction_states=[state]), 0, wire)
 
 
-def test_of_an_id_that_is_not_known_there_is_an_error_and_nothing_else() -> None:
+def test_describe_transactions_response_may_have_an_unknown_id() -> None:
     unknown = TransactionState(error_code=105, transactional_id="t")
     wire = "00000000 02 0069 02 74 01 00000000 0000000000000000 0000000000000000 0000 01 00 00"
     check(DescribeTransactionsResponse(transaction_states=[unknown]), 0, wire)

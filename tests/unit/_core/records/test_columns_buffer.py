@@ -399,7 +399,7 @@ def test_records_overwritten_from_outside_are_not_followed() -> None:
                     continue
 
 
-def test_buffer_is_not_visited_by_the_collector_and_frees_its_memory() -> None:
+def test_buffer_is_untracked_and_frees_its_memory() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

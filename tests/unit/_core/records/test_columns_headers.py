@@ -42,7 +42,7 @@ def test_repeated_headers_object_is_encoded_once() -> None:
     assert blocks[0] is blocks[1]
 
 
-def test_headers_that_all_records_have_are_columns_without_values() -> None:
+def test_headers_shared_by_all_records_are_constant_columns() -> None:
     headers = (("a", b"1"), ("b", None))
     shared = [HeaderColumn("a", b"1"), HeaderColumn("b", None)]
     assert columns_of([headers]) == shared

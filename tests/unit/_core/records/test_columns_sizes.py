@@ -113,7 +113,7 @@ def test_column_sizes_equal_the_bound_of_each_record(
 
 
 @pytest.mark.parametrize("big", [b"", b"v" * SMALL_PAYLOAD], ids=["small", "with a large one"])
-def test_headers_that_came_as_columns_count_as_those_of_each_record(big: bytes) -> None:
+def test_header_columns_count_as_the_headers_of_each_record(big: bytes) -> None:
     traces: list[bytes | None] = [b"1f", None, b"longer", b"1f"]
     headers = HeaderColumns(
         [HeaderColumn("trace", None, traces), HeaderColumn("é", b"json"), HeaderColumn("null", None)], 4

@@ -116,7 +116,7 @@ def test_decode_omits_a_truncated_last_batch_on_request(kept: int) -> None:
     assert len(list(decode_batches(data, limit=LIMIT, partial_ok=True))) == 1
 
 
-def test_earlier_batches_are_yielded_before_a_broken_one_is_refused() -> None:
+def test_decode_yields_earlier_batches_before_a_broken_one() -> None:
     broken = batch_of_two()
     broken[-1] ^= 1
     batches = decode_batches(batch_of_two() + broken, limit=LIMIT)

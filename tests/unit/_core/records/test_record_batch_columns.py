@@ -74,7 +74,7 @@ def test_extend_keeps_no_reference_to_the_columns_it_was_given() -> None:
     ("keys", "headers", "timestamps"),
     [([b"k", b"k"], None, 1), (None, [()] * 2, 1), (None, None, [1, 2]), ([], None, 1)],
 )
-def test_extend_refuses_columns_of_unequal_length_and_adds_nothing(
+def test_extend_refuses_columns_of_unequal_length(
     keys: list[bytes | None] | None, headers: list[tuple[()]] | None, timestamps: list[int] | int
 ) -> None:
     columns = RecordColumns()

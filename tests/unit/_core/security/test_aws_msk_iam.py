@@ -30,7 +30,7 @@ async def payload(mechanism: AwsMskIam, host: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("token", [None, "session"])
-async def test_the_login_is_a_signed_request(token: str | None) -> None:
+async def test_first_message_is_a_signed_request(token: str | None) -> None:
     said = await payload(login(token=token), HOST)
     assert said.pop("user-agent").startswith("aioproducer/")
     assert said.pop("version") == "2020_10_22"
@@ -63,12 +63,12 @@ async def test_the_login_is_a_signed_request(token: str | None) -> None:
         ("broker.example", "af-south-1"),
     ],
 )
-async def test_the_region_is_in_the_name_or_configured(host: str, region: str) -> None:
+async def test_region_comes_from_the_host_name_or_the_options(host: str, region: str) -> None:
     said = await payload(login(region="af-south-1"), host)
     assert said["x-amz-credential"] == f"AKID/20260102/{region}/kafka-cluster/aws4_request"
 
 
-async def test_without_a_region_there_is_no_signature() -> None:
+async def test_missing_region_fails_the_login() -> None:
     with pytest.raises(Refused, match="set AWS_REGION"):
         await payload(login(), "broker.example")
 
@@ -81,7 +81,7 @@ async def test_silence_is_a_refusal() -> None:
     assert not mechanism.complete
 
 
-async def test_an_answer_is_a_welcome_and_there_is_one() -> None:
+async def test_first_response_completes_the_login() -> None:
     mechanism = login()
     await payload(mechanism, HOST)
     assert await reply(mechanism, b'{"version":"2020_10_22","request-id":"x"}') == b""
@@ -130,20 +130,20 @@ def test_botocore_is_asked_each_time_by_one_session(monkeypatch: pytest.MonkeyPa
     assert credentials() == AwsCredentials("AKID", Secret("hunter3"), None, "eu-west-1")
 
 
-def test_the_region_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "af-south-1")
     frozen = SimpleNamespace(access_key="AKID", secret_key="hunter2", token=None)
     botocore(monkeypatch, SimpleNamespace(get_frozen_credentials=lambda: frozen))
     assert BotocoreCredentials()().region == "af-south-1"
 
 
-def test_where_there_are_none_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_error_names_aws_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     botocore(monkeypatch, None)
     with pytest.raises(Refused, match="finds no AWS credentials: set AWS_PROFILE"):
         BotocoreCredentials()()
 
 
-def test_what_botocore_raises_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_botocore_is_named_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     botocore(monkeypatch, BotoCoreError("hunter2"))
     with pytest.raises(Refused, match=r"^botocore has no AWS credentials: BotoCoreError$"):
         BotocoreCredentials()()
@@ -165,7 +165,7 @@ EXAMPLE_TIME = datetime(2013, 5, 24, tzinfo=UTC)
         ("a b+c/~*ü", "tok/en+==", "80d18dedf4e63f1235307133a1ba9588c390cd0b8b239db7b01f2077f0aaf431"),
     ],
 )
-def test_it_is_what_botocore_makes(action: str, session_token: str | None, signature: str) -> None:
+def test_signature_equals_that_of_botocore(action: str, session_token: str | None, signature: str) -> None:
     query = presigned(
         host="b-1.example",
         service="kafka-cluster",

@@ -81,7 +81,7 @@ async def test_scram_without_a_proof_of_the_brokers_is_no_login() -> None:
         await exchange.answer(b"")
 
 
-async def test_a_users_own_may_be_sync_or_async() -> None:
+async def test_custom_mechanism_may_be_sync_or_async() -> None:
     mechanism = Script(later(b"1"), b"2", later(b"3"))
     exchange = Exchange(mechanism, BROKER)
     assert taken(await exchange.start()) == b"1"
@@ -91,13 +91,13 @@ async def test_a_users_own_may_be_sync_or_async() -> None:
     assert mechanism.heard == [BROKER, b"a", b"b"]
 
 
-async def test_a_users_own_is_over_when_it_has_nothing_to_say() -> None:
+async def test_custom_mechanism_is_complete_after_an_empty_message() -> None:
     exchange = Exchange(Script(b"1", b""), BROKER)
     await exchange.start()
     assert await exchange.answer(b"welcome") is None
 
 
-async def test_one_that_says_when_it_is_complete_may_send_nothing_before() -> None:
+async def test_mechanism_with_complete_may_send_empty_messages() -> None:
     mechanism = Whole(b"1", b"", b"2", b"")
     exchange = Exchange(mechanism, BROKER)
     await exchange.start()
@@ -108,25 +108,25 @@ async def test_one_that_says_when_it_is_complete_may_send_nothing_before() -> No
 
 
 @pytest.mark.parametrize("messages", [[Refused("no ticket")], [AuthenticationFailed("no ticket")]])
-async def test_what_goes_wrong_names_broker_and_mechanism(messages: list[object]) -> None:
+async def test_login_error_names_broker_and_mechanism(messages: list[object]) -> None:
     with pytest.raises(AuthenticationFailed) as raised:
         await Exchange(Script(*messages), BROKER).start()
     assert str(raised.value) == "no login by MINE at broker.example:9093: no ticket"
     assert (raised.value.broker, raised.value.mechanism) == ("broker.example:9093", "MINE")
 
 
-async def test_the_text_of_what_users_raise_is_the_cause_only() -> None:
+async def test_text_of_a_custom_mechanism_error_is_in_the_cause_only() -> None:
     with pytest.raises(AuthenticationFailed, match=r": it raised ValueError, which is the cause$") as raised:
         await Exchange(Script(ValueError("hunter2")), BROKER).start()
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-async def test_a_message_is_bytes() -> None:
+async def test_message_of_a_custom_mechanism_must_be_bytes() -> None:
     with pytest.raises(AuthenticationFailed, match="returned str; it has to return bytes"):
         await Exchange(Script("text"), BROKER).start()
 
 
-async def test_a_broker_cannot_ask_for_ever() -> None:
+async def test_number_of_challenges_is_limited() -> None:
     exchange = Exchange(Whole(*[b"x"] * 100), BROKER)
     await exchange.start()
     for _ in range(MOST_ROUNDS):
@@ -135,14 +135,14 @@ async def test_a_broker_cannot_ask_for_ever() -> None:
         await exchange.answer(b"more")
 
 
-async def test_a_challenge_has_a_length_that_can_be_meant() -> None:
+async def test_length_of_a_challenge_is_limited() -> None:
     exchange = Exchange(Whole(b"x"), BROKER)
     await exchange.start()
     with pytest.raises(AuthenticationFailed, match="challenge of 1,048,577 bytes"):
         await exchange.answer(bytes(LONGEST_MESSAGE + 1))
 
 
-def test_a_refusal_has_the_brokers_own_words_and_what_to_do() -> None:
+def test_refused_login_error_has_the_brokers_message_and_a_hint() -> None:
     error = Exchange(Plain(credentials()), BROKER).refused(58, "Invalid username or password")
     assert isinstance(error, SaslAuthenticationFailed)
     assert str(error) == (
@@ -152,7 +152,7 @@ def test_a_refusal_has_the_brokers_own_words_and_what_to_do() -> None:
     assert (error.broker, error.mechanism, error.fatal) == ("broker.example:9093", "PLAIN", False)
 
 
-def test_a_mechanism_that_knows_more_has_it_told() -> None:
+def test_refused_login_error_has_the_detail_of_the_mechanism() -> None:
     mechanism = Script()
     mechanism.detail = "invalid_token"  # type: ignore[attr-defined]
     error = Exchange(mechanism, BROKER).refused(58, None)
@@ -178,7 +178,9 @@ def test_a_mechanism_that_knows_more_has_it_told() -> None:
         (999, [], "with ErrorCode999: oh", Exception),
     ],
 )
-def test_other_codes_are_explained(code: int, offered: list[str], text: str, cause: type[Exception]) -> None:
+def test_sasl_error_codes_are_explained(
+    code: int, offered: list[str], text: str, cause: type[Exception]
+) -> None:
     error = Exchange(Script(), BROKER).refused(code, "oh", offered)
     assert text in str(error)
     assert isinstance(error.__cause__, cause)
@@ -215,7 +217,7 @@ LOGIN = Login("u", Secret("hunter2"))
         ("AWS_MSK_IAM", {}),
     ],
 )
-def test_each_mechanism_is_made_anew_for_each_login(name: str, more: dict[str, Any]) -> None:
+def test_mechanism_is_created_for_each_login(name: str, more: dict[str, Any]) -> None:
     logins = ExchangeFactory(SaslSettings(name, BACKOFF, **more))
     first, second = logins.exchange(BROKER), logins.exchange(BROKER)
     assert first.mechanism.name == name
@@ -256,7 +258,7 @@ async def test_tokens_come_from_where_the_settings_say(monkeypatch: pytest.Monke
     assert asked == [(endpoint, {"a": "b"})]
 
 
-def test_a_factory_of_the_users_that_raises_or_gives_something_else() -> None:
+def test_broken_mechanism_factory_fails_the_login() -> None:
     def broken() -> Any:
         raise OSError("hunter2")
 
@@ -272,7 +274,7 @@ def test_a_factory_of_the_users_that_raises_or_gives_something_else() -> None:
         ExchangeFactory(SaslSettings(other, BACKOFF)).exchange(BROKER)
 
 
-async def test_a_mechanism_has_a_name() -> None:
+async def test_mechanism_without_a_name_fails_the_login() -> None:
     class Nameless:
         name = None
 

@@ -73,7 +73,7 @@ def login(fake: Fake, **settings: Any) -> Gssapi:
     return Gssapi(KerberosSettings("kafka", **settings), lambda: fake)
 
 
-async def test_a_login_by_a_ticket() -> None:
+async def test_ticket_login_sends_three_messages() -> None:
     fake = Fake(b"AP-REQ", None)
     mechanism = login(fake)
     assert await first(mechanism) == b"AP-REQ"
@@ -90,7 +90,7 @@ async def test_a_login_by_a_ticket() -> None:
     assert threading.main_thread() not in fake.threads
 
 
-async def test_a_login_from_a_keytab_touches_nobodys_tickets() -> None:
+async def test_keytab_login_uses_a_cache_in_memory() -> None:
     fake = Fake(b"AP-REQ")
     await first(login(fake, principal="alice@LAB", keytab="/etc/alice.keytab"))
     store = fake.notes[0].pop("store")
@@ -100,7 +100,7 @@ async def test_a_login_from_a_keytab_touches_nobodys_tickets() -> None:
     assert fake.notes[1]["creds"] == "credentials"
 
 
-async def test_one_of_several_tickets_can_be_chosen() -> None:
+async def test_principal_selects_one_of_several_tickets() -> None:
     fake = Fake(b"AP-REQ")
     await first(login(fake, principal="alice@LAB"))
     assert fake.notes[0] == {"usage": "initiate", "name": "principal:alice@LAB", "store": None}
@@ -114,7 +114,7 @@ async def test_one_of_several_tickets_can_be_chosen() -> None:
         ("something\nelse", "something else"),
     ],
 )
-async def test_what_kerberos_says_is_passed_on_with_what_to_do(raised: str, told: str) -> None:
+async def test_error_of_kerberos_is_shown_with_a_hint(raised: str, told: str) -> None:
     with pytest.raises(Refused) as refused:
         await first(login(Fake(GSSError(raised))))
     assert str(refused.value) == (
@@ -122,7 +122,7 @@ async def test_what_kerberos_says_is_passed_on_with_what_to_do(raised: str, told
     )
 
 
-async def test_the_keytab_is_named_where_there_is_one() -> None:
+async def test_error_of_kerberos_names_the_keytab() -> None:
     fake = Fake(GSSError("no key"))
     with pytest.raises(
         Refused, match=r"Kerberos reports: no key; check the keytab /etc/alice\.keytab, the clocks"
@@ -139,7 +139,7 @@ async def test_the_keytab_is_named_where_there_is_one() -> None:
         (b"\x01\0\0\0", b"forged", "Kerberos reports: A token had an invalid MIC"),
     ],
 )
-async def test_an_offer_that_will_not_do(offer: bytes, challenge: bytes, why: str) -> None:
+async def test_unsuitable_security_layer_offer_is_refused(offer: bytes, challenge: bytes, why: str) -> None:
     mechanism = login(Fake(b"AP-REQ", offer=offer))
     await first(mechanism)
     with pytest.raises(Refused, match=why):
@@ -147,7 +147,7 @@ async def test_an_offer_that_will_not_do(offer: bytes, challenge: bytes, why: st
     assert not mechanism.complete
 
 
-async def test_nothing_comes_after_the_end() -> None:
+async def test_challenge_after_the_end_is_refused() -> None:
     mechanism = login(Fake(b"AP-REQ"))
     await first(mechanism)
     await reply(mechanism, b"offer")

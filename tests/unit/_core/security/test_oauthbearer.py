@@ -57,7 +57,7 @@ class Endpoint:
 
 
 @in_virtual_time
-async def test_all_share_one_token() -> None:
+async def test_concurrent_logins_share_one_token() -> None:
     endpoint = Endpoint(takes_s=1)
     assert await asyncio.gather(*[endpoint.token() for _ in range(5)]) == ["1"] * 5
     assert await endpoint.token() == "1"
@@ -66,7 +66,7 @@ async def test_all_share_one_token() -> None:
 
 
 @in_virtual_time
-async def test_the_next_one_is_fetched_before_anybody_needs_it() -> None:
+async def test_token_is_renewed_before_it_expires() -> None:
     endpoint = Endpoint()
     await endpoint.token()
     await asyncio.sleep(79.9)
@@ -78,7 +78,7 @@ async def test_the_next_one_is_fetched_before_anybody_needs_it() -> None:
 
 
 @in_virtual_time
-async def test_a_login_waits_a_little_for_the_next_one_and_takes_the_old_one_then() -> None:
+async def test_login_waits_one_second_for_a_renewed_token() -> None:
     endpoint = Endpoint()
     await endpoint.token()
     endpoint.takes_s = 0.5
@@ -95,7 +95,7 @@ async def test_a_login_waits_a_little_for_the_next_one_and_takes_the_old_one_the
 
 
 @in_virtual_time
-async def test_while_fetching_fails_the_valid_one_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_valid_token_is_kept_while_renewals_fail(caplog: pytest.LogCaptureFixture) -> None:
     endpoint = Endpoint()
     await endpoint.token()
     endpoint.fails_with = OSError("hunter2")
@@ -128,7 +128,7 @@ async def test_once_it_has_expired_the_failure_is_told() -> None:
 
 
 @in_virtual_time
-async def test_without_an_expiry_each_login_asks_and_the_last_one_helps_out() -> None:
+async def test_token_without_expiry_is_fetched_for_each_login() -> None:
     endpoint = Endpoint(life_s=None)
     assert [await endpoint.token(), await endpoint.token()] == ["1", "2"]
     endpoint.fails_with = OSError()
@@ -136,13 +136,13 @@ async def test_without_an_expiry_each_login_asks_and_the_last_one_helps_out() ->
 
 
 @in_virtual_time
-async def test_a_new_token_that_has_expired_is_told_as_such() -> None:
+async def test_new_token_that_has_expired_is_refused() -> None:
     with pytest.raises(Refused, match="has expired already; is the clock right"):
         await Endpoint(life_s=-1).token()
 
 
 @in_virtual_time
-async def test_who_stops_waiting_stops_nobody_else() -> None:
+async def test_cancelled_login_does_not_cancel_the_shared_fetch() -> None:
     endpoint = Endpoint(takes_s=1)
     impatient = asyncio.ensure_future(endpoint.token())
     patient = asyncio.ensure_future(endpoint.token())
@@ -178,7 +178,7 @@ async def test_closed_it_asks_no_more() -> None:
         (Token(Secret("abc")), Token(Secret("abc"))),
     ],
 )
-async def test_a_provider_may_return_a_text_or_an_object(given: Any, token: Token) -> None:
+async def test_provider_may_return_a_string_or_an_object(given: Any, token: Token) -> None:
     assert as_token(given) == token
     assert await from_provider(lambda: given)() == token
 
@@ -206,7 +206,7 @@ def test_anything_else_is_refused_without_being_shown(given: Any, why: str) -> N
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_token_does_not_show_itself() -> None:
+def test_repr_of_a_token_hides_its_value() -> None:
     assert "hunter2" not in repr(Token(Secret("hunter2"), 5))
 
 
@@ -304,7 +304,7 @@ class Tokens(SharedTokens):
         self.dropped.append(value.reveal())
 
 
-async def test_the_token_is_one_message() -> None:
+async def test_accepted_token_needs_one_message() -> None:
     mechanism = OAuthBearer(Tokens())
     assert await first(mechanism) == b"n,,\x01auth=Bearer abc.def\x01\x01"
     assert await reply(mechanism, b"") == b""
@@ -316,7 +316,7 @@ async def test_extensions_go_along_and_the_tokens_own_win() -> None:
     assert await first(mechanism) == b"n,,\x01auth=Bearer abc.def\x01a=1\x01b=2\x01\x01"
 
 
-async def test_a_refusal_is_over_when_we_have_answered_it() -> None:
+async def test_refused_token_is_answered_with_kvsep() -> None:
     mechanism = OAuthBearer(Tokens())
     await first(mechanism)
     assert await reply(mechanism, b'{"status":"invalid_token"}') == b"\x01"
@@ -325,7 +325,7 @@ async def test_a_refusal_is_over_when_we_have_answered_it() -> None:
 
 
 @pytest.mark.parametrize("then", [b"", b"{}"])
-async def test_a_broker_that_refuses_and_then_takes_it_is_not_believed(then: bytes) -> None:
+async def test_acceptance_after_a_refusal_fails_the_login(then: bytes) -> None:
     mechanism = OAuthBearer(Tokens())
     await first(mechanism)
     await reply(mechanism, b'{"status":"invalid_token"}')
@@ -334,7 +334,7 @@ async def test_a_broker_that_refuses_and_then_takes_it_is_not_believed(then: byt
 
 
 @for_each("token", ["", "hunter 2", "hunter\x01b", "hünter", "=", "hunter=b", "hunter\n"])
-async def test_a_token_that_could_be_read_as_something_else_is_not_sent(token: str) -> None:
+async def test_token_with_invalid_characters_is_not_sent(token: str) -> None:
     with pytest.raises(Refused, match="the token is empty, or has characters") as raised:
         await first(OAuthBearer(Tokens(token)))
     assert "nter" not in str(raised.value)
@@ -356,7 +356,7 @@ def test_extensions_are_text(extensions: dict[object, object]) -> None:
 
 
 @given(st.text(max_size=30), st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=3))
-def test_a_message_has_what_was_given_or_there_is_none(token: str, extensions: dict[str, str]) -> None:
+def test_first_message_has_the_given_token_and_extensions(token: str, extensions: dict[str, str]) -> None:
     try:
         message = first_message(Secret(token), extensions).decode()
     except Refused:
@@ -367,7 +367,7 @@ def test_a_message_has_what_was_given_or_there_is_none(token: str, extensions: d
 
 
 @given(st.lists(st.one_of(st.binary(max_size=300), st.just(b"[" * 100_000)), min_size=1, max_size=4))
-async def test_whatever_a_broker_says_what_is_shown_is_short_and_printable(challenges: list[bytes]) -> None:
+async def test_detail_of_a_refusal_is_short_and_printable(challenges: list[bytes]) -> None:
     mechanism = OAuthBearer(Tokens())
     await first(mechanism)
     for challenge in challenges:

@@ -19,7 +19,7 @@ from tests.cases import for_each
 from tests.unit._core.security.conversation import ScramServer, credentials, first, reply
 
 
-async def test_there_is_one_message() -> None:
+async def test_plain_sends_one_message() -> None:
     mechanism = Plain(credentials("ü", "p\u00a0w"))
     assert not mechanism.complete
     assert await first(mechanism) == b"\0\xc3\xbc\0p\xc2\xa0w"
@@ -28,7 +28,7 @@ async def test_there_is_one_message() -> None:
 
 
 @for_each(("username", "password"), [("", "p"), ("u", ""), ("u\0root", "p"), ("u", "hunter\0")])
-async def test_what_would_be_read_as_something_else_is_not_sent(username: str, password: str) -> None:
+async def test_plain_refuses_empty_values_and_nul(username: str, password: str) -> None:
     with pytest.raises(Refused) as raised:
         await first(Plain(credentials(username, password)))
     assert "hunter" not in str(raised.value)
@@ -70,7 +70,7 @@ async def test_known_vectors(name: str, challenge: str, proof: str, verdict: str
 
 
 @pytest.mark.parametrize("name", HASHES)
-async def test_a_server_that_knows_the_password_is_convinced(name: str) -> None:
+async def test_scram_login_succeeds_with_the_right_password(name: str) -> None:
     server = ScramServer(HASHES[name], b"pencil")
     mechanism = Scram(name, credentials())
     verdict = server.verdict(await reply(mechanism, server.challenge(await first(mechanism))))
@@ -79,7 +79,7 @@ async def test_a_server_that_knows_the_password_is_convinced(name: str) -> None:
     assert mechanism.complete
 
 
-async def test_a_wrong_password_convinces_nobody() -> None:
+async def test_scram_server_rejects_a_wrong_password() -> None:
     server = ScramServer("sha256", b"pencils")
     mechanism = scram()
     assert server.verdict(await reply(mechanism, server.challenge(await first(mechanism)))) is None
@@ -90,7 +90,7 @@ async def test_names_may_have_commas_and_equals_signs() -> None:
     assert await first(mechanism) == f"n,,n=a=3Db=2Cc,r={NONCE}".encode()
 
 
-async def test_a_delegation_token_says_that_it_is_one() -> None:
+async def test_delegation_token_sends_tokenauth() -> None:
     mechanism = scram(token_auth=True)
     message = await first(mechanism)
     assert message == f"n,,n=user,r={NONCE},tokenauth=true".encode()
@@ -105,14 +105,14 @@ async def test_password_is_hashed_as_its_utf8_bytes(password: str) -> None:
     assert server.verdict(await reply(mechanism, server.challenge(await first(mechanism)))) is not None
 
 
-async def test_each_login_has_a_nonce_of_its_own() -> None:
+async def test_nonce_is_new_for_each_login() -> None:
     assert await first(Scram("SCRAM-SHA-256", credentials())) != await first(
         Scram("SCRAM-SHA-256", credentials())
     )
 
 
 @for_each(("username", "password"), [("", "p"), ("u", ""), ("u\0", "p"), ("u\ud800", "p"), ("u", "p\udfff")])
-async def test_what_cannot_be_sent_is_refused_without_being_shown(username: str, password: str) -> None:
+async def test_scram_refuses_empty_values_nul_and_surrogates(username: str, password: str) -> None:
     with pytest.raises(Refused, match=r"may not be empty|NUL|lone surrogate"):
         await first(Scram("SCRAM-SHA-256", credentials(username, password)))
 
@@ -136,7 +136,7 @@ async def test_what_cannot_be_sent_is_refused_without_being_shown(username: str,
         (b"v=QQ==", "is malformed"),
     ],
 )
-async def test_a_first_challenge_that_will_not_do(challenge: bytes, why: str) -> None:
+async def test_malformed_first_challenge_is_refused(challenge: bytes, why: str) -> None:
     mechanism = scram()
     await first(mechanism)
     with pytest.raises(Refused, match=why):
@@ -156,7 +156,7 @@ async def test_a_first_challenge_that_will_not_do(challenge: bytes, why: str) ->
         (VECTORS[0][1].encode(), "is malformed"),
     ],
 )
-async def test_a_broker_that_proves_nothing_is_not_believed(verdict: bytes, why: str) -> None:
+async def test_invalid_server_signature_is_refused(verdict: bytes, why: str) -> None:
     mechanism = scram()
     await first(mechanism)
     await reply(mechanism, VECTORS[0][1].encode())
@@ -165,7 +165,7 @@ async def test_a_broker_that_proves_nothing_is_not_believed(verdict: bytes, why:
     assert not mechanism.complete
 
 
-async def test_nothing_comes_after_the_end() -> None:
+async def test_challenge_after_the_end_is_refused() -> None:
     mechanism = scram()
     await first(mechanism)
     for challenge in VECTORS[0][1], VECTORS[0][3]:
@@ -175,7 +175,7 @@ async def test_nothing_comes_after_the_end() -> None:
 
 
 @pytest.mark.parametrize(("iterations", "in_a_thread"), [(4096, False), (module.IN_A_THREAD_FROM, True)])
-async def test_many_iterations_do_not_hold_up_the_loop(
+async def test_large_iteration_count_is_hashed_in_a_thread(
     iterations: int, in_a_thread: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[bool] = []
@@ -205,7 +205,7 @@ ALMOST = st.one_of(
 
 
 @given(st.lists(ALMOST, min_size=1, max_size=3))
-async def test_whatever_a_broker_says_it_is_refused_or_answered(challenges: list[bytes]) -> None:
+async def test_challenge_is_answered_or_refused(challenges: list[bytes]) -> None:
     mechanism = scram()
     await first(mechanism)
     for challenge in challenges:
@@ -220,7 +220,7 @@ async def test_whatever_a_broker_says_it_is_refused_or_answered(challenges: list
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1),
     st.text(st.characters(codec="utf-8"), min_size=1),
 )
-async def test_any_pair_of_texts_logs_in(username: str, password: str) -> None:
+async def test_scram_login_succeeds_with_any_user_name_and_password(username: str, password: str) -> None:
     mechanism = Scram("SCRAM-SHA-256", credentials(username, password))
     message = await first(mechanism)
     name = message.decode().split(",")[2].removeprefix("n=")
@@ -248,11 +248,11 @@ class Vault:
     "source",
     [LOGIN, lambda: ("u", "hunter2"), pair, lambda: pair(), functools.partial(pair), Vault()],  # noqa: PLW0108 - a plain function that returns a coroutine
 )
-async def test_a_pair_comes_from_anywhere(source: Any) -> None:
+async def test_credentials_may_be_a_value_or_any_callable(source: Any) -> None:
     assert await Credentials(source).pair() == LOGIN
 
 
-async def test_a_plain_function_is_called_in_a_thread_and_an_async_one_is_not() -> None:
+async def test_plain_function_is_called_in_a_thread() -> None:
     async def here() -> threading.Thread:
         return threading.current_thread()
 
@@ -260,19 +260,19 @@ async def test_a_plain_function_is_called_in_a_thread_and_an_async_one_is_not() 
     assert await called(here) is threading.main_thread()
 
 
-async def test_a_callable_is_asked_each_time() -> None:
+async def test_credentials_callable_is_called_for_each_login() -> None:
     passwords = iter(["one", "two"])
     credentials = Credentials(lambda: ("u", next(passwords)))
     assert [(await credentials.pair()).password.reveal() for _ in range(2)] == ["one", "two"]
 
 
 @pytest.mark.parametrize("given", ["ab", ("u",), ("u", b"p"), (1, "p"), None, ("u", "p", "x")])
-async def test_what_is_no_pair_is_refused_without_being_shown(given: Any) -> None:
+async def test_credentials_of_another_type_are_refused_and_not_shown(given: Any) -> None:
     with pytest.raises(Refused, match=f"returned {type(given).__name__}; return a user name and a password$"):
         await Credentials(lambda: given).pair()
 
 
-async def test_a_callable_that_raises_is_the_cause() -> None:
+async def test_error_of_a_credentials_callable_is_the_cause() -> None:
     def broken() -> tuple[str, str]:
         raise OSError("hunter2")
 
@@ -281,7 +281,7 @@ async def test_a_callable_that_raises_is_the_cause() -> None:
     assert isinstance(raised.value.__cause__, OSError)
 
 
-async def test_the_last_pair_goes_on_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_last_credentials_are_kept_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     answers: list[Any] = [("u", "one"), OSError("hunter2"), OSError(), ("u", "two"), OSError()]
 
     def vault() -> tuple[str, str]:

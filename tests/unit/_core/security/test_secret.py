@@ -24,12 +24,12 @@ SECRET = Secret("hunter2")
         repr({"a": SECRET}),
     ],
 )
-def test_nothing_shows_it(shown: str) -> None:
+def test_secret_is_masked_in_every_format(shown: str) -> None:
     assert "hunter2" not in shown
     assert "***" in shown
 
 
-def test_it_is_no_text_that_could_be_used_as_one() -> None:
+def test_secret_is_no_string() -> None:
     given: Any = SECRET
     assert not isinstance(given, str)
     with pytest.raises(TypeError):
@@ -55,7 +55,7 @@ def test_pickling_says_what_to_pass_instead(protocol: int) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_copy_is_the_same() -> None:
+def test_copy_of_a_secret_is_the_secret() -> None:
     assert copy.copy(SECRET) is copy.deepcopy([SECRET])[0] is SECRET
 
 
@@ -63,7 +63,7 @@ def test_either_form_is_revealed() -> None:
     assert revealed("a") == revealed(Secret("a")) == "a"
 
 
-def test_what_others_quote_is_redacted() -> None:
+def test_redacted_masks_each_secret_in_a_text() -> None:
     assert redacted("bad hunter2hunter for u", SECRET, "hunter", "") == "bad ****** for u"
 
 

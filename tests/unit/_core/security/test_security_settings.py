@@ -29,29 +29,29 @@ CHAIN = Source("ssl_keystore_certificate_chain", Secret("c"))
 KEY = Source("ssl_keystore_key", Secret("hunter2"))
 
 
-def test_nothing_is_secured_unasked() -> None:
+def test_security_settings_default_to_plaintext() -> None:
     assert SecuritySettings() == SecuritySettings(tls=None, sasl=None)
 
 
-def test_a_login_shows_no_secret() -> None:
+def test_repr_of_sasl_settings_hides_the_password() -> None:
     sasl = SaslSettings("PLAIN", Backoff(1, 2), credentials=Login("u", Secret("hunter2")))
     assert "hunter2" not in repr(SecuritySettings(sasl=sasl))
 
 
-def test_all_that_is_read_is_known() -> None:
+def test_sources_list_every_file_of_the_settings() -> None:
     assert TlsSettings().sources == ()
     everything = TlsSettings(truststore=TRUST, keystore=STORE, certificate_chain=CHAIN, key=KEY)
     assert everything.sources == (TRUST, STORE, CHAIN, KEY)
     assert "hunter2" not in repr(everything)
 
 
-def test_who_has_a_key_has_an_identity() -> None:
+def test_keystore_or_key_counts_as_an_identity() -> None:
     assert TlsSettings(keystore=STORE).has_identity
     assert TlsSettings(key=KEY).has_identity
     assert not TlsSettings(truststore=TRUST).has_identity
 
 
-def test_no_token_settings_show_a_secret() -> None:
+def test_repr_of_token_settings_hides_secrets() -> None:
     assertion = AssertionSettings(private_key_passphrase=Secret("hunter2"))
     endpoint = EndpointSettings(
         "https://a", Backoff(1, 2), client_secret=Secret("hunter2"), assertion=assertion
@@ -59,7 +59,7 @@ def test_no_token_settings_show_a_secret() -> None:
     assert "hunter2" not in repr(endpoint)
 
 
-def test_the_defaults_are_kafkas() -> None:
+def test_token_settings_have_the_defaults_of_kafka() -> None:
     endpoint, assertion = EndpointSettings("https://a", Backoff(1, 2)), AssertionSettings()
     assert (assertion.algorithm, assertion.lives_s, assertion.valid_before_s) == ("RS256", 300, 60)
     assert (endpoint.urlencode, endpoint.jwt_bearer) == (False, False)
@@ -90,7 +90,7 @@ TLS = TlsSettings()
         (SecuritySettings(TlsSettings(check_hostname=False)), ["ssl_endpoint_identification_algorithm=''"]),
     ],
 )
-def test_each_weak_setting_is_named(settings: SecuritySettings, weak: list[str]) -> None:
+def test_weak_settings_are_named(settings: SecuritySettings, weak: list[str]) -> None:
     assert [setting for setting, _ in weaknesses(settings)] == weak
 
 
@@ -133,7 +133,7 @@ def test_weak_settings_of_a_context_are_named() -> None:
         ('M required a = "" /* b="c" */ d="e"; // the end', LoginModule("M", {"a": "", "d": "e"})),
     ],
 )
-def test_a_login_module_is_a_class_and_its_options(text: str, module: LoginModule) -> None:
+def test_jaas_text_is_parsed_into_class_and_options(text: str, module: LoginModule) -> None:
     assert parse_jaas(text) == module
 
 
@@ -152,24 +152,24 @@ def test_a_login_module_is_a_class_and_its_options(text: str, module: LoginModul
         ('M required; N required password="hunter2";', "more than one login module"),
     ],
 )
-def test_what_is_none_is_told_without_being_shown(text: str, why: str) -> None:
+def test_malformed_jaas_text_is_refused_without_its_value(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as raised:
         parse_jaas(text)
     assert "hunter2" not in str(raised.value)
 
 
-def test_nothing_shows_the_options() -> None:
+def test_repr_of_a_login_module_hides_the_options() -> None:
     assert "hunter2" not in repr(parse_jaas('M required password="hunter2";'))
 
 
 @given(st.text(st.characters(exclude_characters="\n"), max_size=20))
-def test_any_value_can_be_quoted(value: str) -> None:
+def test_quoted_option_value_may_have_any_characters(value: str) -> None:
     quoted = value.replace("\\", "\\\\").replace('"', '\\"')
     assert parse_jaas(f'M required password="{quoted}";').options == {"password": value}
 
 
 @given(st.text(alphabet="Mrequired =;\"'\\/*\n", max_size=40))
-def test_any_text_is_read_or_a_value_error(text: str) -> None:
+def test_parse_jaas_returns_a_module_or_raises_value_error(text: str) -> None:
     try:
         module = parse_jaas(text)
     except ValueError:

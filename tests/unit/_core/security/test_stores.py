@@ -55,7 +55,7 @@ def test_line_breaks_may_be_anything(between: str) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
+def test_encrypted_key_is_recognised(legacy: bool) -> None:
     key = ISSUED.encrypted_key("hunter2", legacy=legacy)
     pem = parse_pem(key)
     assert pem.encrypted
@@ -74,7 +74,7 @@ def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
         ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "is empty"),
     ],
 )
-def test_what_is_no_pem_is_refused_without_being_shown(text: str, why: str) -> None:
+def test_malformed_pem_is_refused_without_its_text(text: str, why: str) -> None:
     with pytest.raises(StoreError, match=why) as raised:
         parse_pem(text)
     assert "hunter2" not in str(raised.value)
@@ -108,7 +108,7 @@ def test_pkcs12_is_known_by_its_content(tmp_path: Path) -> None:
     assert pem.key == Secret(ISSUED.key_pem)
 
 
-def test_a_truststore_of_keytool_has_certificates_only(tmp_path: Path) -> None:
+def test_truststore_of_keytool_has_only_certificates(tmp_path: Path) -> None:
     source = in_file(tmp_path, truststore(AUTHORITY, password="hunter2"))
     pem = read_store(source, store_type="PKCS12", password=Secret("hunter2"))
     assert (pem.certificates, pem.key) == (AUTHORITY.pem, None)
@@ -140,7 +140,7 @@ def test_jks_is_answered_with_how_to_convert_it(tmp_path: Path, magic: bytes) ->
         read_store(in_file(tmp_path, ISSUED.chain), store_type="JKS")
 
 
-def test_a_type_that_is_given_is_believed(tmp_path: Path) -> None:
+def test_given_store_type_overrides_detection(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"is no PEM: it is not text|neither a certificate"):
         read_store(in_file(tmp_path, ISSUED.pkcs12("hunter2")), store_type="PEM")
     with pytest.raises(StoreError, match="cannot be opened as PKCS12"):
@@ -150,17 +150,17 @@ def test_a_type_that_is_given_is_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "why"), [("missing", "No such file"), (".", "Is a directory"), ("a\0b", "not a name")]
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, path: str, why: str) -> None:
+def test_unreadable_file_is_named_in_the_error(tmp_path: Path, path: str, why: str) -> None:
     with pytest.raises(StoreError, match=rf"^ssl_truststore_location = .*: {why}"):
         read_store(Source("ssl_truststore_location", f"{tmp_path}/{path}"))
 
 
-def test_no_store_is_that_large(tmp_path: Path) -> None:
+def test_file_size_is_limited(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="which no store has"):
         read_store(in_file(tmp_path, bytes(LARGEST_BYTES + 1)))
 
 
-def test_a_kind_is_told_by_the_first_bytes() -> None:
+def test_store_type_is_detected_from_the_first_bytes() -> None:
     assert kind_of(b"") == kind_of(b"0 words -----BEGIN") == "PEM"
     assert kind_of(b"0\x82") == "PKCS12"
 

@@ -54,7 +54,7 @@ def restricted(*suites: str) -> tuple[set[str], ssl.TLSVersion, ssl.TLSVersion]:
     return older, context.minimum_version, context.maximum_version
 
 
-def test_nothing_is_restricted_unasked() -> None:
+def test_cipher_suites_and_versions_are_unrestricted_by_default() -> None:
     older, *versions = restricted()
     assert len(older) > 5
     assert versions == [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -68,7 +68,7 @@ def test_suites_of_tls_1_2_leave_no_other_version(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.skipif(hasattr(ssl.SSLContext, "set_ciphersuites"), reason="this Python can restrict them")
-def test_suites_of_tls_1_3_leave_no_other_version_and_cannot_be_told_apart(
+def test_cipher_suites_of_tls_1_3_only_restrict_the_version(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     _, lowest, highest = restricted(TLS13_SUITES[0])
@@ -130,24 +130,22 @@ class TestServerName:
             ("fe80::1%eth0", "fe80::1"),
         ],
     )
-    def test_it_is_the_host_as_certificates_have_it(self, host: str, name: str) -> None:
+    def test_server_name_is_the_host_as_in_certificates(self, host: str, name: str) -> None:
         assert server_name(host) == name
 
     @pytest.mark.parametrize("host", ["", "."])
-    def test_without_one_python_would_check_nothing(self, host: str) -> None:
+    def test_server_name_of_an_empty_host_is_an_error(self, host: str) -> None:
         with pytest.raises(ValueError, match="without a host name"):
             server_name(host)
 
 
 class TestTrust:
     @pytest.mark.parametrize("host", ["broker.example", "10.0.0.1"])
-    def test_a_certificate_of_an_authority_in_the_truststore_is_believed(
-        self, tmp_path: Path, host: str
-    ) -> None:
+    def test_certificate_of_a_trusted_authority_verifies(self, tmp_path: Path, host: str) -> None:
         context = build_context(TlsSettings(truststore=TRUST))
         assert handshake(context, server_context(BROKER, tmp_path), host).version() == "TLSv1.3"
 
-    def test_the_truststore_may_be_pkcs12(self, tmp_path: Path) -> None:
+    def test_truststore_may_be_pkcs12(self, tmp_path: Path) -> None:
         path = tmp_path / "trust.p12"
         path.write_bytes(truststore(AUTHORITY, password="hunter2"))
         settings = TlsSettings(
@@ -155,17 +153,19 @@ class TestTrust:
         )
         handshake(build_context(settings), server_context(BROKER, tmp_path), "broker.example")
 
-    def test_a_certificate_may_be_trusted_itself_as_in_java(self, tmp_path: Path) -> None:
+    def test_certificate_in_the_truststore_is_trusted_itself(self, tmp_path: Path) -> None:
         settings = TlsSettings(truststore=Source("ssl_truststore_certificates", BROKER.chain))
         handshake(build_context(settings), server_context(BROKER, tmp_path), "broker.example")
 
     @pytest.mark.parametrize("truststore", [None, Source("ssl_truststore_certificates", OTHERS.pem)])
-    def test_others_are_not_believed(self, tmp_path: Path, truststore: Source | None) -> None:
+    def test_certificate_of_another_authority_is_refused(
+        self, tmp_path: Path, truststore: Source | None
+    ) -> None:
         context = build_context(TlsSettings(truststore=truststore))
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(context, server_context(BROKER, tmp_path), "broker.example")
 
-    def test_without_a_truststore_it_is_the_systems(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_truststore_defaults_to_that_of_the_system(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded: list[ssl.SSLContext] = []
         monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda context: loaded.append(context))  # noqa: PLW0108 - a method
         context = build_context(TlsSettings())
@@ -173,7 +173,7 @@ class TestTrust:
         build_context(TlsSettings(), system_trust=False)
         assert loaded == [context]
 
-    def test_the_host_name_is_checked_unless_told_otherwise(self, tmp_path: Path) -> None:
+    def test_host_name_is_checked_by_default(self, tmp_path: Path) -> None:
         server = server_context(BROKER, tmp_path)
         with pytest.raises(ssl.SSLCertVerificationError, match=r"wrong\.example"):
             handshake(build_context(TlsSettings(truststore=TRUST)), server, "wrong.example")
@@ -189,25 +189,25 @@ class TestTrust:
         ],
         ids=range(2),
     )
-    def test_a_truststore_that_will_not_do(self, certificates: str, why: str) -> None:
+    def test_unusable_truststore_is_refused(self, certificates: str, why: str) -> None:
         with pytest.raises(StoreError, match=f"^ssl_truststore_certificates .*{why}"):
             build_context(TlsSettings(truststore=Source("ssl_truststore_certificates", certificates)))
 
 
 class TestVersions:
     @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-    def test_only_what_is_enabled_is_spoken(self, tmp_path: Path, version: str) -> None:
+    def test_enabled_protocols_restrict_the_version(self, tmp_path: Path, version: str) -> None:
         context = build_context(TlsSettings(truststore=TRUST, versions=(version,)))
         assert handshake(context, server_context(BROKER, tmp_path), "broker.example").version() == version
 
-    def test_a_cipher_suite_of_kafkas_is_negotiated(self, tmp_path: Path) -> None:
+    def test_cipher_suite_in_javas_notation_is_negotiated(self, tmp_path: Path) -> None:
         suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
         context = build_context(TlsSettings(truststore=TRUST, cipher_suites=(suite,)))
         cipher = handshake(context, server_context(BROKER, tmp_path), "broker.example").cipher()
         assert cipher is not None
         assert cipher[:2] == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2")
 
-    def test_an_unknown_cipher_suite_is_named(self) -> None:
+    def test_unknown_cipher_suite_is_named(self) -> None:
         with pytest.raises(
             StoreError, match=r"^ssl_cipher_suites: OpenSSL here knows no cipher suite NONSENSE$"
         ):
@@ -243,7 +243,7 @@ class TestIdentity:
         )
 
     @pytest.mark.parametrize("legacy", [False, True])
-    def test_an_encrypted_key(self, tmp_path: Path, legacy: bool) -> None:
+    def test_encrypted_key_is_used_with_its_password(self, tmp_path: Path, legacy: bool) -> None:
         key = ALICE.encrypted_key("hunter2", legacy=legacy)
         settings = identity(key, key_password=Secret("hunter2"))
         handshake(
@@ -251,7 +251,7 @@ class TestIdentity:
         )
 
     @pytest.mark.parametrize("in_memory", [True, False])
-    def test_a_key_is_never_left_in_a_file(
+    def test_key_leaves_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -269,7 +269,7 @@ class TestIdentity:
             ("x" * 1_025, "longer than OpenSSL takes"),
         ],
     )
-    def test_an_encrypted_key_without_its_password_asks_nobody(
+    def test_encrypted_key_without_its_password_raises(
         self, legacy: bool, password: str | None, why: str
     ) -> None:
         key = ALICE.encrypted_key("hunter2", legacy=legacy)
@@ -298,7 +298,7 @@ class TestIdentity:
             ),
         ],
     )
-    def test_what_does_not_fit_is_named(self, settings: TlsSettings, why: str) -> None:
+    def test_mismatched_certificate_and_key_are_named(self, settings: TlsSettings, why: str) -> None:
         with pytest.raises(StoreError, match=why) as raised:
             build_context(settings)
         assert "_ssl.c" not in str(raised.value)
@@ -307,12 +307,12 @@ class TestIdentity:
 class TestContexts:
     """In real time: nothing here waits."""
 
-    async def test_a_users_context_is_used_as_it_is(self) -> None:
+    async def test_given_ssl_context_is_used_unchanged(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         contexts = TlsContexts(TlsSettings(context=context), backoff=BACKOFF)
         assert await contexts.context() is context
 
-    async def test_a_users_callable_is_asked_for_every_connection_off_the_loop(self) -> None:
+    async def test_context_callable_is_called_in_a_thread_per_connection(self) -> None:
         threads: list[threading.Thread] = []
 
         def make() -> ssl.SSLContext:
@@ -323,7 +323,7 @@ class TestContexts:
         assert await contexts.context() is not await contexts.context()
         assert threading.main_thread() not in threads
 
-    async def test_a_context_is_built_once_and_off_the_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_context_is_built_once_in_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         threads: list[threading.Thread] = []
 
         def build(settings: TlsSettings) -> ssl.SSLContext:
@@ -337,7 +337,7 @@ class TestContexts:
         assert len(threads) == 1
         assert threads[0] is not threading.main_thread()
 
-    async def test_a_file_that_changed_is_read_anew(self, tmp_path: Path) -> None:
+    async def test_changed_file_rebuilds_the_context(self, tmp_path: Path) -> None:
         path = tmp_path / "trust.pem"
         path.write_text(OTHERS.pem)
         settings = TlsSettings(truststore=Source("ssl_truststore_location", str(path)))
@@ -351,7 +351,7 @@ class TestContexts:
         assert new is not old, "a connection that is being made keeps its context"
         handshake(new, server_context(BROKER, tmp_path), "broker.example")
 
-    async def test_without_any_good_one_it_fails_with_what_is_wrong(self, tmp_path: Path) -> None:
+    async def test_missing_file_fails_the_first_context(self, tmp_path: Path) -> None:
         settings = TlsSettings(truststore=Source("ssl_truststore_location", str(tmp_path / "missing")))
         with pytest.raises(AuthenticationFailed, match=r"^no TLS: ssl_truststore_location = .*No such file"):
             await TlsContexts(settings, backoff=BACKOFF).context()
@@ -359,7 +359,7 @@ class TestContexts:
     @pytest.mark.parametrize(
         ("given", "why"), [(OSError("hunter2"), "raised OSError"), ("text", "and returned str")]
     )
-    async def test_a_callable_that_fails_is_told_without_its_text(self, given: Any, why: str) -> None:
+    async def test_error_of_a_context_callable_hides_its_text(self, given: Any, why: str) -> None:
         def make() -> Any:
             if isinstance(given, Exception):
                 raise given
@@ -371,7 +371,7 @@ class TestContexts:
 
 
 @in_virtual_time
-async def test_the_last_good_context_goes_on_with_one_warning(
+async def test_last_good_context_is_kept_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "trust.pem"
@@ -387,7 +387,7 @@ async def test_the_last_good_context_goes_on_with_one_warning(
     (warning,) = caplog.messages
     assert warning.startswith('security.tls.kept error="ssl_truststore_location = ')
     path.write_text(OTHERS.pem)
-    assert await contexts.context() is not good, "what has changed again is tried at once"
+    assert await contexts.context() is not good, "a changed file is read at once"
     path.unlink()
     await asyncio.sleep(2)
     await contexts.context()
@@ -395,7 +395,9 @@ async def test_the_last_good_context_goes_on_with_one_warning(
 
 
 @in_virtual_time
-async def test_a_callable_that_raises_is_asked_again_at_the_backoff(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_context_callable_is_retried_after_the_backoff(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     good = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asked: list[float] = []
     fails = False

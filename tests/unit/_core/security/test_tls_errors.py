@@ -112,7 +112,7 @@ def told(error: Exception, settings: TlsSettings, certificate: PeerCertificate |
     return text
 
 
-def test_an_unknown_issuer_is_named(tmp_path: Path) -> None:
+def test_unknown_issuer_is_named(tmp_path: Path) -> None:
     issued = OTHERS.issue("broker.example")
     error = error_of(tmp_path, TRUSTING, issued)
     assert isinstance(tls_failure(error, BROKER, TRUSTING), AuthenticationFailed)
@@ -187,7 +187,7 @@ def test_wrong_host_name_lists_names_of_the_certificate(
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_a_client_certificate_that_is_required(tmp_path: Path, version: str) -> None:
+def test_required_client_certificate_is_named_in_the_error(tmp_path: Path, version: str) -> None:
     settings = TlsSettings(truststore=TRUSTING.truststore, versions=(version,))
     error = error_of(tmp_path, settings, ISSUED, clients_of=AUTHORITY)
     failed = tls_failure(error, BROKER, settings)
@@ -196,7 +196,7 @@ def test_a_client_certificate_that_is_required(tmp_path: Path, version: str) -> 
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_a_client_certificate_that_is_not_accepted(tmp_path: Path, version: str) -> None:
+def test_rejected_client_certificate_is_named_in_the_error(tmp_path: Path, version: str) -> None:
     settings = alice(OTHERS, version=version)
     error = error_of(tmp_path, settings, ISSUED, clients_of=AUTHORITY)
     assert refuses_client(error)
@@ -208,7 +208,7 @@ def test_a_client_certificate_that_is_not_accepted(tmp_path: Path, version: str)
     assert "check the certificate in your ssl_context" in told(error, users)
 
 
-def test_no_version_in_common(tmp_path: Path) -> None:
+def test_missing_common_tls_version_is_named_in_the_error(tmp_path: Path) -> None:
     server = server_context(ISSUED, tmp_path)
     server.maximum_version = ssl.TLSVersion.TLSv1_2
     settings = TlsSettings(truststore=TRUSTING.truststore, versions=("TLSv1.3",))
@@ -219,7 +219,7 @@ def test_no_version_in_common(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"\0\0\0\x0a\0\0\0\0\0\x23", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_port_that_does_not_speak_tls(answer: bytes) -> None:
+def test_response_that_is_not_tls_hints_at_plaintext(answer: bytes) -> None:
     from_server = ssl.MemoryBIO()
     client = build_context(TRUSTING).wrap_bio(from_server, ssl.MemoryBIO(), server_hostname=BROKER.host)
     from_server.write(answer)
@@ -229,7 +229,7 @@ def test_a_port_that_does_not_speak_tls(answer: bytes) -> None:
     assert "the answer is not TLS; is this a listener for PLAINTEXT" in told(raised.value, TRUSTING)
 
 
-def test_a_port_that_hangs_up() -> None:
+def test_close_during_tls_hints_at_plaintext() -> None:
     from_server = ssl.MemoryBIO()
     client = build_context(TRUSTING).wrap_bio(from_server, ssl.MemoryBIO(), server_hostname=BROKER.host)
     from_server.write_eof()
@@ -242,7 +242,7 @@ def test_a_port_that_hangs_up() -> None:
         assert "the TLS handshake did not finish in time" in told(late, TRUSTING)
 
 
-def test_other_errors_have_the_reason_of_openssl() -> None:
+def test_unknown_tls_error_has_the_reason_of_openssl() -> None:
     error = ssl.SSLError(1, "[SSL: TLSV1_ALERT_INTERNAL_ERROR] tlsv1 alert internal error (_ssl.c:1006)")
     error.reason = "TLSV1_ALERT_INTERNAL_ERROR"
     assert told(error, TRUSTING) == "broker.example:9093: TLS failed: internal error"

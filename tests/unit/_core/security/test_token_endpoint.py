@@ -68,7 +68,9 @@ def verified(value: Secret, algorithm: str) -> Any:
 
 @pytest.mark.parametrize("algorithm", KEYS)
 @pytest.mark.parametrize("password", [None, "hunter2"])
-def test_it_is_signed_as_the_jvm_does(tmp_path: Path, algorithm: str, password: str | None) -> None:
+def test_assertion_is_signed_with_the_claims_of_the_jvm(
+    tmp_path: Path, algorithm: str, password: str | None
+) -> None:
     settings = AssertionSettings(
         private_key_file=key_file(tmp_path, algorithm, password),
         private_key_passphrase=Secret(password) if password else None,
@@ -90,7 +92,7 @@ def test_it_is_signed_as_the_jvm_does(tmp_path: Path, algorithm: str, password: 
     }
 
 
-def test_it_may_have_an_id_and_start_from_a_template(tmp_path: Path) -> None:
+def test_assertion_may_have_a_jti_and_a_template(tmp_path: Path) -> None:
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps({"header": {"kid": "1", "alg": "none"}, "payload": {"iss": "x", "more": True}})
@@ -104,14 +106,14 @@ def test_it_may_have_an_id_and_start_from_a_template(tmp_path: Path) -> None:
     assert first.claims["jti"] != second.claims["jti"]
 
 
-def test_a_file_is_taken_as_it_is_each_time(tmp_path: Path) -> None:
+def test_assertion_file_is_read_each_time(tmp_path: Path) -> None:
     path = tmp_path / "jwt"
     for text in "a.b.c", "d.e.f":
         path.write_text(f"{text}\n")
         assert assertion(AssertionSettings(file=str(path)), NOW) == Secret(text)
 
 
-def test_what_cannot_be_had_is_named(tmp_path: Path) -> None:
+def test_missing_assertion_input_is_named(tmp_path: Path) -> None:
     def refused(**settings: Any) -> str:
         with pytest.raises(Refused) as raised:
             assertion(AssertionSettings(**settings), NOW)
@@ -233,7 +235,7 @@ async def test_id_and_secret_may_be_form_encoded(endpoint: Endpoint, urlencode: 
 
 
 @pytest.mark.parametrize("jwt_bearer", [False, True])
-async def test_an_assertion_is_shown_or_exchanged(
+async def test_assertion_is_sent_as_client_credential_or_grant(
     endpoint: Endpoint, tmp_path: Path, jwt_bearer: bool
 ) -> None:
     path = tmp_path / "jwt"
@@ -264,7 +266,7 @@ async def test_an_assertion_is_shown_or_exchanged(
         ({"access_token": "opaque"}, None),
     ],
 )
-async def test_an_expiry_is_the_tokens_or_the_endpoints(
+async def test_expiry_comes_from_the_token_or_the_endpoint(
     endpoint: Endpoint, answer: dict[str, object], expires_at: float | None
 ) -> None:
     endpoint.answers = [(200, answer)]
@@ -287,20 +289,22 @@ async def test_an_expiry_is_the_tokens_or_the_endpoints(
         ((200, b"[" * 100_000), "no JSON object"),
     ],
 )
-async def test_a_refusal_is_told_at_once(endpoint: Endpoint, answer: tuple[int, Any], why: str) -> None:
+async def test_refusal_of_the_endpoint_is_raised_without_retry(
+    endpoint: Endpoint, answer: tuple[int, Any], why: str
+) -> None:
     endpoint.answers = [answer]
     assert why in await failure(endpoint.url)
     assert len(endpoint.asked) == 1
 
 
-async def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
+async def test_temporary_error_of_the_endpoint_is_retried(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, {}), (500, {}), (429, {}), *endpoint.answers]
     patient = client(endpoint.url, backoff=Backoff(QUICK.initial_s, 60))
     assert (await patient.fetch()).value.reveal() == "opaque"
     assert len(endpoint.asked) == 4
 
 
-async def test_but_not_for_ever(endpoint: Endpoint) -> None:
+async def test_retries_of_the_endpoint_end(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, {"error": "busy"})]
     text = await failure(endpoint.url)
     tries = len(endpoint.asked)
@@ -310,25 +314,25 @@ async def test_but_not_for_ever(endpoint: Endpoint) -> None:
     )
 
 
-async def test_an_answer_has_its_own_timeout(endpoint: Endpoint) -> None:
+async def test_response_of_the_endpoint_has_a_read_timeout(endpoint: Endpoint) -> None:
     endpoint.answers = [(200, None)]
     assert "it cannot be reached: TimeoutError" in await failure(
         endpoint.url, read_timeout_s=0.05, backoff=Backoff(0, 0)
     )
 
 
-async def test_nobody_there_is_told_in_words() -> None:
+async def test_unreachable_endpoint_is_named_without_its_query() -> None:
     text = await failure("http://127.0.0.1:1/token?key=hunter2")
     assert text.startswith("no token from http://127.0.0.1:1/token: it cannot be reached: Connection refused")
 
 
-async def test_a_certificate_that_does_not_verify_is_told_at_once(endpoint: Endpoint, tmp_path: Path) -> None:
+async def test_invalid_certificate_of_the_endpoint_is_not_retried(endpoint: Endpoint, tmp_path: Path) -> None:
     context: ssl.SSLContext = server_context(Authority().issue("localhost", "127.0.0.1"), tmp_path)
     endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True, do_handshake_on_connect=False)
     assert "its certificate does not verify: " in await failure(endpoint.url.replace("http:", "https:"))
 
 
-async def test_a_file_is_read_each_time(tmp_path: Path) -> None:
+async def test_token_file_is_read_each_time(tmp_path: Path) -> None:
     path = tmp_path / "a token"
     fetch = from_file(path.as_uri(), {"a": "b"}, wall=lambda: 0.0)
     for exp in 5, 6:
@@ -338,16 +342,16 @@ async def test_a_file_is_read_each_time(tmp_path: Path) -> None:
 
 
 @for_each("token", ["", "a.b", "a.b.c", "a.!.c", "a.W10.c", jwt(), jwt(exp="5"), jwt(exp=True)])
-def test_a_token_without_an_expiry_has_none(token: str) -> None:
+def test_token_without_an_exp_claim_has_no_expiry(token: str) -> None:
     assert expiry(token) is None
 
 
-def test_a_url_is_shown_without_what_may_be_secret() -> None:
+def test_shown_url_omits_user_query_and_fragment() -> None:
     assert shown("https://u:hunter2@idp:1/token?hunter2#hunter2") == "https://idp:1/token"
     assert module.LONGEST_ERROR < 1_000
 
 
-async def test_a_token_has_claims_and_no_signature() -> None:
+async def test_unsecured_token_has_claims_and_no_signature() -> None:
     fetch = unsecured(UnsecuredSettings({"sub": "alice"}, lives_s=60), {"a": "b"}, wall=lambda: 1000.0)
     token = await fetch()
     header, payload, signature = token.value.reveal().split(".")
