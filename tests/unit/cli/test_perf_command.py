@@ -185,7 +185,7 @@ async def test_perf_reports_missing_topic() -> None:
 
 
 @in_virtual_time
-async def test_without_a_cluster_nothing_is_sent() -> None:
+async def test_perf_without_a_cluster_fails() -> None:
     async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
         arguments = plan_of(cluster, records=5)
     with pytest.raises(ConnectionFailed):

@@ -193,7 +193,7 @@ def test_environment_is_ignored_with_plaintext(caplog: pytest.LogCaptureFixture)
     assert not caplog.messages
 
 
-def test_no_command_has_an_argument_for_a_secret() -> None:
+def test_command_has_no_argument_for_a_secret() -> None:
     hidden = {name.replace(".", "-") for name in secret_names()} | {"password"}
     for command in program.commands.values():
         names = {

@@ -42,7 +42,7 @@ def clients(exposed: Exposed) -> list[str]:
 
 
 @pytest.mark.parametrize("wrong", [None, Producer, "localhost:9092"])
-def test_only_a_producer_is_exposed(wrong: Any) -> None:
+def test_expose_accepts_only_producers(wrong: Any) -> None:
     with pytest.raises(TypeError, match="a Producer or a ThreadedProducer can be exposed, not"):
         Exposed().add(wrong)
 
@@ -101,7 +101,7 @@ def test_failing_producer_is_left_out_and_logged_once(caplog: pytest.LogCaptureF
     assert line.exc_info
 
 
-def test_a_threaded_producer_tells_until_its_end(
+def test_threaded_producer_is_reported_until_it_closes(
     kafka_cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     exposed = Exposed()

@@ -33,7 +33,7 @@ def test_json_is_compact_and_utf8(value: Any, expected: bytes | None) -> None:
     assert json_serializer(value) == expected
 
 
-def test_without_orjson_it_is_the_same() -> None:
+def test_json_falls_back_to_the_standard_library() -> None:
     program = f"""
 import sys; sys.modules["orjson"] = None
 from aioproducer.contrib.json import json_serializer
@@ -80,7 +80,7 @@ for value in (float("inf"), {1: 2}, 2**64, datetime.date(2026, 1, 2)):
     ]
 
 
-def test_a_model_is_written_as_pydantic_does() -> None:
+def test_model_is_serialized_as_by_pydantic() -> None:
     assert pydantic_serializer(Order(number=7)) == b'{"number":7,"note":null}'
     assert pydantic_serializer(None) is None
 
@@ -91,7 +91,7 @@ def test_pydantic_serializer_refuses_other_types(value: Any, told: str) -> None:
         pydantic_serializer(value)
 
 
-async def test_a_producer_sends_them(kafka_cluster: ThreadedCluster) -> None:
+async def test_producer_sends_serialized_values(kafka_cluster: ThreadedCluster) -> None:
     async with Producer(
         kafka_cluster.bootstrap_servers, key_serializer=json_serializer, value_serializer=pydantic_serializer
     ) as producer:

@@ -40,7 +40,7 @@ def points(metric: Any) -> dict[tuple[Any, ...], float]:
     return {tuple(point.attributes.values()): point.value for point in metric.data.data_points}
 
 
-async def test_a_producer_at_work_is_observed() -> None:
+async def test_running_producer_is_observed() -> None:
     observed = Observed()
     async with (
         Cluster(topics={"orders": 1}) as cluster,
@@ -72,7 +72,7 @@ async def test_closed_producer_is_not_observed() -> None:
         assert observed.metrics() == {}
 
 
-async def test_a_collection_asks_a_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_collection_reads_the_metrics_of_a_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
     metrics = Producer.metrics
 
@@ -140,7 +140,7 @@ asyncio.run(main())
 """
 
 
-async def test_the_average_of_nothing_is_not_observed() -> None:
+async def test_average_without_events_is_not_observed() -> None:
     observed = Observed()
     async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
         expose(producer, observed.provider)
@@ -149,7 +149,7 @@ async def test_the_average_of_nothing_is_not_observed() -> None:
     assert "kafka.producer.record_send_rate" in metrics
 
 
-async def test_the_global_provider_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_provider_defaults_to_the_global_one(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = Observed()
     monkeypatch.setattr(api._internal, "_METER_PROVIDER", observed.provider)
     async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:

@@ -116,7 +116,7 @@ async def test_send_many_has_a_span_per_record() -> None:
 
 
 @scenario
-async def test_a_failure_is_in_the_span_of_its_record() -> None:
+async def test_failure_is_in_the_span_of_its_record() -> None:
     traced = Traced()
     async with producing(
         interceptors=[traced.interceptor], acquainted=False, value_serializer=str.encode, linger_ms=100
@@ -140,7 +140,7 @@ async def test_a_failure_is_in_the_span_of_its_record() -> None:
 
 
 @scenario
-async def test_the_span_lasts_until_the_acknowledgement() -> None:
+async def test_span_ends_at_the_acknowledgement() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False, linger_ms=500) as (producer, _):
         await producer.partitions_for(TOPIC)
@@ -162,7 +162,7 @@ async def test_unsampled_record_carries_the_decision() -> None:
 
 
 @scenario
-async def test_without_a_tracer_nothing_is_added() -> None:
+async def test_headers_are_unchanged_without_a_tracer() -> None:
     interceptor = TracingInterceptor(tracer_provider=trace.NoOpTracerProvider())
     async with producing(interceptors=[interceptor], acquainted=False) as (producer, cluster):
         await producer.send(TOPIC, b"v", headers={"own": b"1"})
@@ -171,7 +171,7 @@ async def test_without_a_tracer_nothing_is_added() -> None:
 
 
 @scenario
-async def test_the_context_of_a_record_that_is_passed_on_is_replaced() -> None:
+async def test_context_of_a_forwarded_record_is_replaced() -> None:
     traced = Traced()
     async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
         await producer.send(TOPIC, b"v", headers=[("traceparent", b"old"), ("own", b"1"), ("own", b"2")])
@@ -211,7 +211,7 @@ class EndsWith(TraceContextTextMapPropagator):
 
 @pytest.mark.parametrize("last", ["", "1"])
 @scenario
-async def test_a_header_that_all_records_share_mixes_up_no_spans(
+async def test_shared_trace_header_keeps_spans_apart(
     propagator: Callable[[TextMapPropagator], None], last: str
 ) -> None:
     propagator(EndsWith(last))
@@ -256,14 +256,14 @@ async def test_unmatched_span_ends_with_the_producer() -> None:
     ("key", "told"),
     [("k", "k"), (7, "7"), (UUID(int=1), "00000000-0000-0000-0000-000000000001"), (b"k", None), (None, None)],
 )
-def test_a_key_is_told_where_it_has_a_canonical_form_as_text(key: Any, told: str | None) -> None:
+def test_key_is_recorded_when_it_has_a_canonical_text(key: Any, told: str | None) -> None:
     traced = Traced()
     traced.interceptor.on_send(ProducerRecord(TOPIC, b"v", key))
     traced.interceptor.close()
     assert facts(traced.sends[0]).get("messaging.kafka.message.key") == told
 
 
-def test_a_tombstone_is_told() -> None:
+def test_tombstone_is_recorded() -> None:
     traced = Traced()
     traced.interceptor.on_send(ProducerRecord(TOPIC, None))
     traced.interceptor.close()
@@ -279,7 +279,7 @@ def test_headers_that_are_none_open_no_span() -> None:
     assert traced.ended == []
 
 
-def test_without_opentelemetry_it_says_what_to_install() -> None:
+def test_missing_opentelemetry_error_has_the_install_command() -> None:
     program = "import sys; sys.modules['opentelemetry'] = None; import aioproducer.contrib.otel_tracing"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
     assert needs("aioproducer.contrib.otel_tracing", "otel") in output.stderr.decode()

@@ -186,9 +186,7 @@ async def test_too_large_row_is_set_aside(cluster: Cluster, mode: str | None) ->
     ],
     ids=["topic", "header"],
 )
-async def test_only_the_invalid_row_is_set_aside(
-    cluster: Cluster, mode: str | None, wrong: OutboxRow
-) -> None:
+async def test_invalid_row_is_set_aside_alone(cluster: Cluster, mode: str | None, wrong: OutboxRow) -> None:
     table = Table(rows(1)[0], wrong, *rows(3, first=3))
     await run(cluster, table, mode)
     assert values(cluster) == [b"1", b"3", b"4", b"5"]

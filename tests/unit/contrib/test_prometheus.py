@@ -50,7 +50,7 @@ async def scrape(url: str) -> tuple[Samples, dict[str, str]]:
     return samples, types
 
 
-async def test_a_producer_at_work_is_scraped(registry: CollectorRegistry, url: str) -> None:
+async def test_running_producer_is_scraped(registry: CollectorRegistry, url: str) -> None:
     async with Cluster(topics={"orders": 2, "clicks": 1}) as cluster:
         async with Producer(cluster.bootstrap_servers, client_id="shop") as producer:
             expose(producer, registry)
@@ -98,7 +98,7 @@ async def test_several_producers_share_the_metrics(registry: CollectorRegistry, 
     assert one["kafka_producer_record_send_total"] == {("a",): 0}
 
 
-async def test_the_average_of_nothing_is_no_sample(registry: CollectorRegistry, url: str) -> None:
+async def test_average_without_events_is_no_sample(registry: CollectorRegistry, url: str) -> None:
     async with Cluster() as cluster, Producer(cluster.bootstrap_servers, client_id="a") as producer:
         expose(producer, registry)
         samples, types = await scrape(url)
@@ -125,7 +125,7 @@ def test_expose_refuses_other_types(registry: CollectorRegistry) -> None:
         expose(Producer("localhost:1"), wrong)
 
 
-def test_a_registry_that_refuses_the_metrics_has_none_of_them(registry: CollectorRegistry) -> None:
+def test_refused_registration_leaves_no_metric(registry: CollectorRegistry) -> None:
     taken = Gauge("kafka_producer_connection_count", "another's", registry=registry)
     producer = Producer("localhost:1")
     with pytest.raises(ValueError, match="Duplicated"):
@@ -135,7 +135,7 @@ def test_a_registry_that_refuses_the_metrics_has_none_of_them(registry: Collecto
     assert list(registry.collect())
 
 
-def test_a_second_collector_in_a_registry_is_refused(registry: CollectorRegistry) -> None:
+def test_second_collector_in_a_registry_is_refused(registry: CollectorRegistry) -> None:
     expose(Producer("localhost:1"), registry)
     with pytest.raises(ValueError, match="Duplicated"):
         registry.register(ProducerCollector())

@@ -113,7 +113,7 @@ async def test_sent_records_can_be_deserialized(
     assert {schema["subject"] for schema in fake.schemas} == {"orders-key", "orders-value"}
 
 
-async def test_the_id_of_the_schema_may_go_to_the_headers(
+async def test_schema_id_may_be_in_the_headers(
     client: SchemaRegistryClient, kafka_cluster: ThreadedCluster
 ) -> None:
     serializer = AvroSerializer(client, AVRO, conf={"schema.id.serializer": header_schema_id_serializer})
@@ -142,7 +142,7 @@ async def test_warmed_up_it_asks_the_registry_nothing_more(
     assert fake.requests == asked
 
 
-async def test_a_registry_that_is_away_may_be_back_later(kafka_cluster: ThreadedCluster) -> None:
+async def test_unreachable_registry_error_is_retriable(kafka_cluster: ThreadedCluster) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         away = SchemaRegistryClient({"url": f"http://127.0.0.1:{nobody.getsockname()[1]}", "max.retries": 0})
@@ -194,7 +194,7 @@ async def test_value_against_the_schema_is_refused_with_its_place(
     assert len(kafka_cluster.records("orders", 0)) == 2
 
 
-def test_without_confluents_package_it_says_what_to_install() -> None:
+def test_missing_confluent_kafka_error_has_the_install_command() -> None:
     program = "import sys; sys.modules['confluent_kafka'] = None; import aioproducer.contrib.schema_registry"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
     assert needs("aioproducer.contrib.schema_registry", "schema-registry") in output.stderr.decode()

@@ -53,12 +53,12 @@ class TestCalls:
         assert producer.state == "closed"
         assert values(cluster) == [b"0", b"1", b"2", b"3", b"4"]
 
-    def test_a_configuration_may_be_made_before(self, cluster: ThreadedCluster) -> None:
+    def test_producer_may_be_created_from_a_config(self, cluster: ThreadedCluster) -> None:
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
         with ThreadedProducer.from_config(config) as producer:
             assert producer.send(TOPIC, b"v").offset == 0
 
-    def test_their_errors_are_raised_in_the_thread_that_called(self, cluster: ThreadedCluster) -> None:
+    def test_errors_are_raised_in_the_calling_thread(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers, max_request_size=1_000) as producer:
             with pytest.raises(TypeError, match="value"):
                 producer.send(TOPIC, "not bytes")
@@ -87,7 +87,7 @@ class TestCalls:
             producer.send(TOPIC, None)
         assert values(cluster) == [b"ada"]
 
-    def test_many_threads_share_batches_and_each_keeps_its_order(self, cluster: ThreadedCluster) -> None:
+    def test_concurrent_threads_share_batches_and_keep_their_order(self, cluster: ThreadedCluster) -> None:
         threads, each = 8, 50
 
         def send(name: int) -> list[Future[RecordMetadata]]:
@@ -123,7 +123,7 @@ class TestLife:
                 call()
         assert producer.metrics()["topics"].keys() == {TOPIC}
 
-    def test_a_start_that_failed_may_be_tried_again(self, cluster: ThreadedCluster) -> None:
+    def test_failed_start_may_be_repeated(self, cluster: ThreadedCluster) -> None:
         producer = ThreadedProducer(cluster.bootstrap_servers)
         cluster.stop_broker(1)
         before = threading.active_count()
@@ -270,7 +270,7 @@ class TestWrongLoop:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-    def test_a_forked_child_makes_its_own(self, cluster: ThreadedCluster) -> None:
+    def test_forked_child_needs_its_own_producer(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers) as producer:
             producer.send(TOPIC, b"parent")
             child = os.fork()

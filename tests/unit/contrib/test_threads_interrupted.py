@@ -28,7 +28,7 @@ def interrupt() -> None:
 
 class TestSignals:
     @pytest.mark.parametrize("queued", [False, True])
-    def test_a_handler_may_close_the_producer_in_the_midst_of_a_call(
+    def test_signal_handler_may_close_the_producer_during_a_call(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch, *, queued: bool
     ) -> None:
         hand_over = asyncio.run_coroutine_threadsafe
@@ -54,7 +54,7 @@ class TestSignals:
 
 
 class TestInterrupted:
-    def test_a_call_is_cancelled_and_the_producer_goes_on(self, cluster: ThreadedCluster) -> None:
+    def test_interrupted_call_is_cancelled(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers) as producer:
             asked = cluster.on("metadata", topic=TOPIC, times=None).answer(LeaderNotAvailable)
 
@@ -92,7 +92,7 @@ class TestInterrupted:
         assert isinstance(future.exception(0), ProducerClosed)
         assert producer.state == "closed"
 
-    def test_even_before_the_closing_has_begun(
+    def test_interrupted_close_fails_all_records(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def interrupted(*_: object) -> None:

@@ -51,20 +51,20 @@ def test_too_large_record_gives_413(kind: type[ProducerError]) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), ProducerError, None])
-def test_other_errors_are_refused(error: Any) -> None:
+def test_answer_to_accepts_only_producer_errors(error: Any) -> None:
     with pytest.raises(TypeError, match="only a ProducerError"):
         answer_to(error)
 
 
 @for_each("seconds", [-1, 0.5, "1", True, None])
-def test_a_client_is_told_to_wait_a_whole_number_of_seconds(seconds: Any) -> None:
+def test_retry_after_is_a_whole_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(ValueError, match="whole number of seconds"):
         answer_to(BufferFull("no"), retry_after_s=seconds)
     assert answer_to(BufferFull("no"), retry_after_s=0).headers == {"Retry-After": "0"}
 
 
 @pytest.mark.parametrize("kind", [SerializationError, TopicAuthorizationFailed, ProducerError])
-def test_the_rest_is_ours(kind: type[ProducerError]) -> None:
+def test_final_error_gives_500(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no")) == (500, {}, {"error": kind.__name__, "possibly_persisted": False})
 
 
@@ -91,9 +91,7 @@ def test_send_many_gives_503_if_no_record_is_stored(delivered: list[int], answer
         ([RecordTooLarge, SerializationError], 500),
     ],
 )
-def test_many_records_that_failed_are_answered_as_each_would_be(
-    kinds: list[type[ProducerError]], status: int
-) -> None:
+def test_send_many_error_has_the_status_of_its_errors(kinds: list[type[ProducerError]], status: int) -> None:
     result = SendManyResult("orders", len(kinds))
     for position, kind in enumerate(kinds):
         result.add_failed(position, kind("no"))

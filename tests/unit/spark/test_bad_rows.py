@@ -84,7 +84,7 @@ def told(letter: dict[str, Any]) -> dict[str, bytes]:
 GOOD = {"topic": "orders", "value": b"v", "partition": 2}
 
 
-def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
+def test_piece_without_bad_rows_is_sent_unchanged() -> None:
     found = split([GOOD, {**GOOD, "partition": None}, {"topic": "orders"}])
     assert found.letters is None
     assert (found.numbers, found.reason) == (range(100, 103), "")
@@ -108,7 +108,7 @@ def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
         ({"topic": None, "value": b"x" * LARGEST}, "column 'topic': there is no topic (null)"),
     ],
 )
-def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, Any], reason: str) -> None:
+def test_bad_row_is_separated_from_its_neighbours(bad: dict[str, Any], reason: str) -> None:
     found = split([GOOD, {**GOOD, **bad}, {**GOOD, "topic": "more", "partition": 5}])
     assert found.good.column("topic").to_pylist() == ["orders", "more"]
     assert list(found.numbers) == [100, 102], "a failure behind it has the number of its row"
@@ -117,7 +117,7 @@ def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, An
     assert found.reason == told_reason
 
 
-def test_all_bad_rows_of_a_piece_are_found_in_order() -> None:
+def test_bad_rows_of_a_piece_are_found_in_order() -> None:
     large = {**GOOD, "value": b"x" * LARGEST}
     late = {**GOOD, "timestamp": -5}
     found = split([large, {**GOOD, "topic": None}, GOOD, late, {**GOOD, "partition": 9}, large, late])
@@ -140,12 +140,12 @@ def test_letter_has_the_row_and_its_destination() -> None:
     assert (named["dead-letter.topic"], named["dead-letter.partition"]) == (b"orders", b"9")
 
 
-def test_a_letter_says_nothing_of_what_was_not_asked_for() -> None:
+def test_letter_omits_missing_parts_of_the_destination() -> None:
     (letter,) = letters(split([{"topic": None, "value": b"v"}], dataclasses.replace(ALL, headers=None)))
     assert list(told(letter)) == ["dead-letter.reason"]
 
 
-def test_of_a_row_that_is_too_large_the_letter_has_the_beginning() -> None:
+def test_letter_of_a_large_row_has_the_first_bytes() -> None:
     row = {
         **GOOD,
         "key": b"k" * 3_000,
@@ -182,7 +182,7 @@ def test_on_bad_row_option_has_two_forms(given: str) -> None:
         dead_letter_topic(given, "orders")
 
 
-def test_the_name_of_the_topic_is_taken_as_it_is() -> None:
+def test_dead_letter_topic_keeps_its_case() -> None:
     assert dead_letter_topic("fail", "orders") is None
     assert dead_letter_topic("topic:Orders.dead", "orders") == "Orders.dead"
     assert dead_letter_topic("topic:orders", None) == "orders"
@@ -271,7 +271,7 @@ def test_times_at_the_limits_are_kept_and_those_behind_are_not(kind: pa.DataType
     )
 
 
-def test_each_topic_has_its_own_window() -> None:
+def test_topic_has_its_own_time_window() -> None:
     topics = {"short": TimeWindow(Limit(1_000, "retention.ms")), "kept": TimeWindow()}
     assert sorted(found([NOW - 5_000] * 4, topics=topics)) == [0, 2]
     assert found([NOW - 5_000] * 4, topics={"kept": TimeWindow()}) == {}

@@ -99,7 +99,7 @@ def here(kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_batch_of_two_tasks_is_seen_once_it_is_decided(here: Here, version: int) -> None:
+def test_batch_of_two_tasks_is_visible_after_the_decision(here: Here, version: int) -> None:
     for number in range(3):
         here.number = number
         task = here.task()
@@ -112,7 +112,7 @@ def test_a_batch_of_two_tasks_is_seen_once_it_is_decided(here: Here, version: in
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_replay_cut_differently_is_skipped(here: Here, version: int) -> None:
+def test_replay_with_other_partitions_is_skipped(here: Here, version: int) -> None:
     task = here.task()
     commit(task, [here.write(task, 1), here.write(task, 2, partition=1)])
     here.run = "run2"
@@ -158,7 +158,7 @@ def test_next_driver_completes_decided_batches(
     assert again.planned.decided == {"query 8d9f": Decided(0, Guarantee.LOG, "")}
 
 
-def test_a_loser_does_not_keep_readers_waiting(here: Here) -> None:
+def test_unused_attempt_does_not_block_readers(here: Here) -> None:
     task = here.task()
     here.write(task, 7, attempt=0)
     winner = here.write(task, 1, attempt=1)
@@ -166,7 +166,7 @@ def test_a_loser_does_not_keep_readers_waiting(here: Here) -> None:
     assert here.seen() == [1]
 
 
-def test_a_second_attempt_of_the_same_number_takes_another_lane(here: Here) -> None:
+def test_repeated_attempt_uses_another_transactional_id(here: Here) -> None:
     task = here.task()
     first, second = here.write(task, 1), here.write(task, 1)
     assert first.share.transactional_id == "p.t.run1.0.0"
@@ -176,8 +176,10 @@ def test_a_second_attempt_of_the_same_number_takes_another_lane(here: Here) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_loss_is_told_and_told_again(here: Here, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody fences a task between the decision and its commit, as the coordinator does when the time is up."""
+def test_lost_batch_is_reported_again_after_a_restart(
+    here: Here, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task is fenced between the decision and its commit, as by the coordinator after the transaction timeout."""
     task = here.task()
     reports = [here.write(task, 1), here.write(task, 2, partition=1)]
     ended = KafkaPort.commit
@@ -198,7 +200,7 @@ def test_a_loss_is_told_and_told_again(here: Here, version: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_abort_lets_readers_go_on(here: Here, version: int) -> None:
+def test_abort_unblocks_readers(here: Here, version: int) -> None:
     task = here.task()
     reports = [here.write(task, 1), here.write(task, 2, partition=1)]
     abort(task, [reports[0], None])
@@ -224,7 +226,7 @@ def test_late_abort_has_no_effect(here: Here, version: int) -> None:
     assert here.seen() == [1, 2]
 
 
-def test_a_batch_that_has_taken_half_of_its_time_is_not_decided(here: Here) -> None:
+def test_batch_past_half_of_its_transaction_timeout_is_refused(here: Here) -> None:
     task = here.task(**{"transaction.timeout.ms": "60000"})
     report = here.write(task, 1)
     old = replace(report, share=report.share._replace(began_at_ms=report.share.began_at_ms - 31_000))
@@ -266,7 +268,7 @@ def test_messages_of_different_plans_are_refused(here: Here) -> None:
         commit(again, [here.write(again, 2, partition=1), first])
 
 
-def test_a_writer_plans_when_it_is_pickled_and_only_once(here: Here) -> None:
+def test_writer_plans_once_when_it_is_pickled(here: Here) -> None:
     task = replace(here.task(), planned=None)
     for writer in (BatchWriter(task), StreamWriter(task)):
         first, second = (cloudpickle.loads(dumps(writer))._task for _ in range(2))
@@ -275,7 +277,7 @@ def test_a_writer_plans_when_it_is_pickled_and_only_once(here: Here) -> None:
     assert BatchWriter(task)._task.planned is None
 
 
-def test_a_run_has_the_name_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_name_is_that_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
     for directory in ("/tmp/blockmgr-1", "/tmp/blockmgr-1", "/tmp/blockmgr-2", "/tmp"):
         monkeypatch.setenv("SPARK_LOCAL_DIRS", directory)

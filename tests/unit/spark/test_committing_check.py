@@ -56,7 +56,7 @@ def test_check_result_is_cached(host: Worker, kafka_cluster: ThreadedCluster) ->
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1}, auto_create_topics=False)
-def test_a_missing_topic_is_refused_until_it_is_there(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_missing_topic_is_refused_until_it_exists(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     servers = settings(kafka_cluster.bootstrap_servers)
     for _ in range(2):
         with pytest.raises(
@@ -74,7 +74,7 @@ def test_brokers_may_create_the_topic(host: Worker, kafka_cluster: ThreadedClust
 
 
 @pytest.mark.parametrize("error", [TopicAuthorizationFailed, InvalidTopicException])
-def test_a_refusal_names_the_topic(
+def test_refusal_names_the_topic(
     host: Worker, kafka_cluster: ThreadedCluster, error: type[BrokerError]
 ) -> None:
     kafka_cluster.on("metadata", topic="orders", times=None).answer(error)
@@ -92,21 +92,21 @@ def test_a_refusal_names_the_topic(
         (UnknownTopicOrPartition.code, 0, True),
     ],
 )
-def test_a_topic_is_missing_only_by_its_code(code: int, operations: int, missing: bool) -> None:
+def test_topic_is_missing_only_by_its_error_code(code: int, operations: int, missing: bool) -> None:
     topic = MetadataResponseTopic(
         error_code=code, name="orders", partitions=[], topic_authorized_operations=operations
     )
     assert committing._is_missing(topic) is missing
 
 
-def test_a_login_without_write_is_refused() -> None:
+def test_login_without_write_permission_is_refused() -> None:
     topic = MetadataResponseTopic(name="orders", partitions=[], topic_authorized_operations=DESCRIBE)
     with pytest.raises(TopicAuthorizationFailed, match="may not write to it; grant it Write on the topic"):
         committing._is_missing(topic)
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1}, security_protocol="SASL_PLAINTEXT", users={"app": "secret"})
-def test_a_wrong_login_is_refused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_wrong_login_is_refused(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
     servers = settings(
         kafka_cluster.bootstrap_servers, **login, **{"sasl.username": "app", "sasl.password": "x"}
@@ -115,7 +115,7 @@ def test_a_wrong_login_is_refused(host: Worker, kafka_cluster: ThreadedCluster) 
         check(host, servers, ("orders",))
 
 
-def test_a_driver_without_an_answer_warns_once(
+def test_unanswered_check_is_logged_once(
     host: Worker,
     kafka_cluster: ThreadedCluster,
     caplog: pytest.LogCaptureFixture,

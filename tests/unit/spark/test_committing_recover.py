@@ -44,7 +44,7 @@ def call(cluster: ThreadedCluster, *, confirm: bool = False) -> tuple[str, bool]
     return recover(given, "p", confirm=confirm)
 
 
-def test_a_loss_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluster) -> None:
+def test_lost_batch_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluster) -> None:
     share = asyncio.run(decide(kafka_cluster, lose=True))
     for _ in range(2):
         told, ok = call(kafka_cluster)

@@ -45,7 +45,7 @@ def play(faults: Mapping[int, Fault], version: int) -> Spark:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nothing_happens(version: int) -> None:
+def test_protocol_without_faults_loses_nothing(version: int) -> None:
     assert play({}, version).lost is None
 
 
@@ -66,7 +66,7 @@ def test_two_faults_at_any_steps(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("freezes", [Fault.FREEZE, Fault.HANG])
-def test_a_driver_that_freezes_and_goes_on_at_any_steps(freezes: Fault, version: int) -> None:
+def test_protocol_is_exact_when_a_driver_freezes_and_goes_on(freezes: Fault, version: int) -> None:
     end = steps(version)
     pairs = itertools.combinations(range(end + 20), 2)
     for frozen, thawed in itertools.islice(pairs, 0, None, 1 if ALL else 5):
@@ -84,8 +84,8 @@ def test_more_faults(count: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_loss_is_possible_told_and_told_again(version: int) -> None:
-    """The time of a transaction runs out between the decision and its commit: the protocol cannot mend that."""
+def test_expired_transaction_is_reported_as_lost_repeatedly(version: int) -> None:
+    """A transaction may expire between the decision and its commit; the protocol reports the loss and cannot prevent it."""
     lost = [
         spark
         for step in range(steps(version))

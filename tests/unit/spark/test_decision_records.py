@@ -35,7 +35,7 @@ def log() -> Log:
     return Log()
 
 
-def test_a_decision_is_valid_once_its_transaction_is_committed(log: Log) -> None:
+def test_decision_is_valid_once_its_transaction_is_committed(log: Log) -> None:
     log.write(1, *decision(PREFIX, batch(), SINGLE))
     assert read(log).last("query a") is None
     log.end(1, COMMIT)
@@ -99,21 +99,21 @@ def test_view_raises_for_unreadable_records(log: Log, value: bytes, message: str
         read(log)
 
 
-def test_so_is_what_is_not_json(log: Log) -> None:
+def test_decision_that_is_not_json_is_a_protocol_error(log: Log) -> None:
     log.write(1, Entry(b"{", b""))
     with pytest.raises(ProtocolError, match="not JSON"):
         read(log)
 
 
 @pytest.mark.parametrize(("number", "skipped"), [(6, True), (7, True), (8, False)])
-def test_a_batch_that_is_committed_is_skipped(number: int, skipped: bool) -> None:
+def test_committed_batch_is_skipped(number: int, skipped: bool) -> None:
     last = Decided(7, SINGLE, "run-1")
     for replays in (True, False):
         assert must_skip(last, batch(number=number, run="run-2"), SINGLE, replays=replays) is skipped
     assert not must_skip(None, batch(number=number), SINGLE, replays=True)
 
 
-def test_a_second_write_in_one_run_is_no_replay() -> None:
+def test_second_write_of_a_batch_in_one_run_is_refused() -> None:
     last = Decided(7, SINGLE, "run-1")
     with pytest.raises(DeliveryError, match=r"a\s+transactionalIdPrefix of its own"):
         must_skip(last, batch(), SINGLE, replays=False)
@@ -121,7 +121,7 @@ def test_a_second_write_in_one_run_is_no_replay() -> None:
     assert must_skip(last._replace(run=""), batch(run=""), SINGLE, replays=False)
 
 
-def test_a_query_keeps_its_guarantee() -> None:
+def test_guarantee_of_a_query_cannot_change() -> None:
     with pytest.raises(DeliveryError, match="has decisions with deliveryGuarantee=at-least-once"):
         must_skip(Decided(7, Guarantee.AT_LEAST_ONCE, ""), batch(), SINGLE, replays=True)
 
@@ -131,7 +131,7 @@ def shares(count: int) -> list[Share]:
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE, 2 * PIECE + 1])
-def test_a_decision_has_the_shares_of_all_tasks(log: Log, count: int) -> None:
+def test_decision_has_the_shares_of_all_tasks(log: Log, count: int) -> None:
     log.write(1, *decision(PREFIX, batch(), Guarantee.LOG, shares(count)))
     log.end(1, COMMIT)
     decided = read(log).last("query a")

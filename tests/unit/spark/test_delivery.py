@@ -11,7 +11,7 @@ from tests.cases import for_each
 SINGLE = {"deliveryGuarantee": "exactly-once-single", "transactionalIdPrefix": "orders"}
 
 
-def test_without_options_it_is_at_least_once() -> None:
+def test_guarantee_defaults_to_at_least_once() -> None:
     assert exactly_once({}) is None
     assert exactly_once({"deliveryGuarantee": "at-least-once"}) is None
 
@@ -57,20 +57,20 @@ def test_invalid_delivery_options_are_refused(options: dict[str, str], message: 
         ("nightly", ("8d9f", "7", "run-1"), BatchId("job nightly", 7, "run-1")),
     ],
 )
-def test_a_batch_is_known_again(
+def test_batch_id_names_the_query_or_the_job(
     job: str | None, told: tuple[str | None, str | None, str | None], expected: BatchId
 ) -> None:
     assert batch_id(ExactlyOnce(Guarantee.SINGLE, "orders", job), *told) == expected
 
 
 @pytest.mark.parametrize("told", [(None, None, None), (None, "7", "run-1"), ("8d9f", None, "run-1")])
-def test_a_batch_that_nobody_names_is_refused(told: tuple[str | None, str | None, str | None]) -> None:
+def test_batch_without_a_name_is_refused(told: tuple[str | None, str | None, str | None]) -> None:
     with pytest.raises(ConfigError, match="needs the option jobId here"):
         batch_id(ExactlyOnce(Guarantee.SINGLE, "orders", None), *told)
 
 
 @pytest.mark.parametrize("job", [None, "nightly"])
-def test_a_stream_without_micro_batches_is_refused(job: str | None) -> None:
+def test_stream_without_micro_batches_is_refused(job: str | None) -> None:
     with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) has none"):
         batch_id(ExactlyOnce(Guarantee.LOG, "orders", job), "8d9f", None, "run-1", streams=True)
 

@@ -179,7 +179,7 @@ async def test_succeed_takes_the_next_epoch_of_the_driver(kafka_cluster: Cluster
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("commit", [True, False])
-async def test_the_log_tells_how_a_transaction_ended(
+async def test_outcome_of_a_transaction_is_read_from_the_log(
     kafka_cluster: Cluster, version: int, commit: bool
 ) -> None:
     share, other = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
@@ -228,7 +228,7 @@ async def test_first_use_left_open_is_aborted(kafka_cluster: Cluster, version: i
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, version: int) -> None:
+async def test_commit_is_repeatable_until_the_outcome_is_known(kafka_cluster: Cluster, version: int) -> None:
     first, second = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
     async with port(kafka_cluster) as kafka:
         await kafka.fence([second.transactional_id])
@@ -249,7 +249,7 @@ def test_commit_raises_for_other_errors() -> None:
         _end(TransactionOutcomeUnknown("no answer"))
 
 
-async def test_the_log_is_made_by_whoever_is_first(kafka_cluster: Cluster) -> None:
+async def test_log_is_created_by_the_first_of_concurrent_readers(kafka_cluster: Cluster) -> None:
     views = [DecisionView("p") for _ in range(3)]
 
     async def read(view: DecisionView) -> None:
@@ -260,7 +260,7 @@ async def test_the_log_is_made_by_whoever_is_first(kafka_cluster: Cluster) -> No
     assert [view.offset for view in views] == [0, 0, 0]
 
 
-async def test_a_log_that_has_lost_its_end_is_an_error(kafka_cluster: Cluster) -> None:
+async def test_log_that_lost_its_end_is_an_error(kafka_cluster: Cluster) -> None:
     view = DecisionView("p")
     view.offset = 7
     with pytest.raises(DeliveryError, match="decisions are lost"):
@@ -268,7 +268,7 @@ async def test_a_log_that_has_lost_its_end_is_an_error(kafka_cluster: Cluster) -
             await read_new_records(view, client)
 
 
-def test_a_share_is_a_transaction() -> None:
+def test_share_has_the_prepared_transaction() -> None:
     transaction = PreparedTransaction("p.t.r.0.0", 1, 2, 2, 3, 60_000)
     assert Share(*transaction, "orders", 0, 7).prepared == transaction
 
@@ -340,7 +340,7 @@ async def test_log_is_read_from_the_offset_of_the_view(at: int, start: int) -> N
 
 
 @pytest.mark.parametrize("fails", [None, "send", "commit"])
-async def test_a_producer_is_closed_at_once_whatever_came_of_it(
+async def test_producer_is_closed_without_a_wait_in_any_outcome(
     fails: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []

@@ -37,17 +37,17 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_batch_that_is_written_is_one_line(said: pytest.LogCaptureFixture) -> None:
+def test_committed_batch_is_one_line(said: pytest.LogCaptureFixture) -> None:
     log_committed([report(), report()])
     assert said.messages == [f"spark.batch.committed query=- batch=- rows=20 bytes=2000 tasks=2{NOTHING}"]
 
 
-def test_a_micro_batch_has_its_query_and_its_number(said: pytest.LogCaptureFixture) -> None:
+def test_micro_batch_is_logged_with_query_and_number(said: pytest.LogCaptureFixture) -> None:
     log_committed([report("8d9f"), report("8d9f")], 0)
     assert said.messages == ["spark.batch.committed query=8d9f batch=0 rows=20 bytes=2000 tasks=2" + NOTHING]
 
 
-def test_of_a_batch_that_failed_what_is_written_is_said(said: pytest.LogCaptureFixture) -> None:
+def test_aborted_batch_is_logged_with_its_written_rows(said: pytest.LogCaptureFixture) -> None:
     log_aborted([None, report("8d9f"), None], 3)
     assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1" + NOTHING]
     assert said.records[0].levelno == logging.WARNING
@@ -140,7 +140,7 @@ def test_batch_in_foreach_batch_has_its_number(said: pytest.LogCaptureFixture) -
     ],
     ids=["nobody", "a handler, as Spark has one", "a level"],
 )
-def test_the_line_is_said_once_however_logging_is_configured(configuration: str, line: str) -> None:
+def test_line_is_logged_once_with_any_logging_configuration(configuration: str, line: str) -> None:
     program = f"import logging\n{configuration}\n"
     program += "from aioproducer.spark.messages import log_committed\nlog_committed([])"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)

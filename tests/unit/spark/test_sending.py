@@ -88,7 +88,7 @@ def test_letters_say_why(kafka_cluster: ThreadedCluster, host: Worker) -> None:
     ],
     ids=["nobody wants letters", "what may be mended is no bad row", "letters cannot be sent"],
 )
-def test_a_row_that_fails_fails_the_call(
+def test_failed_row_fails_the_call(
     kafka_cluster: ThreadedCluster, host: Worker, row: Any, dead_letters: str | None, message: str
 ) -> None:
     with pytest.raises(SendTableError, match=message):
@@ -239,7 +239,7 @@ class TestTimes:
         assert kafka_cluster.records("orders", 0) == []
 
     @pytest.mark.parametrize("error", [TopicAuthorizationFailed, UnknownTopicOrPartition])
-    def test_without_the_settings_no_time_is_refused(
+    def test_timestamps_are_unchecked_without_the_topic_settings(
         self, kafka_cluster: ThreadedCluster, host: Worker, error: type[BrokerError]
     ) -> None:
         kafka_cluster.on("describe_configs", times=None).answer(error)

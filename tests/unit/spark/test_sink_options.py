@@ -61,7 +61,7 @@ def test_batches_are_no_larger_than_requests_may_be(name: str) -> None:
         sink_options({**SERVERS, name: "large"})
 
 
-def test_without_the_topic_option_a_column_has_to_tell() -> None:
+def test_topic_option_may_be_missing() -> None:
     assert sink_options(SERVERS).topic is None
 
 
@@ -76,7 +76,7 @@ def test_options_of_spark_are_ignored(
 
 @for_each("spelt", [str, str.lower, str.upper])
 @for_each("name", [*SOURCE_OPTIONS, *(PREFIX + each for each in sorted(CONSUMER_OPTIONS))])
-def test_an_option_of_sparks_kafka_source_is_one_warning(
+def test_option_of_sparks_kafka_source_is_logged_once(
     name: str, spelt: Callable[[str], str], new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):  # as for each micro-batch
@@ -87,7 +87,7 @@ def test_an_option_of_sparks_kafka_source_is_one_warning(
 
 
 @pytest.mark.parametrize("name", ["fetchOffset.somethingNew", "kafkaConsumer.somethingNew"])
-def test_so_is_what_the_source_may_take_one_day(
+def test_unknown_option_of_the_source_is_logged(
     name: str, new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sink_options({**new_topic, name: "x"})
@@ -105,7 +105,7 @@ def test_options_of_the_source_are_logged_after_the_check(
     assert [message.rpartition("=")[2] for message in caplog.messages] == ["subscribe", "kafka.group.id"]
 
 
-def test_the_page_lists_what_does_nothing() -> None:
+def test_page_lists_the_options_without_effect() -> None:
     for name in (*SPARK_OPTIONS, *SOURCE_OPTIONS, *(PREFIX + each for each in CONSUMER_OPTIONS)):
         assert f"`{name}`" in PAGE
 
@@ -136,7 +136,7 @@ def test_invalid_options_are_refused(options: dict[str, str], message: str) -> N
         sink_options(options)
 
 
-def test_no_repr_shows_a_secret() -> None:
+def test_repr_of_the_options_hides_secrets() -> None:
     options = sink_options({**SERVERS, "kafka.ssl.key.password": "hunter2"})
     assert "hunter2" not in repr(options) + repr(options.producer)
 
@@ -184,7 +184,7 @@ def login_of_the_job() -> tuple[str, str]:
     ],
     ids=["username", "jaas"],
 )
-def test_a_login_reaches_the_tasks_and_nothing_shows_it(
+def test_login_reaches_the_tasks_and_is_hidden(
     options: dict[str, str], spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = sink_options({spelt(name): value for name, value in (LOGIN | options).items()})
@@ -197,7 +197,7 @@ def test_a_login_reaches_the_tasks_and_nothing_shows_it(
     assert SECRET not in caplog.text
 
 
-def test_a_login_may_be_asked_of_a_function_by_its_name() -> None:
+def test_login_may_come_from_a_named_function() -> None:
     options = LOGIN | {"kafka.sasl.credentials": f"{__name__}:login_of_the_job"}
     pickled = pickle.dumps(sink_options(options))
     assert SECRET.encode() not in pickled
@@ -265,7 +265,7 @@ class Vault:
 
 
 @pytest.mark.parametrize("option", [*NAMED, "sasl_credentials"])
-def test_a_name_becomes_the_callable(option: str) -> None:
+def test_callable_name_becomes_the_callable(option: str) -> None:
     options = {option: f" {__name__}:Vault.login", "client.id": "a.b:c"}
     assert with_named_code(options) == {option: Vault.login, "client.id": "a.b:c"}
 

@@ -45,7 +45,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("source", [AioProducerSource, DefaultSource])
-def test_the_writers_can_travel_to_the_tasks(source: type[datasource.DataSource]) -> None:
+def test_writers_are_picklable(source: type[datasource.DataSource]) -> None:
     assert source.name() == "aioproducer"
     assert isinstance(cloudpickle.loads(dumps(source(OPTIONS).writer(ROWS, False))), BatchWriter)
     assert isinstance(cloudpickle.loads(dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
@@ -66,7 +66,7 @@ def test_spark_may_name_the_arguments() -> None:
     assert isinstance(DefaultSource(OPTIONS).streamWriter(schema=ROWS, overwrite=True), StreamWriter)
 
 
-def test_a_topic_is_not_overwritten() -> None:
+def test_overwrite_mode_is_refused() -> None:
     with pytest.raises(PySparkValueError, match="Save mode Overwrite not allowed for Kafka"):
         AioProducerSource(OPTIONS).writer(ROWS, True)
 
@@ -87,7 +87,7 @@ def test_spark_4_0_imports_the_package() -> None:
 
 
 @pytest.mark.parametrize("kind", [AioProducerSource, DefaultSource])
-def test_a_read_names_the_format_that_reads(kind: type[datasource.DataSource]) -> None:
+def test_read_is_refused_and_names_the_kafka_format(kind: type[datasource.DataSource]) -> None:
     source = kind({})
     stream = source.streamReader(ROWS)
     for read in (lambda: source.reader(ROWS), stream.initialOffset):
@@ -109,7 +109,7 @@ def test_pyspark_aioproducer_imports_no_aioproducer() -> None:
 
 
 @pytest.mark.parametrize(("missing", "package"), [("pyspark.sql.datasource", "spark"), ("pyarrow", "arrow")])
-def test_a_missing_package_is_named_with_what_to_install(missing: str, package: str) -> None:
+def test_missing_package_is_named_with_the_install_command(missing: str, package: str) -> None:
     program = f"import sys; sys.modules['{missing}'] = None; import aioproducer.{package}"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
     assert 'pip install "pyarrow' in output.stderr.decode().splitlines()[-1]
@@ -169,15 +169,15 @@ def test_column_of_times_that_is_there_twice_is_named() -> None:
         record_columns(StructType([*fields, fields[1]]), "orders", "at")
 
 
-def test_only_value_and_a_topic_are_needed() -> None:
+def test_value_and_topic_suffice() -> None:
     assert record_columns(schema(value=BinaryType()), "orders") == Columns(value="value", topic="orders")
 
 
-def test_the_topic_option_wins_over_a_column_whatever_that_is() -> None:
+def test_topic_option_overrides_a_topic_column() -> None:
     assert record_columns(schema(value=StringType(), topic=DoubleType()), "orders").topic == "orders"
 
 
-def test_a_string_is_a_string_in_any_collation() -> None:
+def test_string_column_may_have_any_collation() -> None:
     assert record_columns(schema(value=StringType("UNICODE")), "orders").value == "value"
 
 
@@ -197,7 +197,7 @@ def test_nulls_may_be_ruled_out() -> None:
         ("Value", "orders", r"Required attribute 'value' not found"),
     ],
 )
-def test_a_column_that_is_missing_is_named(column: str, topic: str | None, message: str) -> None:
+def test_missing_column_is_named(column: str, topic: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         record_columns(schema(**{column: StringType()}), topic)
 
@@ -215,12 +215,12 @@ def test_a_column_that_is_missing_is_named(column: str, topic: str | None, messa
         ),
     ],
 )  # fmt: skip
-def test_a_column_of_another_type_is_named(name: str, kind: DataType, message: str) -> None:
+def test_column_of_another_type_is_named(name: str, kind: DataType, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         record_columns(schema(**{**EVERYTHING, name: kind}), None)
 
 
-def test_a_column_that_is_there_twice_is_named() -> None:
+def test_column_that_appears_twice_is_named() -> None:
     columns = StructType([*schema(value=StringType()).fields, *schema(value=StringType()).fields])
     with pytest.raises(ValueError, match="value attribute is ambiguous: 2 columns have that name"):
         record_columns(columns, "orders")

@@ -71,7 +71,7 @@ def test_task_reports_after_all_rows_are_acknowledged(kafka_cluster: ThreadedClu
     assert values == list(range(35_051))
 
 
-def test_no_rows_are_a_report_too(kafka_cluster: ThreadedCluster) -> None:
+def test_task_without_rows_returns_a_report(kafka_cluster: ThreadedCluster) -> None:
     assert task(kafka_cluster).run(batches()) == TaskReport("8d9f", rows=0, bytes=0)
 
 
@@ -126,7 +126,7 @@ def test_failed_row_fails_the_task_and_ends_reading(kafka_cluster: ThreadedClust
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1, "dead": 1})
-def test_a_row_that_cannot_be_sent_may_become_a_dead_letter(kafka_cluster: ThreadedCluster) -> None:
+def test_oversized_row_becomes_a_dead_letter(kafka_cluster: ThreadedCluster) -> None:
     rows = pa.record_batch({"value": pa.array([b"x", b"x" * 2_000, b"y"])})
     report = replace(task(kafka_cluster, max_request_size="1500"), dead_letters="dead").run([rows])
     assert isinstance(report, TaskReport)
@@ -137,9 +137,7 @@ def test_a_row_that_cannot_be_sent_may_become_a_dead_letter(kafka_cluster: Threa
     assert [each.value for each in kafka_cluster.records("dead", 0)] == [b"x" * 1_024]
 
 
-def test_a_query_without_micro_batches_is_refused(
-    kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_continuous_query_is_refused(kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(getLocalProperty={"__is_continuous_processing": "true"}.get)
     monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
     with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) is not supported"):
@@ -158,7 +156,7 @@ def test_task_raises_the_errors_of_reading(kafka_cluster: ThreadedCluster) -> No
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1}, security_protocol="SASL_SSL", users={"alice": "hunter2"})
-def test_a_task_logs_in_over_tls(kafka_cluster: ThreadedCluster) -> None:
+def test_task_logs_in_over_tls(kafka_cluster: ThreadedCluster) -> None:
     options = {name: str(value) for name, value in kafka_cluster.client_options.items()}
     sent = pickle.loads(pickle.dumps(task(kafka_cluster, **options)))
     assert rows_of(sent.run(batches(10))) == 10
@@ -172,7 +170,7 @@ def token_of_the_job() -> str:
 @pytest.mark.kafka_cluster(
     topics={"orders": 1}, security_protocol="SASL_PLAINTEXT", tokens={"t0ken": "alice"}
 )
-def test_a_task_asks_for_a_token_itself(kafka_cluster: ThreadedCluster) -> None:
+def test_task_calls_the_token_provider(kafka_cluster: ThreadedCluster) -> None:
     sent = task(
         kafka_cluster,
         security_protocol="SASL_PLAINTEXT",
@@ -258,7 +256,7 @@ def test_replay_of_committed_batch_is_skipped_and_read(
     assert 'spark.batch.skipped batch=0 of="query 8d9f"' in caplog.messages
 
 
-def test_the_next_batch_is_written(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_next_batch_is_written(kafka_cluster: ThreadedCluster, here: Here) -> None:
     task = single(kafka_cluster)
     for number in range(3):
         here.properties["streaming.sql.batchId"] = str(number)
@@ -267,9 +265,7 @@ def test_the_next_batch_is_written(kafka_cluster: ThreadedCluster, here: Here) -
     assert len(kafka_cluster.records(TOPIC, 0)) == 3
 
 
-def test_an_attempt_that_was_not_committed_gives_way_to_the_next(
-    kafka_cluster: ThreadedCluster, here: Here
-) -> None:
+def test_uncommitted_attempt_is_replaced_by_the_next(kafka_cluster: ThreadedCluster, here: Here) -> None:
     task = single(kafka_cluster)
     first = task.run(rows(1))
     here.new_process()
@@ -309,7 +305,7 @@ def test_dead_letters_are_in_the_same_transaction(kafka_cluster: ThreadedCluster
     assert isinstance(task.run(iter([rows])), Skipped)
 
 
-def test_an_abort_lets_readers_go_on(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_abort_unblocks_readers(kafka_cluster: ThreadedCluster, here: Here) -> None:
     task, other = single(kafka_cluster), single(kafka_cluster, "other")
     report = task.run(rows(1))
     commit(other, [other.run(rows(2))])
@@ -319,7 +315,7 @@ def test_an_abort_lets_readers_go_on(kafka_cluster: ThreadedCluster, here: Here)
     assert seen(kafka_cluster) == [2]
 
 
-def test_an_abort_after_the_commit_says_so_and_does_nothing(
+def test_abort_after_the_commit_is_logged_and_ignored(
     kafka_cluster: ThreadedCluster, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = single(kafka_cluster)
@@ -330,7 +326,7 @@ def test_an_abort_after_the_commit_says_so_and_does_nothing(
     assert any(line.startswith("spark.transaction.not_aborted error=") for line in caplog.messages)
 
 
-def test_no_rows_are_no_transaction(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_batch_without_rows_begins_no_transaction(kafka_cluster: ThreadedCluster, here: Here) -> None:
     task = single(kafka_cluster)
     report = task.run(rows())
     assert report == TaskReport("8d9f", 0, 0, number="0")
@@ -338,13 +334,13 @@ def test_no_rows_are_no_transaction(kafka_cluster: ThreadedCluster, here: Here) 
     assert kafka_cluster.records("orders", 0) == []
 
 
-def test_a_second_task_is_refused(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_second_task_is_refused(kafka_cluster: ThreadedCluster, here: Here) -> None:
     here.partition = 1
     with pytest.raises(ConfigError, match=r"use coalesce\(1\)"):
         single(kafka_cluster).run(rows(1))
 
 
-def test_a_job_is_written_once_whenever_it_runs(kafka_cluster: ThreadedCluster, here: Here) -> None:
+def test_job_is_written_once(kafka_cluster: ThreadedCluster, here: Here) -> None:
     here.properties.clear()
     task = planned(single(kafka_cluster, job="nightly-7"))
     for _ in range(2):

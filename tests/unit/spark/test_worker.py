@@ -75,7 +75,7 @@ def test_producer_with_failed_start_is_closed(host: Worker) -> None:
     assert not host._idle
 
 
-def test_only_some_are_kept_the_oldest_goes_first(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_oldest_idle_producer_is_closed_above_the_limit(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     producers = []
     for number in range(IDLE_PRODUCERS + 1):
         with host.producer(settings(kafka_cluster, f"client-{number}")) as producer:
@@ -95,7 +95,7 @@ def test_clients_are_reused(host: Worker, kafka_cluster: ThreadedCluster) -> Non
     assert host.run_with_kafka(settings(kafka_cluster, "another"), "p", the_admin) is not first
 
 
-def test_of_two_who_ask_at_once_the_connections_of_one_are_kept(
+def test_connections_of_one_of_two_concurrent_callers_are_kept(
     host: Worker, kafka_cluster: ThreadedCluster
 ) -> None:
     both = threading.Barrier(2)
@@ -153,7 +153,7 @@ def test_clients_reconnect_after_a_long_idle_time(
     assert first._opened is None
 
 
-def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_number_of_idle_admin_connections_is_limited(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     admins = [
         host.run_with_kafka(settings(kafka_cluster, f"client-{number}"), "p", the_admin)
         for number in range(IDLE_PRODUCERS + 1)
@@ -192,7 +192,7 @@ def test_concurrent_transactional_producers_share_nothing(
     assert kafka_cluster.request_count("api_versions") == 2
 
 
-def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_connection_is_closed_after_a_failure(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     def write_half() -> None:
         with host.transactional(settings(kafka_cluster), "t") as broken:
             host.submit(broken.begin_transaction()).result()
@@ -230,9 +230,7 @@ def test_fenced_producer_closes_its_connections(host: Worker, kafka_cluster: Thr
 
 
 @pytest.mark.parametrize("how", ["disconnect", "restart"])
-def test_a_connection_that_was_lost_meanwhile_is_not_missed(
-    host: Worker, kafka_cluster: ThreadedCluster, how: str
-) -> None:
+def test_lost_idle_connection_is_replaced(host: Worker, kafka_cluster: ThreadedCluster, how: str) -> None:
     write(host, settings(kafka_cluster), "t")
     if how == "disconnect":
         kafka_cluster.disconnect(1)
@@ -244,7 +242,7 @@ def test_a_connection_that_was_lost_meanwhile_is_not_missed(
     assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 2
 
 
-def test_only_some_caches_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_number_of_connection_caches_is_limited(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     for number in range(IDLE_PRODUCERS + 1):
         write(host, settings(kafka_cluster, f"client-{number}"), "t")
     assert len(host._caches) == IDLE_PRODUCERS
@@ -285,7 +283,7 @@ def test_threads_that_ask_first_at_once_get_the_same_worker(monkeypatch: pytest.
     assert len(made) == 2
 
 
-def test_a_process_has_one_worker_and_a_forked_child_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_is_one_per_process_and_new_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = worker()
     assert worker() is ours
     monkeypatch.setattr(os, "getpid", lambda: -1)

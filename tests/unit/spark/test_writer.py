@@ -36,7 +36,7 @@ from tests.cases import for_each
 WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
 
 
-def test_of_a_micro_batch_each_task_has_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_tasks_of_a_micro_batch_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "aioproducer.spark")
     WRITER.commit([TaskReport("8d9f", 0, 0)], 0)
     WRITER.commit([], 1)
@@ -90,7 +90,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         (PySparkTypeError("value attribute"), PySparkTypeError, "value attribute"),
     ],
 )
-def test_an_error_is_one_line_of_a_pyspark_exception(
+def test_error_becomes_one_line_of_a_pyspark_exception(
     error: Exception, kind: type[PySparkException], line: str
 ) -> None:
     with pytest.raises(kind) as raised, pyspark_errors():
@@ -100,7 +100,7 @@ def test_an_error_is_one_line_of_a_pyspark_exception(
     assert raised.value.__suppress_context__
 
 
-def test_a_note_is_part_of_the_line() -> None:
+def test_note_is_part_of_the_line() -> None:
     error = ProducerError("row 3: too large")
     error.add_note("rows are counted from 0")
     line = r"^ProducerError: row 3: too large; rows are counted from 0$"
@@ -108,7 +108,7 @@ def test_a_note_is_part_of_the_line() -> None:
         raise error
 
 
-def test_an_error_of_planning_passes_pickle_unchanged() -> None:
+def test_error_of_planning_passes_pickle_unchanged() -> None:
     """PySpark passes a PickleError, and wraps all other exceptions."""
     with (
         pytest.raises(pickle.PickleError, match=r"^BatchLost: batch 1$") as raised,
@@ -120,9 +120,7 @@ def test_an_error_of_planning_passes_pickle_unchanged() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), ValueError("b")])
-def test_a_fault_of_the_package_keeps_its_traceback(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unexpected_error_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", main_of("pyspark.daemon"))
     with pytest.raises(type(error)) as raised, pyspark_errors():
         raise error
@@ -139,7 +137,7 @@ def test_a_fault_of_the_package_keeps_its_traceback(
         (None, False),
     ],
 )
-def test_only_a_process_of_spark_hides_the_traceback(
+def test_traceback_is_hidden_only_in_processes_of_spark(
     name: str | None, hidden: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "__main__", main_of(name))

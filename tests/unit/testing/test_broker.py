@@ -37,7 +37,7 @@ async def test_requests_of_a_connection_are_answered_in_order(cluster: Cluster, 
     assert (await client.answer_to(second)).topics[0].name == "orders"
 
 
-async def test_one_connection_does_not_wait_for_another(cluster: Cluster, client: Client) -> None:
+async def test_connection_does_not_wait_for_another(cluster: Cluster, client: Client) -> None:
     waiting = cluster.on("fetch")
     client.send(fetch_request({0: 0}, max_wait_ms=60_000))
     await waiting.happened()

@@ -114,25 +114,25 @@ def check(ask: Callable[[], object], error: type[BrokerError]) -> None:
 class TestInit:
     """Who may use an id."""
 
-    def test_each_gets_the_next_epoch(self) -> None:
+    def test_init_bumps_the_epoch_for_each_producer(self) -> None:
         told = Told()
         assert [told.init(ID, 1, None) for _ in range(3)] == [Identity(FIRST, epoch) for epoch in range(3)]
         assert told.init("another", 1, None) == (FIRST + 1, 0)
 
-    def test_an_id_is_not_empty(self) -> None:
+    def test_empty_transactional_id_is_invalid(self) -> None:
         check(lambda: Told().init("", 1, None), InvalidRequest)
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1])
-    def test_a_timeout_is_in_range(self, timeout_ms: int) -> None:
+    def test_transaction_timeout_has_a_range(self, timeout_ms: int) -> None:
         check(lambda: Told().init(ID, timeout_ms, None), InvalidTransactionTimeout)
         assert Told().init(ID, MAX_TIMEOUT_MS, None) == (FIRST, 0)
 
-    def test_its_own_next_epoch_is_given_out_once_however_often_it_is_asked_for(self) -> None:
+    def test_init_with_an_identity_bumps_the_epoch_once(self) -> None:
         told = Told()
         first = told.init(ID, 1, None)
         assert [told.init(ID, 1, first) for _ in range(2)] == [Identity(FIRST, 1)] * 2
 
-    def test_after_a_successor_there_is_no_own_epoch_any_more(self) -> None:
+    def test_init_with_the_identity_of_a_predecessor_is_fenced(self) -> None:
         told = Told()
         first = told.init(ID, 1, None)
         second = told.init(ID, 1, None)
@@ -140,20 +140,20 @@ class TestInit:
         check(lambda: told.init(ID, 1, Identity(FIRST + 5, 1)), ProducerFenced)
         assert told.init(ID, 1, second) == (FIRST, 2)
 
-    def test_whoever_was_somebody_before_the_id_expired_gets_what_there_is(self) -> None:
+    def test_init_with_an_expired_identity_starts_at_epoch_0(self) -> None:
         assert Told().init(ID, 1, Identity(5, 3)) == (FIRST, 0)
 
-    def test_after_the_last_epoch_there_is_another_producer_id(self) -> None:
+    def test_init_after_the_last_epoch_returns_a_new_producer_id(self) -> None:
         told = Told()
         told.init(ID, 1, None)
         told.known.epoch = LAST_EPOCH
         last = Identity(FIRST, LAST_EPOCH)
         assert told.init(ID, 1, last) == (FIRST + 1, 0)
-        assert told.init(ID, 1, last) == (FIRST + 1, 0), "asked again, since no answer came"
+        assert told.init(ID, 1, last) == (FIRST + 1, 0), "repeated request, since the response was lost"
         assert told.init(ID, 1, None) == (FIRST + 1, 1)
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_an_open_transaction_is_aborted_first(self, version: int) -> None:
+    def test_init_aborts_an_open_transaction_first(self, version: int) -> None:
         told = Told(version)
         told.opened()
         check(lambda: told.init(ID, 1, None), ConcurrentTransactions)
@@ -162,7 +162,7 @@ class TestInit:
         told.complete(told.known)
         assert told.init(ID, 1, None) == (FIRST, 2)
 
-    def test_who_wants_to_go_on_may_do_so_from_version_2_on(self) -> None:
+    def test_init_with_an_identity_aborts_its_transaction_in_v2(self) -> None:
         told = Told(2)
         own = told.opened()
         check(lambda: told.init(ID, 1, own), ConcurrentTransactions)
@@ -191,7 +191,7 @@ class TestInit:
 class TestAdd:
     """What is part of a transaction."""
 
-    def test_the_first_part_begins_it(self) -> None:
+    def test_first_part_begins_the_transaction(self) -> None:
         told = Told()
         own = told.opened()
         assert (told.known.state, told.known.started_ms, told.began) == (State.ONGOING, 7, [1])
@@ -199,7 +199,7 @@ class TestAdd:
         assert (told.known.started_ms, told.began) == (7, [1])
         assert told.known.partitions == {PARTITION, Target("orders", 1)}
 
-    def test_only_parts_are_verified(self) -> None:
+    def test_verify_refuses_parts_that_were_not_added(self) -> None:
         told = Told()
         own = told.opened()
         told.verify(ID, own, PARTITION)
@@ -218,7 +218,7 @@ class TestAdd:
             check(lambda a=ask, t=told_of: a(ID, Identity(5, 0), *t), InvalidProducerIdMapping)  # type: ignore[misc]
             check(lambda a=ask, t=told_of: a(ID, Identity(FIRST, 1), *t), ProducerFenced)  # type: ignore[misc]
 
-    def test_nothing_begins_before_the_last_has_ended(self) -> None:
+    def test_next_transaction_begins_after_the_end_of_the_last(self) -> None:
         told = Told()
         own = told.opened()
         told.end(ID, own, committed=True, bumps_epoch=False)
@@ -234,7 +234,7 @@ class TestEnd:
     """The table of a commit or abort by state."""
 
     @pytest.mark.parametrize("committed", [True, False])
-    def test_it_is_decided_at_once_and_over_with_its_markers(self, committed: bool) -> None:
+    def test_end_is_decided_at_once_and_complete_with_its_markers(self, committed: bool) -> None:
         told = Told()
         own = told.opened()
         assert told.end(ID, own, committed=committed, bumps_epoch=True) == (FIRST, 1)
@@ -259,7 +259,7 @@ class TestEnd:
         assert again() == following == (FIRST, 1 if bumps_epoch else 0)
         check(other, InvalidTxnState)
 
-    def test_with_a_bump_a_late_retry_does_not_end_the_next_transaction(self) -> None:
+    def test_late_retry_of_end_is_fenced_after_an_epoch_bump(self) -> None:
         told = Told()
         own = told.opened()
         told.add(ID, told.ends(own))
@@ -284,7 +284,7 @@ class TestEnd:
         told.end(ID, told.opened(), committed=True, bumps_epoch=True)
         check(lambda: told.end(ID, Identity(5, 0), committed=True, bumps_epoch=bumps_epoch), refused)
 
-    def test_without_one_it_does(self) -> None:
+    def test_late_retry_ends_the_next_transaction_without_a_bump(self) -> None:
         told = Told()
         own = told.opened()
         told.ends(own, bumps_epoch=False)
@@ -293,7 +293,7 @@ class TestEnd:
         assert told.known.state is State.COMPLETE_COMMIT
 
     @pytest.mark.parametrize("done", [None, True, False])
-    def test_an_abort_of_nothing_bumps_the_epoch_and_a_commit_is_refused(self, done: bool | None) -> None:
+    def test_abort_of_an_empty_transaction_bumps_the_epoch(self, done: bool | None) -> None:
         told = Told()
         own = told.init(ID, 1, None) if done is None else told.opened()
         if done is not None:
@@ -302,12 +302,12 @@ class TestEnd:
         assert told.ends(own, committed=False) == (FIRST, own.epoch + 1)
 
     @pytest.mark.parametrize("committed", [True, False])
-    def test_without_a_bump_both_are_refused(self, committed: bool) -> None:
+    def test_end_of_an_empty_transaction_is_refused_without_a_bump(self, committed: bool) -> None:
         told = Told()
         own = told.init(ID, 1, None)
         check(lambda: told.ends(own, committed=committed, bumps_epoch=False), InvalidTxnState)
 
-    def test_who_has_asked_for_an_epoch_meanwhile_does_not_end_anything_in_the_old_one(self) -> None:
+    def test_end_with_an_old_epoch_is_fenced(self) -> None:
         told = Told()
         own = told.init(ID, 1, None)
         told.init(ID, 1, own)
@@ -323,7 +323,7 @@ class TestEnd:
             InvalidProducerIdMapping,
         )
 
-    def test_after_the_last_epoch_another_producer_id_follows(self) -> None:
+    def test_end_in_the_last_epoch_returns_a_new_producer_id(self) -> None:
         told = Told()
         told.opened()
         told.known.epoch = LAST_EPOCH
@@ -339,7 +339,7 @@ class TestEnd:
 class TestTimeout:
     """What is open for too long."""
 
-    def test_from_version_2_on_its_producer_may_abort_and_go_on_and_knows_that_it_did_not_commit(
+    def test_expired_transaction_may_be_aborted_in_version_2(
         self,
     ) -> None:
         told = Told(2)
@@ -350,7 +350,7 @@ class TestTimeout:
         assert told.ends(own, committed=False) == (FIRST, 1)
         assert told.init(ID, 1, own) == (FIRST, 1)
 
-    def test_before_that_it_is_fenced(self) -> None:
+    def test_expired_transaction_fences_its_producer_in_version_1(self) -> None:
         told = Told(1)
         own = told.opened()
         told.expire(told.known, 1)
@@ -359,7 +359,7 @@ class TestTimeout:
             check(lambda c=committed: told.ends(own, committed=c, bumps_epoch=False), ProducerFenced)  # type: ignore[misc]
         check(lambda: told.init(ID, 1, own), ProducerFenced)
 
-    def test_a_timer_of_one_transaction_does_not_end_the_next(self) -> None:
+    def test_timer_of_a_transaction_does_not_end_the_next(self) -> None:
         told = Told()
         told.add(ID, told.ends(told.opened()))
         told.expire(told.known, 1)

@@ -200,7 +200,7 @@ async def test_buffered_protocol_receives_bytes_in_order() -> None:
     await asyncio.gather(peer_writer.wait_closed(), return_exceptions=True)
 
 
-async def test_nothing_arrives_before_the_loop_has_turned(ends: Ends) -> None:
+async def test_writes_arrive_in_the_next_iteration_of_the_loop(ends: Ends) -> None:
     ends.writer.write(b"late")
     assert ends.writer.transport.get_write_buffer_size() == 4
     assert await ends.peer_reader.read(4) == b"late"

@@ -78,7 +78,7 @@ def test_new_epoch_ends_the_old_one(stamp: Stamp, error: type[BrokerError]) -> N
     assert error_of(known, stamp) == error.code
 
 
-def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
+def test_first_batch_of_a_transaction_is_not_overtaken() -> None:
     known = ProducerStates()
     known.begins(Stamp(ID, 0, 3, 1), from_zero=False)
     assert error_of(known, Stamp(ID, 0, 4, 1)) == OutOfOrderSequenceNumber.code
@@ -89,7 +89,7 @@ def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
     known.check(Stamp(ID, 0, 3, 1))
 
 
-def test_no_batch_overtakes_a_refused_first_batch() -> None:
+def test_refused_first_batch_is_not_overtaken() -> None:
     known = states(Stamp(ID, 0, 0, 1))
     known.begins(Stamp(ID, 0, 0, 1), from_zero=False)
     assert error_of(known, Stamp(ID, 0, 1, 1)) == OutOfOrderSequenceNumber.code

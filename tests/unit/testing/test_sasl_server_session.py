@@ -82,7 +82,7 @@ async def test_every_version_of_authenticate_is_served(version: int) -> None:
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000 if version else 0)
 
 
-async def test_all_may_come_in_one_write() -> None:
+async def test_login_and_requests_may_come_in_one_write() -> None:
     requests: list[Request[Any]] = [
         VERSIONS,
         SaslHandshakeRequest(mechanism="PLAIN"),

@@ -155,7 +155,7 @@ def test_deadlock_names_tasks_and_lines() -> None:
     assert "locks.py:" in message
 
 
-def test_after_a_deadlock_the_tasks_are_cancelled() -> None:
+def test_tasks_are_cancelled_after_a_deadlock() -> None:
     cancelled = []
 
     async def main() -> None:
@@ -196,7 +196,7 @@ def test_socket_is_refused_however_it_is_opened() -> None:
 
 
 @in_virtual_time
-async def test_no_timer_is_early() -> None:
+async def test_timer_is_never_early() -> None:
     loop = asyncio.get_running_loop()
     for began_at in (0.0, 14.804970278546456):
         await asyncio.sleep(began_at)

@@ -134,7 +134,7 @@ def test_send_fails_when_standard_input_is_closed(
 
 
 class TestTransactionalId:
-    def test_it_is_the_option_of_the_producer(self, plans: list[SendArguments]) -> None:
+    def test_transactional_id_is_the_option_of_the_producer(self, plans: list[SendArguments]) -> None:
         assert call("--transactional-id", "nightly").exit_code == 0
         assert call("--option", "transactional.id=nightly").exit_code == 0
         assert [arguments.config.transactional_id for arguments in plans] == ["nightly", "nightly"]

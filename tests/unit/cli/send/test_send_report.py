@@ -260,7 +260,7 @@ async def test_typed_input_has_a_hint_and_no_progress(
 
 
 class TestTransactions:
-    async def test_what_is_committed_is_said_so(
+    async def test_committed_transaction_is_reported(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         arguments = plan_of(tmp_path / "in", transactional_id="nightly")
@@ -274,7 +274,7 @@ class TestTransactions:
     @pytest.mark.parametrize(
         "ended", [TransactionOutcome.ABORTED, TransactionOutcome.LEFT_OPEN, TransactionOutcome.UNKNOWN]
     )
-    async def test_what_is_not_says_nothing_of_parts(
+    async def test_failed_transaction_is_reported_without_partial_success(
         self,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
@@ -293,7 +293,7 @@ class TestTransactions:
             ended.value,
         ]
 
-    async def test_all_acknowledged_is_not_all_well(self, tmp_path: Path) -> None:
+    async def test_outcome_is_incomplete_when_the_commit_is_unknown(self, tmp_path: Path) -> None:
         arguments = plan_of(tmp_path / "in", transactional_id="nightly")
         assert not SendOutcome(
             arguments, sent=3, acknowledged=3, transaction=TransactionOutcome.UNKNOWN

@@ -206,7 +206,7 @@ async def test_interrupt_during_startup_ends_at_once(input_file: Path) -> None:
 
 
 @in_virtual_time
-async def test_without_a_cluster_nothing_is_sent(input_file: Path) -> None:
+async def test_send_without_a_cluster_fails(input_file: Path) -> None:
     async with orders() as cluster:
         arguments = plan_of(cluster, input_file)
     with pytest.raises(ConnectionFailed):

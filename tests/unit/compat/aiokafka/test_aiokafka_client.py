@@ -81,7 +81,7 @@ class TestCluster:
                 await broker.stop_broker(each)
             assert await producer.client.add_topic("other") is False
 
-    def test_before_the_start_there_is_nothing(self) -> None:
+    def test_cluster_is_empty_before_the_start(self) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=SERVERS)
         assert producer.client.cluster.brokers() == set()
         assert producer.client.get_random_node() is None
@@ -132,13 +132,13 @@ class TestClient:
             await asyncio.sleep(1)
             assert not await client.ready(2)
 
-    async def test_before_the_start_nobody_answers(self) -> None:
+    async def test_fetch_all_metadata_before_the_start_raises(self) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=SERVERS)
         with pytest.raises(ProducerClosed):
             await producer.client.fetch_all_metadata()
         await producer.stop()
 
-    async def test_a_request_of_aiokafkas_goes_by_its_own_client(self) -> None:
+    async def test_request_of_aiokafka_is_sent_by_its_own_client(self) -> None:
         async with started(transport="tcp") as (producer, _):
             first = await producer.client.send(1, MetadataRequest([]))
             assert {each[0] for each in first.brokers} == {1, 2}

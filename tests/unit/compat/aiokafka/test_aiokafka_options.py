@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def test_the_defaults_do_what_aiokafka_does() -> None:
+def test_defaults_equal_those_of_aiokafka() -> None:
     config = translated_config(**DEFAULTS)
     assert config.bootstrap_servers == ("localhost:9092",)
     assert config.acks == 1
@@ -50,7 +50,7 @@ def test_idempotent_producer_uses_acks_all_and_no_deadline() -> None:
     assert config.batching_settings().outlives_deadline_if_led
 
 
-def test_an_idempotent_producer_cannot_have_fewer_acks() -> None:
+def test_idempotent_producer_requires_acks_all() -> None:
     with pytest.raises(ConfigError, match="acks"):
         translated_config(**DEFAULTS | {"enable_idempotence": True, "acks": 1})
 
@@ -61,7 +61,7 @@ def test_acks_all_alone_is_not_idempotent() -> None:
     assert not config.idempotent
 
 
-def test_no_idle_check_is_none_there() -> None:
+def test_connections_max_idle_ms_of_none_disables_the_check() -> None:
     assert translated_config(**DEFAULTS | {"connections_max_idle_ms": None}).connections_max_idle_ms == -1
 
 
@@ -70,7 +70,7 @@ def test_memory_is_no_limit_for_large_records() -> None:
     assert translated_config(**DEFAULTS | {"max_request_size": 50_000_000}).buffer_memory == 100_000_000
 
 
-def test_the_rest_goes_through() -> None:
+def test_options_of_equal_name_are_passed_on() -> None:
     config = translated_config(**DEFAULTS, client_id="me", retry_backoff_ms=7, compression_type=None)
     assert (config.client_id, config.retry_backoff_ms, config.compression_type) == ("me", 7, "none")
 
@@ -87,11 +87,11 @@ def test_the_rest_goes_through() -> None:
         ("[::1]:3", ["[::1]:3"]),
     ],
 )
-def test_a_broker_without_a_port_is_at_the_usual_one(servers: str | list[str], expected: list[str]) -> None:
+def test_broker_without_a_port_has_port_9092(servers: str | list[str], expected: list[str]) -> None:
     assert with_ports(servers) == expected
 
 
-def test_a_transactional_producer_is_idempotent() -> None:
+def test_transactional_producer_is_idempotent() -> None:
     config = translated_config(**DEFAULTS | {"transactional_id": "me", "transaction_timeout_ms": 5_000})
     assert (config.transactional_id, config.transaction_timeout_ms, config.acks) == ("me", 5_000, "all")
     assert config.idempotent
@@ -100,7 +100,7 @@ def test_a_transactional_producer_is_idempotent() -> None:
         translated_config(**DEFAULTS | {"transactional_id": "me", "acks": 1})
 
 
-def test_the_timeout_means_nothing_without_an_id() -> None:
+def test_transaction_timeout_is_ignored_without_an_id() -> None:
     assert translated_config(**DEFAULTS | {"transaction_timeout_ms": 0}).transactional_id is None
 
 
@@ -149,7 +149,7 @@ async def test_security_refuses_the_values_that_aiokafka_refuses(
 
 
 @pytest.mark.parametrize("provider", [None, object(), "token"])
-def test_a_token_has_to_come_from_somewhere(provider: object) -> None:
+def test_oauthbearer_requires_a_token_provider(provider: object) -> None:
     options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     with pytest.raises(ValueError, match="AbstractTokenProvider"):
         translated_security(**SECURITY | options | {"sasl_oauth_token_provider": provider})
@@ -165,7 +165,7 @@ def test_security_drops_options_without_effect(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_login_by_password(mechanism: str) -> None:
+def test_password_login_is_passed_on(mechanism: str) -> None:
     given = SECURITY | LOGIN | {"security_protocol": "SASL_SSL", "ssl_context": CONTEXT}
     ours = translated_security(**given | {"sasl_mechanism": mechanism})
     config = ProducerConfig(bootstrap_servers="a:1", **ours)
@@ -175,7 +175,7 @@ def test_a_login_by_password(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("extensions", [None, {}, {"logicalCluster": "lkc-1"}])
-async def test_a_provider_is_asked_for_token_and_extensions(extensions: Mapping[str, str] | None) -> None:
+async def test_token_provider_gives_token_and_extensions(extensions: Mapping[str, str] | None) -> None:
     given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     ours = translated_security(**SECURITY | given | {"sasl_oauth_token_provider": Provider(extensions)})
     ask: Callable[[], Any] = ours["sasl_oauth_token_provider"]

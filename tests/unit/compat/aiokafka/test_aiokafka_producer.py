@@ -61,7 +61,7 @@ def public(kind: type) -> set[str]:
 
 
 class TestSignatures:
-    def test_the_constructor_takes_the_same_with_the_same_defaults(self) -> None:
+    def test_constructor_has_the_signature_of_aiokafka(self) -> None:
         ours = inspect.signature(AIOKafkaProducer).parameters
         theirs = inspect.signature(aiokafka.AIOKafkaProducer).parameters
         assert [(each.name, each.kind) for each in ours.values()] == [
@@ -71,21 +71,21 @@ class TestSignatures:
             assert ours[name].default == theirs[name].default, name
 
     @for_each("name", sorted(public(aiokafka.AIOKafkaProducer)))
-    def test_a_method_takes_the_same(self, name: str) -> None:
+    def test_method_has_the_signature_of_aiokafka(self, name: str) -> None:
         ours, theirs = getattr(AIOKafkaProducer, name), getattr(aiokafka.AIOKafkaProducer, name)
         assert shape(ours) == shape(theirs)
         assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
 
     @for_each("name", sorted(public(TheirBatchBuilder)))
-    def test_a_method_of_a_batch_takes_the_same(self, name: str) -> None:
+    def test_method_of_a_batch_has_the_signature_of_aiokafka(self, name: str) -> None:
         assert shape(getattr(BatchBuilder, name)) == shape(getattr(TheirBatchBuilder, name))
 
-    def test_there_are_no_others(self) -> None:
+    def test_public_names_are_those_of_aiokafka(self) -> None:
         assert public(AIOKafkaProducer) == public(aiokafka.AIOKafkaProducer)
 
 
 class TestConstruction:
-    def test_it_touches_no_loop(self) -> None:
+    def test_constructor_needs_no_event_loop(self) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=SERVERS)
         asyncio.run(producer.stop())
 
@@ -134,21 +134,21 @@ class TestLife:
             await producer.start()
             assert (await producer.send_and_wait(TOPIC, b"2", partition=0)).offset == first.offset + 1
 
-    async def test_it_is_not_started_after_its_end(self) -> None:
+    async def test_stopped_producer_cannot_be_started_again(self) -> None:
         async with started() as (producer, _):
             await producer.stop()
             with pytest.raises(ProducerClosed, match="is started once"):
                 await producer.start()
 
     @pytest.mark.parametrize("end", ["flush", "stop"])
-    async def test_after_flush_and_stop_the_future_of_a_record_is_done(self, end: str) -> None:
+    async def test_flush_and_stop_complete_the_future_of_a_record(self, end: str) -> None:
         async with started(linger_ms=10_000) as (producer, _):
             future = await producer.send(TOPIC, b"v")
             await getattr(producer, end)()
             assert future.done()
 
     @pytest.mark.parametrize("end", ["flush", "stop"])
-    async def test_after_flush_and_stop_the_future_of_a_batch_is_done(self, end: str) -> None:
+    async def test_flush_and_stop_complete_the_future_of_a_batch(self, end: str) -> None:
         async with started() as (producer, _):
             future = await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=1)
             await getattr(producer, end)()
@@ -184,7 +184,7 @@ class TestSendBatch:
             await producer.flush()
             assert [each.value for each in broker.records(TOPIC, 0)] == [*values, b"after"]
 
-    async def test_a_full_one_is_one_batch_in_the_log(self) -> None:
+    async def test_full_batch_is_one_batch_in_the_log(self) -> None:
         async with started(max_batch_size=5_000) as (producer, broker):
             batch = producer.create_batch()
             while batch.append(timestamp=None, key=b"key", value=b"v" * 90, headers=[("a", b"b")]):
@@ -201,7 +201,7 @@ class TestSendBatch:
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"<a>", b"<b>", b"<c>"]
 
     @in_virtual_time
-    async def test_the_second_of_a_partition_waits_for_the_first(self) -> None:
+    async def test_second_batch_of_a_partition_waits_for_the_first(self) -> None:
         async with started() as (producer, broker):
             await producer.partitions_for(TOPIC)
             first_of_0 = broker.on("produce", partition=0).delay(1)
@@ -254,18 +254,18 @@ class TestSendBatch:
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2"]
             assert caught.value.possibly_persisted
 
-    async def test_an_empty_one_is_nowhere(self) -> None:
+    async def test_empty_batch_is_not_sent(self) -> None:
         async with started() as (producer, _):
             sent = await (await producer.send_batch(producer.create_batch(), TOPIC, partition=1))
             assert sent is None
 
-    async def test_without_a_partition_it_goes_to_any(self) -> None:
+    async def test_batch_without_a_partition_is_sent_to_any(self) -> None:
         async with started() as (producer, broker):
             for _ in range(5):
                 sent = await (await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=None))
                 assert [each.value for each in broker.records(TOPIC, sent.partition)][-2:] == [b"a", b"b"]
 
-    async def test_without_a_partition_the_partitioner_is_asked(self) -> None:
+    async def test_partitioner_chooses_the_partition_of_a_batch(self) -> None:
         async with started(partitioner=lambda _, every, __: max(every)) as (producer, _):
             sent = await (await producer.send_batch(filled(producer, b"a"), TOPIC, partition=None))
             assert sent.partition == 1
@@ -277,7 +277,7 @@ class TestSendBatch:
 
 
 class TestWithoutAcknowledgement:
-    async def test_the_result_is_none(self) -> None:
+    async def test_result_is_none_with_acks_0(self) -> None:
         async with started(acks=0) as (producer, broker):
             assert await producer.send_and_wait(TOPIC, b"1", partition=0) is None
             assert await (await producer.send(TOPIC, b"2", partition=0)) is None
@@ -349,7 +349,7 @@ class TestWhatOthersLookAt:
             await inner.close()
 
 
-async def test_a_failure_that_nobody_looks_at_is_no_news_to_asyncio() -> None:
+async def test_unread_failure_is_not_reported_to_asyncio() -> None:
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     async with started() as (producer, broker):
@@ -402,11 +402,11 @@ def test_batch_closes_when_a_record_does_not_fit() -> None:
     assert batch.append(timestamp=None, key=None, value=b"v") is None  # though a smaller one would fit
 
 
-def test_the_first_record_always_fits() -> None:
+def test_first_record_fits_at_any_size() -> None:
     assert builder(max_size=10).append(timestamp=None, key=None, value=b"v" * 100)
 
 
-def test_nothing_is_appended_to_a_closed_one() -> None:
+def test_closed_batch_accepts_no_record() -> None:
     batch = builder()
     assert not batch.closed()
     batch.close()
@@ -424,13 +424,13 @@ def test_serializers_are_asked() -> None:
     assert batch.record_count() == 1
 
 
-def test_a_serializer_that_returns_no_bytes_is_named() -> None:
+def test_serializer_that_returns_no_bytes_is_named() -> None:
     batch = builder(value_serializer=str)
     with pytest.raises(TypeError, match="what value_serializer returned must be bytes"):
         batch.append(timestamp=None, key=None, value=7)
 
 
-def test_no_headers_may_be_none() -> None:
+def test_headers_may_be_none() -> None:
     batch = builder()
     batch.append(timestamp=None, key=None, value=b"v", headers=None)
     assert batch.headers == [()]

@@ -41,7 +41,7 @@ def committed(cluster: Cluster) -> list[bytes | None]:
 
 
 @in_virtual_time
-async def test_without_an_id_there_are_none() -> None:
+async def test_transaction_methods_require_a_transactional_id() -> None:
     async with (
         Cluster(transport="memory") as cluster,
         AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer,
@@ -99,7 +99,7 @@ async def test_commit_says_what_failed_and_abort_mends_it() -> None:
 
 
 @in_virtual_time
-async def test_a_block_that_cannot_be_committed_is_aborted() -> None:
+async def test_failed_transaction_block_is_aborted() -> None:
     async with transactional() as (producer, cluster):
         cluster.on("produce").answer(ours.TopicAuthorizationFailed)
         with pytest.raises(TopicAuthorizationFailedError):
@@ -125,7 +125,7 @@ async def test_body_error_is_raised_after_a_fatal_error() -> None:
 
 
 @in_virtual_time
-async def test_a_block_that_was_not_entered_leaves_nothing() -> None:
+async def test_transaction_block_in_an_open_transaction_is_refused() -> None:
     async with transactional() as (producer, _):
         await producer.begin_transaction()
         with pytest.raises(IllegalOperation, match="a transaction is open"):
@@ -136,7 +136,7 @@ async def test_a_block_that_was_not_entered_leaves_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_member_that_the_group_goes_on_without_commits_nothing() -> None:
+async def test_offsets_of_an_old_generation_are_refused() -> None:
     async with transactional() as (producer, cluster):
         cluster.join_group("readers", "me", 2)
         offsets = {TopicPartition("in", 0): 5}
@@ -180,11 +180,11 @@ def consumer(*, generation: int = 3, member: str = "m-1", subscribed: bool = Tru
     )
 
 
-def test_a_member_is_told_with_its_generation() -> None:
+def test_group_metadata_has_member_and_generation() -> None:
     assert group_metadata_of(consumer()) == GroupMetadata("readers", 3, "m-1", "i-1")
 
 
-def test_while_it_is_no_member_the_group_refuses_it() -> None:
+def test_group_metadata_of_a_non_member_has_generation_0() -> None:
     assert group_metadata_of(consumer(generation=-1, member="")) == GroupMetadata("readers", 0, "", "i-1")
 
 
@@ -192,14 +192,14 @@ def test_group_of_assigned_consumer_has_no_member() -> None:
     assert group_metadata_of(consumer(subscribed=False, generation=-1)) == GroupMetadata("readers")
 
 
-def test_without_a_group_or_a_start_there_is_nothing_to_tell() -> None:
+def test_group_metadata_requires_a_group_and_a_start() -> None:
     with pytest.raises(ValueError, match="no group_id"):
         group_metadata_of(consumer(_group_id=None))
     with pytest.raises(ValueError, match="not started"):
         group_metadata_of(consumer(_coordinator=None))
 
 
-def test_a_release_that_is_not_known_is_not_read(
+def test_group_metadata_of_an_unknown_release_is_unchecked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(aiokafka, "__version__", "0.140.0")
@@ -208,7 +208,7 @@ def test_a_release_that_is_not_known_is_not_read(
     assert caplog.messages == ["compat.group_unchecked group=readers aiokafka=0.140.0"]
 
 
-async def test_a_consumer_of_aiokafka_has_what_is_read() -> None:
+async def test_consumer_of_aiokafka_has_the_attributes_read_here() -> None:
     made = aiokafka.AIOKafkaConsumer("in", group_id="readers", group_instance_id="i-1")
     made._coordinator = SimpleNamespace(generation=1, member_id="m")
     assert group_metadata_of(made) == GroupMetadata("readers", 1, "m", "i-1")

@@ -44,13 +44,13 @@ def test_errors_are_retriable_as_in_aiokafka(name: str) -> None:
         ]
 
 
-def test_every_code_that_both_know_has_its_class() -> None:
+def test_code_known_to_both_packages_has_the_class_of_aiokafka() -> None:
     named = {getattr(vars(ours)[name], "code", None) for name in ours.__all__}
     both = named & aiokafka.errors.kafka_errors.keys()
     assert {code for code in both if errors.for_code(code).errno != code} == {13}  # not sent by brokers
 
 
-def test_a_code_without_a_name_is_an_unknown_error() -> None:
+def test_code_without_a_name_is_an_unknown_error() -> None:
     assert errors.for_code(87) is errors.UnknownError
     assert errors.for_code(0) is errors.UnknownError  # NoError is nothing that is raised
     assert aiokafka.errors.for_code(87) is aiokafka.errors.UnknownError

@@ -17,7 +17,7 @@ from aioproducer.compat.aiokafka.structs import (
 )
 
 
-def test_the_fields_are_aiokafkas() -> None:
+def test_structs_have_the_fields_of_aiokafka() -> None:
     assert RecordMetadata._fields == aiokafka.structs.RecordMetadata._fields
     assert OffsetAndMetadata._fields == aiokafka.structs.OffsetAndMetadata._fields
     assert TopicPartition._fields == aiokafka.structs.TopicPartition._fields

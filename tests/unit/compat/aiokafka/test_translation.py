@@ -53,7 +53,7 @@ TRANSLATIONS = [
 
 
 @for_each(("error", "kind"), TRANSLATIONS)
-def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: type[Any]) -> None:
+def test_error_is_translated_to_the_class_of_aiokafka(error: ours.ProducerError, kind: type[Any]) -> None:
     translation = translated(error)
     assert isinstance(translation, kind)
     assert type(translation).__name__ == kind.__name__
@@ -62,7 +62,7 @@ def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: 
     assert getattr(translation, "possibly_persisted", None) is error.possibly_persisted
 
 
-def test_a_batch_fails_of_what_its_first_record_failed_of() -> None:
+def test_batch_fails_with_the_error_of_its_first_record() -> None:
     translation = translated(SEVERAL)
     assert isinstance(translation, theirs.TopicAuthorizationFailedError)
     assert translation.__cause__ is DENIED
@@ -82,20 +82,20 @@ def test_translating_converts_raised_errors() -> None:
 
 
 class TestRelayed:
-    async def test_a_result_is_converted(self) -> None:
+    async def test_result_is_converted(self) -> None:
         inner = asyncio.get_running_loop().create_future()
         outer = relayed(inner, str)
         inner.set_result(7)
         assert await outer == "7"
 
-    async def test_a_failure_is_translated(self) -> None:
+    async def test_failure_is_translated(self) -> None:
         inner = asyncio.get_running_loop().create_future()
         outer = relayed(inner, str)
         inner.set_exception(DENIED)
         with pytest.raises(theirs.TopicAuthorizationFailedError):
             await outer
 
-    async def test_a_failure_that_nobody_looks_at_is_no_news_to_asyncio(self) -> None:
+    async def test_unread_failure_is_not_reported_to_asyncio(self) -> None:
         told: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context))
@@ -132,11 +132,11 @@ class TestRelayed:
 
 
 class TestAlsoTheirs:
-    def test_without_aiokafka_it_is_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_class_is_unchanged_without_aiokafka(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "aiokafka.errors", raising=False)
         assert as_aiokafka(theirs.KafkaTimeoutError) is theirs.KafkaTimeoutError
 
-    def test_with_it_both_except_clauses_catch_it(self) -> None:
+    def test_class_is_caught_by_both_except_clauses_with_aiokafka(self) -> None:
         kind = as_aiokafka(theirs.TopicAuthorizationFailedError)
         assert issubclass(kind, aiokafka.errors.TopicAuthorizationFailedError)
         assert issubclass(kind, theirs.TopicAuthorizationFailedError)

@@ -65,7 +65,9 @@ async def test_wrong_node_returns_leader_hint(cluster: Cluster, client: Client) 
     assert endpoint.node_id == 2
 
 
-async def test_before_version_10_the_wrong_node_gives_no_hint(cluster: Cluster, client: Client) -> None:
+async def test_produce_response_has_no_leader_hint_before_version_10(
+    cluster: Cluster, client: Client
+) -> None:
     response = await client.ask(produce_request({1: batch()}), 9)
     [topic] = response.responses
     assert topic.partition_responses[0].error_code == NotLeaderOrFollower.code
@@ -154,7 +156,7 @@ async def test_log_append_time_is_returned(cluster: Cluster, client: Client) -> 
     assert response.responses[0].partition_responses[0].log_append_time_ms == record.timestamp_ms > 1
 
 
-async def test_no_records_are_refused(client: Client) -> None:
+async def test_produce_without_records_is_refused(client: Client) -> None:
     request = produce_request({0: b""})
     request.topic_data[0].partition_data[0].records = None
     response = await client.ask(request)

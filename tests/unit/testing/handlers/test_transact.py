@@ -76,7 +76,7 @@ async def test_partitions_are_added(cluster: Cluster, txn: TxnClient, version: i
     assert cluster.transaction_state(ID) == "Ongoing"
 
 
-async def test_no_partition_is_added_with_an_unknown_one(cluster: Cluster, txn: TxnClient) -> None:
+async def test_unknown_partition_prevents_the_addition_of_others(cluster: Cluster, txn: TxnClient) -> None:
     assert await txn.add(0, 9) == {0: OPERATION_NOT_ATTEMPTED, 9: UnknownTopicOrPartition.code}
     assert cluster.transaction_state(ID) == "Empty"
 
@@ -111,7 +111,7 @@ async def test_old_init_versions_know_no_fencing(
     assert await txn.init(own=True, version=version) == error.code
 
 
-async def test_no_transaction_begins_before_markers(cluster: Cluster, txn: TxnClient) -> None:
+async def test_next_transaction_waits_for_markers(cluster: Cluster, txn: TxnClient) -> None:
     cluster.marker_delay_s = 0.05
     await txn.add(0)
     assert await txn.end(version=4) == 0
@@ -127,7 +127,9 @@ async def test_no_transaction_begins_before_markers(cluster: Cluster, txn: TxnCl
 class TestFaults:
     """Refused before it is done, or after."""
 
-    async def test_of_init_producer_id(self, cluster: Cluster, txn: TxnClient) -> None:
+    async def test_rule_fails_init_producer_id_before_or_after_it(
+        self, cluster: Cluster, txn: TxnClient
+    ) -> None:
         cluster.on("init_producer_id").answer(TransactionalIdAuthorizationFailed)
         assert await txn.init() == TransactionalIdAuthorizationFailed.code
         cluster.on("init_producer_id").answer(RequestTimedOut, before_append=False)
@@ -135,7 +137,9 @@ class TestFaults:
         assert await txn.init() == 0
         assert txn.epoch == 2
 
-    async def test_of_add_partitions_to_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+    async def test_rule_fails_add_partitions_to_txn_before_or_after_it(
+        self, cluster: Cluster, txn: TxnClient
+    ) -> None:
         cluster.on("add_partitions_to_txn", partition=2).answer(RequestTimedOut)
         assert await txn.add(0, 2) == {0: OPERATION_NOT_ATTEMPTED, 2: RequestTimedOut.code}
         assert cluster.transaction_state(ID) == "Empty"
@@ -143,7 +147,9 @@ class TestFaults:
         assert await txn.add(0, 2) == {0: 0, 2: RequestTimedOut.code}
         assert cluster.transaction_state(ID) == "Ongoing"
 
-    async def test_of_add_offsets_to_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+    async def test_rule_fails_add_offsets_to_txn_before_or_after_it(
+        self, cluster: Cluster, txn: TxnClient
+    ) -> None:
         cluster.on("add_offsets_to_txn").answer(RequestTimedOut)
         assert await txn.add_group("g") == RequestTimedOut.code
         assert cluster.transaction_state(ID) == "Empty"
@@ -151,7 +157,7 @@ class TestFaults:
         assert await txn.add_group("g") == RequestTimedOut.code
         assert cluster.transaction_state(ID) == "Ongoing"
 
-    async def test_of_end_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+    async def test_rule_fails_end_txn_before_or_after_it(self, cluster: Cluster, txn: TxnClient) -> None:
         await txn.add(0)
         cluster.on("end_txn").answer(RequestTimedOut)
         assert await txn.end() == RequestTimedOut.code
@@ -161,7 +167,7 @@ class TestFaults:
         assert cluster.transaction_state(ID) == "CompleteCommit"
         assert [await txn.end(), txn.epoch] == [0, 1]
 
-    async def test_an_end_may_be_done_and_never_answered(self, cluster: Cluster, txn: TxnClient) -> None:
+    async def test_transaction_may_end_without_a_response(self, cluster: Cluster, txn: TxnClient) -> None:
         await txn.add(0)
         cluster.on("end_txn").close(before_append=False)
         txn.client.send(txn.end_request())
