@@ -43,14 +43,14 @@ def built() -> bool:
     return True
 
 
-def test_the_functions_are_those_that_it_says() -> None:
+def test_accelerated_flag_matches_the_functions_in_use() -> None:
     assert (
         aioproducer.accelerated is acceleration.accelerated is (key_partitions is not python_key_partitions)
     )
 
 
 @pytest.mark.parametrize("pure", [None, "", "0"])
-def test_what_was_built_is_used(pure: str | None) -> None:
+def test_compiled_accelerator_is_used_by_default(pure: str | None) -> None:
     assert asked(pure) == [str(built())] * 2
 
 
@@ -58,7 +58,7 @@ def test_users_can_do_without() -> None:
     assert asked("1") == ["False", "False"]
 
 
-def test_what_was_not_built_is_not_missed() -> None:
+def test_missing_accelerator_falls_back_to_python() -> None:
     assert asked(None, "absent") == ["False", "False"]
 
 

@@ -13,16 +13,16 @@ from tests.cases import for_each
         (ResolvedAddress("::1", 9092, "kafka.example"), "kafka.example/[::1]:9092"),
     ],
 )
-def test_an_address_is_written_as_kafka_does(address: Address, text: str) -> None:
+def test_address_is_formatted_as_in_kafkas_logs(address: Address, text: str) -> None:
     assert str(address) == text
 
 
-def test_a_resolved_address_is_dialled_in_digits_and_keeps_the_name_that_it_was_found_by() -> None:
+def test_resolved_address_keeps_its_host_name() -> None:
     resolved = ResolvedAddress("10.0.0.1", 9092, "kafka.example")
     assert (*resolved,) == ("10.0.0.1", 9092)
     assert resolved.name == "kafka.example"
     assert resolved == Address("10.0.0.1", 9092)
 
 
-def test_an_address_that_was_not_looked_up_is_named_as_it_was_given() -> None:
+def test_unresolved_address_is_its_own_name() -> None:
     assert Address("10.0.0.1", 9092).name == "10.0.0.1"

@@ -30,7 +30,7 @@ def test_delays_double_from_the_first_to_the_longest() -> None:
     assert delays == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
-def test_the_multiplier_may_be_another() -> None:
+def test_multiplier_is_configurable() -> None:
     assert Backoff(1.0, 100.0, multiplier=3.0).delay_s(2, NoSpread()) == pytest.approx(9.0)
 
 
@@ -44,15 +44,15 @@ def test_jitter_does_not_exceed_the_longest_delay() -> None:
     assert Backoff(0.1, 1.0).delay_s(10, Extreme(high=True)) == 1.0
 
 
-def test_a_longest_delay_below_the_first_wins() -> None:
+def test_maximum_delay_below_the_initial_one_wins() -> None:
     assert Backoff(10.0, 1.0).delay_s(0, NoSpread()) == 1.0
 
 
-def test_without_a_first_delay_there_is_none_ever() -> None:
+def test_initial_delay_of_zero_gives_no_delay() -> None:
     assert Backoff(0.0, 1.0).delay_s(50, NoSpread()) == 0.0
 
 
-def test_an_outage_of_any_length_does_not_overflow() -> None:
+def test_delay_of_a_long_outage_does_not_overflow() -> None:
     assert Backoff(0.1, 1.0).delay_s(10**9, NoSpread()) == 1.0
 
 
@@ -61,5 +61,5 @@ def test_two_clients_that_fail_together_come_back_apart() -> None:
     assert len({backoff.delay_s(0, random.Random(seed)) for seed in range(20)}) == 20
 
 
-def test_the_module_random_is_the_default_source() -> None:
+def test_random_module_is_the_default_source_of_jitter() -> None:
     assert 0.08 <= Backoff(0.1, 1.0).delay_s(0) <= 0.12

@@ -100,7 +100,7 @@ def test_yield_is_due_after_the_byte_limit(rate: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
-def test_turn_is_due_after_so_many_records(rate: float) -> None:
+def test_yield_is_due_after_the_record_limit(rate: float) -> None:
     size, free, many = 100, 50 * TURN_AFTER_BYTES, int(TURN_AFTER_RECORDS / rate)
     yields = YieldPolicy()
     for records, due in ((0, False), (many - 1, False), (many, True)):
@@ -108,14 +108,14 @@ def test_turn_is_due_after_so_many_records(rate: float) -> None:
         assert yields.should_yield is due
 
 
-def test_memory_that_was_given_back_is_not_taken() -> None:
+def test_yield_ignores_memory_that_was_released() -> None:
     yields = YieldPolicy()
     for free in (0, TURN_AFTER_BYTES, 2 * TURN_AFTER_BYTES):
         yields.check(7.0, free, rate=1.0, size=100)
         assert not yields.should_yield
 
 
-def test_however_long_nobody_appended_none_is_due() -> None:
+def test_yield_is_not_due_after_a_pause_of_the_caller() -> None:
     yields = YieldPolicy()
     for at in (0.0, 60.0, 120.0):
         yields.check(at, free=100, rate=1.0, size=100)
@@ -124,7 +124,7 @@ def test_however_long_nobody_appended_none_is_due() -> None:
 
 
 @in_virtual_time
-async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them() -> None:
+async def test_yield_lasts_until_the_sender_has_seen_the_responses() -> None:
     loop = asyncio.get_running_loop()
     yields = YieldPolicy()
     yields.should_yield = True
@@ -139,7 +139,7 @@ async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them(
     loop.call_soon(sender, ITERATIONS - 1)
     taking = asyncio.create_task(yields.yield_to_loop())
     await asyncio.sleep(0)
-    assert yields.should_yield is False, "others append meanwhile"
+    assert yields.should_yield is False, "other tasks append meanwhile"
     await taking
     assert order == ["sender"] * ITERATIONS
-    assert loop.time() == began_at, "it takes no time where nobody else has something to do"
+    assert loop.time() == began_at, "a yield to an idle loop takes no time"

@@ -54,7 +54,7 @@ class TestRunningLoop:
         assert await asyncio.to_thread(answer, running_loop) is None
         assert await asyncio.to_thread(asyncio.run, elsewhere()) is not loop
 
-    def test_nor_is_one_that_ran_here_before(self, way: Way) -> None:
+    def test_loop_that_ran_here_before_is_not_running(self, way: Way) -> None:
         with asyncio.Runner() as one, asyncio.Runner() as other:
             running_loop = way(one.get_loop())
 
@@ -66,7 +66,7 @@ class TestRunningLoop:
             assert answer(running_loop) is None
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-    async def test_nor_is_it_in_a_forked_child(self, way: Way) -> None:
+    async def test_loop_of_the_parent_is_not_running_in_a_forked_child(self, way: Way) -> None:
         loop = asyncio.get_running_loop()
         running_loop = way(loop)
         with warnings.catch_warnings():
@@ -181,5 +181,5 @@ def test_running_loop_is_found_without_asking_asyncio(
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
-async def test_before_python_3_12_asyncio_is_not_asked() -> None:
+async def test_running_loop_bypasses_asyncio_before_python_3_12() -> None:
     assert running_loop_of(asyncio.get_running_loop()) is not asyncio.get_running_loop

@@ -84,7 +84,7 @@ async def test_timer_without_other_work_rings_at_once(monkeypatch: pytest.Monkey
 
 
 @in_virtual_time
-async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> None:
+async def test_on_time_callback_runs_in_an_empty_context() -> None:
     request: ContextVar[str] = ContextVar("request")
     wakeup = Wakeup(asyncio.get_running_loop())
     seen: list[str] = []
@@ -203,7 +203,7 @@ async def test_forgotten_timer_ends_no_wait() -> None:
 
 
 @in_virtual_time
-async def test_all_timers_are_forgotten() -> None:
+async def test_forget_cancels_all_timers() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     wakeup.ring_at(9)
     wakeup.ring_at(2)
@@ -257,7 +257,7 @@ async def test_release_without_ring_ends_no_wait() -> None:
 
 
 @in_virtual_time
-async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
+async def test_consume_clears_a_ring_for_the_waiting_task() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(5))
@@ -271,7 +271,7 @@ async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
 
 
 @in_virtual_time
-async def test_what_is_rung_after_that_is_heard() -> None:
+async def test_ring_after_consume_ends_the_wait() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(inf))
@@ -285,7 +285,7 @@ async def test_what_is_rung_after_that_is_heard() -> None:
 
 
 @in_virtual_time
-async def test_nobody_takes_it_where_nobody_waits() -> None:
+async def test_consume_returns_false_without_a_waiting_task() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     wakeup.ring()
@@ -295,13 +295,13 @@ async def test_nobody_takes_it_where_nobody_waits() -> None:
     waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(0)
     wakeup.ring()
-    assert not wakeup.consume()  # who waits is on its way
+    assert not wakeup.consume()  # the waiting task was woken already
     await waiting
 
 
 @pytest.mark.parametrize(("until", "rings_at"), [(2, 2), (7, 5), (inf, 5)])
 @in_virtual_time
-async def test_whoever_takes_it_says_when_to_look_again(until: float, rings_at: float) -> None:
+async def test_ring_at_during_a_wait_may_shorten_it(until: float, rings_at: float) -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(5))
@@ -311,8 +311,8 @@ async def test_whoever_takes_it_says_when_to_look_again(until: float, rings_at: 
     assert now() == rings_at
 
 
-def test_on_uvloop_too_it_may_be_due_again_before_what_was_due_at_once() -> None:
-    """Its handle of what is due at once cannot tell when."""
+def test_ring_at_in_the_past_is_rung_on_uvloop() -> None:
+    """A handle of uvloop for an immediate callback has no time."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

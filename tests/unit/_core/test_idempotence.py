@@ -220,7 +220,7 @@ class TestProof:
         sequences.acknowledge(sequences.assign(1), (1,), 1, -1, alone=False)
         assert not sequences.confirms((2,), 3)
 
-    def test_of_those_before_one_that_is_alone_the_end_is_remembered(self, keeper: IdentityKeeper) -> None:
+    def test_end_before_a_batch_without_predecessors_is_remembered(self, keeper: IdentityKeeper) -> None:
         for base_offset, proved in ((112, False), (113, True)):
             sequences = self.acknowledged(keeper, (1, 10, 100))
             sequences.acknowledge(sequences.assign(5), (2,), 5, -1, alone=True)
@@ -252,7 +252,7 @@ class TestProof:
         sequences.acknowledge(sequences.assign(1), (4,), 1, 100, alone=False)
         assert not sequences.confirms((3,), 1)
 
-    def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
+    def test_proof_requires_room_behind_a_batch_at_an_unknown_offset(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).confirms((2,), 1)
         assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).confirms((2,), 1)
 
@@ -267,7 +267,7 @@ class TestProof:
         assert not sequences.confirms((2,), 3)
         assert sequences.acknowledged_here is False
 
-    def test_nor_does_a_late_answer_of_it(self, keeper: IdentityKeeper) -> None:
+    def test_late_response_of_the_old_log_is_no_proof(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper)
         sequences.forget_log(in_flight=(3,))
         for order, counts in ((2,), False), ((3,), False), ((4,), True):
@@ -275,7 +275,7 @@ class TestProof:
             assert sequences.acknowledged_here is counts
             assert sequences.confirms((1,), 1) is counts
 
-    def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
+    def test_acknowledgement_of_another_identity_is_no_proof(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.request_epoch_bump((1,), absent=True)
         assert settled(sequences, keeper)
@@ -294,7 +294,7 @@ def test_retired_partition_keeps_its_identity(
     assert keeper.current == ProducerIdentity(7, 1)
 
 
-def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
+def test_first_gap_counts_until_the_identity_changes(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     assert not sequences.behind_gap((4,))

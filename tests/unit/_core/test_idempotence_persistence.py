@@ -124,7 +124,7 @@ def test_consecutive_events_compose(first: str, second: str) -> None:
 
 
 @for_each("code", CODES)
-def test_only_errors_before_the_append_leave_no_doubt(code: int) -> None:
+def test_error_before_the_append_leaves_no_doubt(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "answered")
     persistence.refused(kind, was_next=True)
@@ -132,7 +132,7 @@ def test_only_errors_before_the_append_leave_no_doubt(code: int) -> None:
 
 
 @for_each("code", CODES)
-def test_only_sequence_errors_deny_the_batch(code: int) -> None:
+def test_sequence_error_denies_the_batch(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "lost")
     for _ in range(REFUSALS_AS_PROOF):
@@ -159,7 +159,7 @@ class TestDenials:
 
     @for_each("number", range(1, REFUSALS_AS_PROOF))
     @for_each("between", sorted(EVENTS.keys() - {"denied", *ENDS_THE_STORY}))
-    def test_other_event_resets_the_denials(self, between: str, number: int) -> None:
+    def test_event_other_than_a_denial_resets_the_denials(self, between: str, number: int) -> None:
         denials = ["denied"] * number, ["denied"] * (REFUSALS_AS_PROOF - number)
         persistence = after("written", "lost", *denials[0], between, *denials[1])
         assert persistence.in_doubt is (between in BEGINS_THE_COUNT_AGAIN)
@@ -219,7 +219,7 @@ class TestParts:
         assert (part.possible, part.possibly_persisted) == (False, True)
 
     @for_each("event", EVENTS)
-    def test_only_ruled_out_it_is_a_half_no_more(self, event: str) -> None:
+    def test_half_remains_a_half_unless_ruled_out(self, event: str) -> None:
         half = after("written", "lost").of_part(keeps_sequence=True)
         for _ in range(REFUSALS_AS_PROOF):
             EVENTS[event](half)

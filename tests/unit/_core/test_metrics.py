@@ -24,7 +24,7 @@ class Clock:
 
 
 class TestTally:
-    def test_of_a_node_adds_up_its_answers_and_keeps_the_maxima(self) -> None:
+    def test_node_counters_add_up_responses_and_keep_maxima(self) -> None:
         counters = NodeCounters(0.0)
         counters.requests += 2
         counters.answered(0.5, 30, 1.0)
@@ -35,7 +35,7 @@ class TestTally:
         assert (numbers["latency_s_max"], numbers["throttle_ms_max"]) == (0.5, 30)
         assert (numbers["requests"], numbers["responses"]) == (2, 0)
 
-    def test_of_a_topic_adds_up_its_batches_and_keeps_the_maxima(self) -> None:
+    def test_topic_counters_add_up_batches_and_keep_maxima(self) -> None:
         counters = TopicCounters(0.0)
         counters.written(2, 100, 300, 0.5, 0.5, 1.0)
         counters.written(3, 50, 400, 0.25, 0.5, 1.0)

@@ -51,7 +51,7 @@ def test_sums_of_topics_and_nodes_are_the_producers() -> None:
     )
 
 
-def test_a_topic_has_its_own() -> None:
+def test_topic_report_has_totals_and_rates() -> None:
     topics = Counted().report()["topics"]
     assert topics.keys() == {"a", "b"}
     assert (
@@ -66,11 +66,11 @@ def test_a_topic_has_its_own() -> None:
     )
 
 
-def test_a_node_has_its_own_beside_what_is_known_of_it() -> None:
+def test_node_report_has_metrics_and_connection_state() -> None:
     counted = Counted()
     counted.metrics.node(1).bytes_out += 300
     nodes = counted.report()["nodes"]
-    assert nodes.keys() == {1, 7}, "not 2, which is gone"
+    assert nodes.keys() == {1, 7}, "node 2 is closed"
     assert (
         nodes[1].items()
         >= {
@@ -84,14 +84,14 @@ def test_a_node_has_its_own_beside_what_is_known_of_it() -> None:
     assert nodes[7].keys() == nodes[1].keys()
 
 
-def test_of_nothing_there_is_no_average_and_no_maximum() -> None:
+def test_averages_and_maxima_are_none_without_events() -> None:
     values = report(Metrics(lambda: 0.0), {}, {})["producer"]
     unknown = {name for name, value in values.items() if value is None}
     assert unknown == {name for name in values if name.endswith(("_avg", "_max"))}
     assert all(value == 0 for name, value in values.items() if name not in unknown)
 
 
-def test_what_is_long_over_is_in_the_totals_only() -> None:
+def test_events_older_than_the_window_count_in_totals_only() -> None:
     counted = Counted()
     counted.now += 100
     values = counted.report()["producer"]
@@ -137,7 +137,7 @@ def test_nanoseconds_are_whole() -> None:
     assert (type(value), value) == (int, 300_000_000)
 
 
-def test_each_call_of_a_transaction_has_its_time() -> None:
+def test_transaction_call_times_are_reported_separately() -> None:
     counted = Counted()
     for number, each in enumerate(OF_TRANSACTIONS.values(), 1):
         setattr(counted.metrics.calls, each, number / 10)

@@ -27,7 +27,7 @@ def test_keys_hash_as_kafka_says(hash_key: Callable[[bytes], int], key: bytes, h
     assert hash_key(key) == hashed
 
 
-def test_without_the_wheel_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_murmur2_falls_back_to_python_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "murmurhash2", None)  # what import then does, is raise ImportError
     spec = find_spec(module.__name__)
     assert spec is not None
@@ -38,7 +38,7 @@ def test_without_the_wheel_python_does_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert without_wheel.murmur2(b"21") == VECTORS[b"21"]
 
 
-def test_the_wheel_gets_kafkas_seed_and_its_result_becomes_a_java_int() -> None:
+def test_wheel_is_called_with_kafkas_seed() -> None:
     asked = []
 
     def unsigned(data: bytes, seed: int) -> int:

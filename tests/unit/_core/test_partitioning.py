@@ -22,18 +22,18 @@ ALL = (0, 1, 2, 3, 4, 5)
 @pytest.mark.parametrize(
     ("key", "hashed"), [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)]
 )
-def test_by_default_a_key_goes_where_the_jvm_client_puts_it(key: bytes, hashed: int) -> None:
+def test_key_hashes_to_the_partition_of_the_jvm_client(key: bytes, hashed: int) -> None:
     """`Utils.toPositive(Utils.murmur2(key)) % numPartitions`; toPositive clears the sign bit."""
     for count in (1, 2, 7, 1000):
         expected = (hashed & 0x7FFF_FFFF) % count
         assert Murmur2Partitioner().partition("t", key, count, range(count)) == expected
 
 
-def test_an_empty_key_is_a_key() -> None:
+def test_empty_key_is_hashed() -> None:
     assert Murmur2Partitioner().partition("t", b"", 6, ALL) is not None
 
 
-def test_a_key_stays_where_it_is_while_the_leader_is_away() -> None:
+def test_key_keeps_its_partition_while_the_leader_is_away() -> None:
     partitioner = Murmur2Partitioner()
     home = partitioner.partition("t", b"customer-7", 6, ALL)
     assert partitioner.partition("t", b"customer-7", 6, [each for each in ALL if each != home]) == home
@@ -41,12 +41,12 @@ def test_a_key_stays_where_it_is_while_the_leader_is_away() -> None:
 
 
 @pytest.mark.parametrize("partitioner", [Murmur2Partitioner(), Murmur3Partitioner()])
-def test_without_a_key_hashing_partitioners_leave_the_choice(partitioner: Partitioner) -> None:
+def test_hashing_partitioners_are_sticky_without_a_key(partitioner: Partitioner) -> None:
     assert partitioner.keyless_is_sticky
     assert partitioner.partition("t", None, 6, ALL) is None
 
 
-def test_a_column_of_keys_goes_where_each_of_them_goes() -> None:
+def test_key_column_is_partitioned_as_single_keys() -> None:
     partitioner = Murmur2Partitioner()
     keys = [b"%d" % number for number in range(200)]
     assert isinstance(partitioner, ColumnPartitioner)
@@ -86,7 +86,7 @@ def test_murmur3_is_unsigned_and_not_kafkas() -> None:
     assert murmur3 != [Murmur2Partitioner().partition("t", key, 6, ALL) for key in keys]
 
 
-def test_round_robin_goes_through_the_partitions_whatever_the_key() -> None:
+def test_round_robin_ignores_the_key() -> None:
     partitioner = RoundRobinPartitioner()
     assert not partitioner.keyless_is_sticky
     chosen = [partitioner.partition("t", key, 3, (0, 1, 2)) for key in (None, b"a", b"a", None)]
@@ -109,7 +109,7 @@ def test_round_robin_goes_on_when_nothing_has_a_leader() -> None:
     assert [partitioner.partition("t", None, 2, ()) for _ in range(3)] == [0, 1, 0]
 
 
-def test_a_function_gets_key_all_and_available_partitions_as_lists() -> None:
+def test_function_receives_key_all_and_available_partitions() -> None:
     asked = []
 
     def choose(key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -121,20 +121,20 @@ def test_a_function_gets_key_all_and_available_partitions_as_lists() -> None:
     assert asked == [(b"k", [0, 1, 2], [0, 1])]
 
 
-def test_a_function_is_called_for_records_without_a_key_too() -> None:
+def test_function_is_called_for_records_without_a_key() -> None:
     partitioner = CallablePartitioner(lambda key, _all, _available: 2 if key is None else 0)
     assert not partitioner.keyless_is_sticky
     assert partitioner.partition("t", None, 3, (0, 1, 2)) == 2
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, 2**40])
-def test_a_function_that_chooses_no_partition_of_the_topic_is_told_so(chosen: int) -> None:
+def test_function_that_returns_an_invalid_partition_raises(chosen: int) -> None:
     partitioner = CallablePartitioner(lambda *_: chosen)
     with pytest.raises(ValueError, match=f"{chosen}.*'orders' has partitions 0 to 2"):
         partitioner.partition("orders", b"k", 3, (0, 1, 2))
 
 
-def test_a_function_may_return_anything_that_is_an_integer() -> None:
+def test_function_may_return_any_integer_type() -> None:
     class Integral:
         def __index__(self) -> int:
             return 1
@@ -143,7 +143,7 @@ def test_a_function_may_return_anything_that_is_an_integer() -> None:
     assert partitioner.partition("t", b"k", 3, (0, 1, 2)) == 1
 
 
-def test_a_function_that_returns_no_integer_is_told_so() -> None:
+def test_function_that_returns_no_integer_raises() -> None:
     partitioner = CallablePartitioner(lambda *_: None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         partitioner.partition("t", b"k", 3, (0, 1, 2))

@@ -34,7 +34,7 @@ def test_consistent_is_crc32() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"), [("consistent", 0), ("murmur2", 681), ("fnv1a", 0x7EE3623B % MANY)]
 )
-def test_without_a_key_these_have_one_partition(name: str, expected: int) -> None:
+def test_hashing_partitioners_of_librdkafka_hash_a_missing_key(name: str, expected: int) -> None:
     partitioner = PARTITIONERS[name]()
     assert not partitioner.keyless_is_sticky
     assert partitioner.partition("t", None, MANY, EVERY) == expected
@@ -42,13 +42,13 @@ def test_without_a_key_these_have_one_partition(name: str, expected: int) -> Non
 
 
 @for_each("name", ["random", "consistent_random", "murmur2_random", "fnv1a_random", "fnv1a_reference_random"])
-def test_without_a_key_these_are_sticky(name: str) -> None:
+def test_random_partitioners_are_sticky_without_a_key(name: str) -> None:
     partitioner = PARTITIONERS[name]()
     assert partitioner.keyless_is_sticky
     assert partitioner.partition("t", None, MANY, EVERY) is None
 
 
-def test_an_empty_key_is_none_to_consistent_random_only() -> None:
+def test_empty_key_is_hashed_except_by_consistent_random() -> None:
     assert PARTITIONERS["consistent_random"]().partition("t", b"", MANY, EVERY) is None
     assert PARTITIONERS["fnv1a_random"]().partition("t", b"", MANY, EVERY) == 0x7EE3623B % MANY
     assert PARTITIONERS["fnv1a_reference_random"]().partition("t", b"", MANY, EVERY) == 0x011C9DC5 % MANY

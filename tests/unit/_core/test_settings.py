@@ -7,7 +7,7 @@ from tests.unit._core.batching.accumulator_rig import BATCH
 from tests.unit.floor_rig import TOPIC, batching_settings
 
 
-def test_a_record_that_can_never_be_sent_is_too_large() -> None:
+def test_record_above_max_request_size_is_too_large() -> None:
     settings = batching_settings(max_request_bytes=1_000, buffer_bytes=2_000)
     assert settings.largest_record == 1_000 - BATCH
     assert settings.room_for(1_000 - BATCH) == 1_000
@@ -16,7 +16,7 @@ def test_a_record_that_can_never_be_sent_is_too_large() -> None:
         settings.check_size(TOPIC, 1_001 - BATCH)
 
 
-def test_a_record_that_can_never_be_buffered_is_too_large() -> None:
+def test_record_above_buffer_memory_is_too_large() -> None:
     settings = batching_settings(max_request_bytes=2_000, buffer_bytes=1_000)
     assert settings.largest_record == 1_000 - BATCH
     with pytest.raises(RecordTooLarge, match="buffer_memory=1,000"):

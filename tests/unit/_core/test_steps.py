@@ -103,7 +103,7 @@ def test_exception_of_a_call_is_printed(
     assert f"{type(error).__name__}: no" in capsys.readouterr().err
 
 
-def test_nothing_is_printed_when_logging_raises_nothing(
+def test_exception_is_not_printed_if_logging_raises_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", False)

@@ -55,5 +55,5 @@ def test_resource_and_scope_identify_the_client() -> None:
     assert (scope.scope.name, scope.scope.version) == ("aioproducer", __version__)
 
 
-def test_no_points_are_no_metric() -> None:
+def test_points_are_empty_when_no_metric_is_reported() -> None:
     assert not decoded().resource_metrics[0].scope_metrics[0].metrics

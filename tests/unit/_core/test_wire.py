@@ -340,7 +340,7 @@ def test_crc32c_continues_a_checksum_of_any_buffer() -> None:
     assert crc32c(memoryview(b"56789"), crc32c(bytearray(b"1234"))) == crc32c(b"123456789")
 
 
-def test_an_installation_without_the_module_as_we_know_it_has_the_packages_own(
+def test_crc32c_falls_back_to_the_package_without_its_extension(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda *_: None)

@@ -60,7 +60,7 @@ async def test_call_runs_in_a_daemon_thread_with_the_callers_context(threads: Wo
     assert await threads.run(divmod, 7, 2) == (3, 1)
 
 
-async def test_no_more_threads_run_than_the_limit(threads: WorkerThreads) -> None:
+async def test_number_of_threads_is_limited(threads: WorkerThreads) -> None:
     gate = Gate()
     calls = [asyncio.create_task(threads.run(gate)) for _ in range(6)]
     await asyncio.sleep(0)
@@ -183,7 +183,9 @@ class TestYieldGil:
         gate.open.set()
         await call
 
-    async def test_no_sleep_without_a_gil(self, slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_yield_gil_does_not_sleep_without_a_gil(
+        self, slept: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
         threads, gate = WorkerThreads(1, "aioproducer tests"), Gate()
         call = asyncio.create_task(threads.run(gate))
@@ -263,7 +265,7 @@ class TestNoThread:
             with pytest.raises(NoThread):
                 each.result(PATIENCE_S)
 
-    async def test_one_warning_is_logged(
+    async def test_thread_that_cannot_start_is_logged_once(
         self, threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -355,6 +357,6 @@ def test_shared_threads_are_few() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 500])
-async def test_many_calls_at_once_all_return(threads: WorkerThreads, times: int) -> None:
+async def test_concurrent_calls_all_return(threads: WorkerThreads, times: int) -> None:
     calls: list[Callable[[], Any]] = [int] * times
     assert await asyncio.gather(*map(threads.run, calls)) == [0] * times
