@@ -20,7 +20,7 @@ from tests.unit.producer_rig import advance
 
 
 @in_virtual_time
-async def test_a_record_waits_in_an_open_batch_and_takes_memory() -> None:
+async def test_first_record_opens_a_batch_and_takes_memory() -> None:
     rig = FloorRig(delivery_timeout_s=30.0)
     assert rig.accumulator.idle
     future = put(rig)
@@ -47,7 +47,7 @@ async def test_topic_counts_as_used_once_per_second() -> None:
 
 
 @in_virtual_time
-async def test_the_second_record_joins_the_first_and_wakes_nobody() -> None:
+async def test_second_record_joins_the_open_batch_without_a_wakeup() -> None:
     rig = FloorRig()
     put(rig)
     wakes = rig.wakes
@@ -73,7 +73,7 @@ async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
 
 
 @in_virtual_time
-async def test_a_new_batch_wakes_the_sender_only_if_it_is_the_next_to_be_due() -> None:
+async def test_new_batch_wakes_the_sender_only_if_it_is_due_next() -> None:
     rig = FloorRig(partitions=2)
     put(rig, 0)
     wakes = rig.wakes
@@ -83,7 +83,7 @@ async def test_a_new_batch_wakes_the_sender_only_if_it_is_the_next_to_be_due() -
 
 
 @in_virtual_time
-async def test_in_a_hurry_every_new_batch_wakes_the_sender() -> None:
+async def test_new_batch_wakes_the_sender_during_a_flush() -> None:
     rig = FloorRig(partitions=2)
     put(rig, 0)
     rig.accumulator.flushing.add(1)
@@ -93,7 +93,7 @@ async def test_in_a_hurry_every_new_batch_wakes_the_sender() -> None:
 
 
 @in_virtual_time
-async def test_a_full_batch_is_sealed_and_the_next_one_opened() -> None:
+async def test_full_batch_is_sealed_and_the_next_batch_opened() -> None:
     rig = FloorRig(batch_bytes=room_for(1, 2))
     for _ in range(3):
         put(rig)
@@ -104,7 +104,7 @@ async def test_a_full_batch_is_sealed_and_the_next_one_opened() -> None:
 
 
 @in_virtual_time
-async def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
+async def test_record_larger_than_a_batch_gets_its_own_batch() -> None:
     rig = FloorRig(batch_bytes=10)
     put(rig)
     put(rig)
@@ -112,7 +112,7 @@ async def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
 
 
 @in_virtual_time
-async def test_without_a_partition_records_stick_to_one_until_its_batch_is_full() -> None:
+async def test_keyless_records_fill_a_batch_before_they_switch() -> None:
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     for _ in range(4):
         put(rig, None)
@@ -123,7 +123,7 @@ async def test_without_a_partition_records_stick_to_one_until_its_batch_is_full(
 
 
 @in_virtual_time
-async def test_switching_to_another_partition_it_joins_the_batch_that_is_open_there() -> None:
+async def test_partition_switch_joins_an_open_batch_with_room() -> None:
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     put(rig, None)
     [full] = unresolved(rig)
@@ -136,7 +136,7 @@ async def test_switching_to_another_partition_it_joins_the_batch_that_is_open_th
 
 
 @in_virtual_time
-async def test_switching_to_another_partition_it_seals_a_batch_that_has_no_room() -> None:
+async def test_partition_switch_seals_a_batch_without_room() -> None:
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     put(rig, None)
     sticky = unresolved(rig)[0].topic_partition.partition
@@ -151,7 +151,7 @@ async def test_switching_to_another_partition_it_seals_a_batch_that_has_no_room(
 
 
 @in_virtual_time
-async def test_without_memory_for_a_record_and_a_batch_nothing_happens() -> None:
+async def test_append_changes_nothing_without_memory_for_a_batch() -> None:
     rig = FloorRig(buffer_bytes=room_for(1, 1) - 1)
     assert put(rig) is None
     assert rig.accumulator.memory.used == 0
@@ -159,7 +159,7 @@ async def test_without_memory_for_a_record_and_a_batch_nothing_happens() -> None
 
 
 @in_virtual_time
-async def test_without_memory_for_a_record_the_open_batch_stays_as_it_is() -> None:
+async def test_open_batch_is_unchanged_without_memory_for_a_record() -> None:
     rig = FloorRig(buffer_bytes=room_for(1, 2) - 1)
     assert put(rig) is not None
     assert put(rig) is None
@@ -169,7 +169,7 @@ async def test_without_memory_for_a_record_the_open_batch_stays_as_it_is() -> No
 
 
 @in_virtual_time
-async def test_nobody_overtakes_those_who_wait_for_memory() -> None:
+async def test_append_waits_behind_calls_that_wait_for_memory() -> None:
     rig = FloorRig()
     waiting = asyncio.create_task(rig.accumulator.memory.take(10**9, 1.0))
     await asyncio.sleep(0)
@@ -182,7 +182,7 @@ async def test_nobody_overtakes_those_who_wait_for_memory() -> None:
 
 
 @in_virtual_time
-async def test_who_has_waited_appends_with_what_it_got_and_passes_on_the_rest() -> None:
+async def test_reserved_append_returns_the_rest() -> None:
     rig = FloorRig(buffer_bytes=room_for(2, 2))
     put(rig)
     memory = rig.accumulator.memory
@@ -196,7 +196,7 @@ async def test_who_has_waited_appends_with_what_it_got_and_passes_on_the_rest() 
 
 @pytest.mark.parametrize("opened", [True, False])
 @in_virtual_time
-async def test_who_has_waited_appends_even_if_the_budget_is_overdrawn(opened: bool) -> None:
+async def test_reserved_append_works_if_memory_is_overdrawn(opened: bool) -> None:
     rig = FloorRig()
     if opened:
         put(rig)
@@ -206,7 +206,7 @@ async def test_who_has_waited_appends_even_if_the_budget_is_overdrawn(opened: bo
 
 
 @in_virtual_time
-async def test_who_has_deadlines_to_see_to_is_told_the_batch() -> None:
+async def test_append_and_locate_returns_batch_and_index() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     for queue in (rig.queue(), None):
@@ -222,7 +222,7 @@ async def test_who_has_deadlines_to_see_to_is_told_the_batch() -> None:
 
 
 @in_virtual_time
-async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() -> None:
+async def test_append_and_locate_returns_none_without_memory() -> None:
     rig = FloorRig(buffer_bytes=10)
     topic = rig.accumulator.topics[TOPIC]
     record, future = (VALUE, None, (), 1, RECORD), rig.receipts.waiter()
@@ -245,7 +245,7 @@ async def test_leaders_of_an_unknown_topic_are_of_no_interest() -> None:
 
 
 @in_virtual_time
-async def test_a_new_leader_gets_what_waited_for_it() -> None:
+async def test_waiting_batches_are_offered_to_a_new_leader() -> None:
     rig = FloorRig()
     rig.learn(TOPIC, NO_LEADER)
     rig.accumulator.seal(rig.fill(), 0.0)
@@ -259,7 +259,7 @@ async def test_a_new_leader_gets_what_waited_for_it() -> None:
 
 
 @in_virtual_time
-async def test_an_idle_topic_that_goes_away_takes_its_sequences_along() -> None:
+async def test_idle_topic_is_forgotten_with_its_sequences() -> None:
     rig = FloorRig()
     batch, futures = rig.sent()
     rig.accumulator.update_topic(TOPIC, [])
@@ -272,7 +272,7 @@ async def test_an_idle_topic_that_goes_away_takes_its_sequences_along() -> None:
 
 
 @in_virtual_time
-async def test_closed_it_fails_who_waits_for_memory_and_counts_the_calls() -> None:
+async def test_close_fails_memory_waiters_and_returns_pending_calls() -> None:
     rig = FloorRig()
     rig.accumulator.pending_calls["one"] = 1
     assert not rig.accumulator.idle
@@ -286,7 +286,7 @@ async def test_closed_it_fails_who_waits_for_memory_and_counts_the_calls() -> No
 
 
 @in_virtual_time
-async def test_a_flush_waits_for_what_was_appended_before_it() -> None:
+async def test_flush_waits_for_batches_appended_before_it() -> None:
     rig = FloorRig(partitions=2)
     before = rig.fill()
     wakes = rig.wakes
@@ -303,7 +303,7 @@ async def test_a_flush_waits_for_what_was_appended_before_it() -> None:
 
 
 @in_virtual_time
-async def test_a_cancelled_flush_hurries_nobody_any_more() -> None:
+async def test_cancelled_flush_no_longer_hurries_batches() -> None:
     rig = FloorRig()
     batch = rig.fill()
     flush = asyncio.create_task(rig.accumulator.flush())
@@ -315,7 +315,7 @@ async def test_a_cancelled_flush_hurries_nobody_any_more() -> None:
     assert unresolved(rig) == [batch]
 
 
-async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended() -> None:
+async def test_call_and_its_arriving_records_count_until_it_leaves() -> None:
     rig = FloorRig()
     accumulator, topic = rig.accumulator, rig.accumulator.topic(TOPIC)
     accumulator.enter("one", topic, 5)
@@ -345,7 +345,7 @@ async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended()
     )
 
 
-async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_released() -> None:
+async def test_held_batch_keeps_memory_and_deadline_until_released() -> None:
     rig = FloorRig()
     accumulator, queue = rig.accumulator, rig.queue()
     free, batch = accumulator.memory.free, Batch(queue.topic_partition, (1,), created_at=0.0, deadline=9.0)
@@ -359,7 +359,7 @@ async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_rele
     assert (accumulator.unfinished, accumulator.memory.free, batch.encoded) == (0, free, None)
 
 
-async def test_the_leader_of_a_batch_is_nobody_once_its_topic_is_forgotten() -> None:
+async def test_leader_of_a_batch_is_unknown_without_its_topic() -> None:
     rig = FloorRig()
     put(rig, 0)
     [batch] = unresolved(rig)
@@ -370,7 +370,7 @@ async def test_the_leader_of_a_batch_is_nobody_once_its_topic_is_forgotten() -> 
 
 
 @in_virtual_time
-async def test_a_turn_of_the_event_loop_may_be_due_when_a_batch_is_opened_or_full_and_not_in_between() -> (
+async def test_yield_may_be_due_only_when_a_batch_opens_or_fills() -> (
     None
 ):
     rig = FloorRig(batch_bytes=BATCH + 2 * RECORD)

@@ -107,7 +107,7 @@ async def test_lone_record_holds_its_exact_size() -> None:
 
 
 @in_virtual_time
-async def test_many_topics_with_one_record_fit_into_the_memory() -> None:
+async def test_batches_of_many_topics_fit_into_the_memory() -> None:
     rig = BufferRig(partitions=500, buffer_bytes=500 * 200, batch_bytes=16_384)
     topic = rig.accumulator.topics[TOPIC]
     for partition in range(500):
@@ -148,7 +148,7 @@ async def test_parts_of_a_split_batch_hold_their_own_bytes() -> None:
 
 
 @in_virtual_time
-async def test_refused_records_leave_a_batch_of_the_others() -> None:
+async def test_batch_of_unrefused_records_keeps_their_memory() -> None:
     rig = BufferRig()
     rig.put(b"a", b"b", b"c")
     batch = rig.drain_next()

@@ -1,4 +1,4 @@
-"""An accumulator that takes nothing more, and one that takes records again after a transaction was aborted."""
+"""A closed accumulator, and one that is reopened after a transaction was aborted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ABORTED = Failure(TransactionAborted, "aborted")
 CLOSED = Failure(ProducerClosed, "closed")
 
 
-async def test_it_says_how_many_calls_are_on_their_way() -> None:
+async def test_close_returns_the_number_of_pending_calls() -> None:
     rig = FloorRig()
     rig.accumulator.enter("one", rig.accumulator.topics[TOPIC], 3)
     assert rig.accumulator.close(CLOSED) == 1
@@ -18,7 +18,7 @@ async def test_it_says_how_many_calls_are_on_their_way() -> None:
     rig.accumulator.leave("one", rig.accumulator.topics[TOPIC])
 
 
-async def test_it_is_opened_again_by_whoever_closed_it() -> None:
+async def test_reopen_accepts_the_failure_that_closed() -> None:
     rig = FloorRig()
     rig.accumulator.close(ABORTED)
     rig.accumulator.reopen(ABORTED)

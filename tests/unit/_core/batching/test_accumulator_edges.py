@@ -1,4 +1,4 @@
-"""Where a record, a batch or the memory fits to the last byte; and which partition is meant."""
+"""Records, batches and memory at their limits, and the choice of partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def partitions(rig: FloorRig) -> list[int]:
 
 class TestMemory:
     @in_virtual_time
-    async def test_a_record_that_joins_may_take_the_last_of_it(self) -> None:
+    async def test_joining_record_may_take_the_last_byte(self) -> None:
         rig = FloorRig(buffer_bytes=room_for(1, 2))
         assert put(rig) is not None
         assert put(rig) is not None
@@ -43,13 +43,13 @@ class TestMemory:
 
     @pytest.mark.parametrize(("missing", "went"), [(0, 1), (1, 0)])
     @in_virtual_time
-    async def test_so_may_the_first_of_many(self, missing: int, went: int) -> None:
+    async def test_first_row_may_take_the_last_byte(self, missing: int, went: int) -> None:
         rig = FloorRig()
         rig.accumulator.memory.free = rig.accumulator.settings.room_for(RECORD) - missing
         assert extend(rig, 3) == went
 
     @in_virtual_time
-    async def test_a_batch_that_is_given_up_is_waited_for_no_more(self) -> None:
+    async def test_failed_batch_is_resolved_and_wakes_the_sender_once(self) -> None:
         rig = FloorRig()
         batch = rig.fill()
         for _ in range(2):  # its call may have given up before its deadline did
@@ -60,7 +60,7 @@ class TestMemory:
 
 class TestJoining:
     @in_virtual_time
-    async def test_a_record_for_any_partition_joins_without_hurrying_the_batch(self) -> None:
+    async def test_keyless_record_joins_without_making_the_batch_ready(self) -> None:
         rig = FloorRig(batch_bytes=READY, batch_max_bytes=FULL)
         put(rig, None)
         put(rig, None)
@@ -68,7 +68,7 @@ class TestJoining:
         assert (len(batch), batch.ready) == (2, False)
 
     @in_virtual_time
-    async def test_a_batch_that_grows_is_full_to_the_last_byte(self) -> None:
+    async def test_growing_batch_is_filled_to_the_last_byte(self) -> None:
         rig = FloorRig(batch_bytes=READY, batch_max_bytes=room_for(1, 3))
         for _ in range(3):
             put(rig)
@@ -77,7 +77,7 @@ class TestJoining:
 
     @pytest.mark.parametrize("fits", [True, False])
     @in_virtual_time
-    async def test_the_batch_of_the_next_partition_is_hurried_if_it_has_no_room(self, fits: bool) -> None:
+    async def test_batch_of_the_next_partition_is_ready_if_it_has_no_room(self, fits: bool) -> None:
         rig = FloorRig(partitions=2, batch_bytes=READY, batch_max_bytes=READY if fits else FULL)
         stuck_to(rig, 0)
         for _ in range(1 if fits else 2):
@@ -90,7 +90,7 @@ class TestJoining:
 
 
 class TestPartition:
-    """Rows and records that are for one partition, of which another one is the sticky one."""
+    """Rows and records for one partition while a partition is sticky."""
 
     @in_virtual_time
     async def test_rows_go_to_the_one_that_they_are_for(self) -> None:
@@ -100,7 +100,7 @@ class TestPartition:
         assert partitions(rig) == [2, 2, 2]
 
     @in_virtual_time
-    async def test_a_full_batch_there_changes_nothing_for_the_others(self) -> None:
+    async def test_full_batch_of_another_partition_keeps_the_sticky_one(self) -> None:
         rig = FloorRig(partitions=3, batch_bytes=READY)
         stuck_to(rig, 1)
         for _ in range(3):
@@ -108,7 +108,7 @@ class TestPartition:
         assert rig.accumulator.topics[TOPIC].sticky is rig.queue(1)
 
     @in_virtual_time
-    async def test_a_full_batch_of_the_sticky_one_sends_the_others_elsewhere(self) -> None:
+    async def test_full_batch_of_the_sticky_partition_switches(self) -> None:
         rig = FloorRig(partitions=3, batch_bytes=READY)
         stuck_to(rig, 1)
         for _ in range(3):
@@ -132,7 +132,7 @@ class TestPartition:
         assert [batch.columns.values for batch in unresolved(rig)] == [values[:4], values[4:]]
 
     @in_virtual_time
-    async def test_nobody_gets_a_byte_more_than_its_share(self) -> None:
+    async def test_sticky_partition_gets_at_most_its_share_of_bytes(self) -> None:
         rig = FloorRig(partitions=2, batch_bytes=90, batch_max_bytes=FULL)
         rows = Rows(TOPIC, range(3), [b"a", b"b", b"c"], None, None, 5, None, [50, 50, 99])
         call = SendManyCall(TOPIC, 3, rig.loop)
@@ -148,7 +148,7 @@ class TestPartition:
         assert partitions(rig) == [1]
 
     @in_virtual_time
-    async def test_without_a_time_to_be_slow_in_no_node_is_kept_away_from(self) -> None:
+    async def test_timeout_of_zero_excludes_no_broker(self) -> None:
         rig = FloorRig(partitions=0, availability_timeout_s=0.0, partitioning_is_adaptive=False)
         topic = rig.learn(TOPIC, NODE, 2)
         rig.accumulator.seal(rig.fill(partition=0), rig.loop.time())
@@ -156,7 +156,7 @@ class TestPartition:
         assert {topic.switch().partition for _ in range(50)} == {0, 1}
 
 
-async def test_a_topic_of_which_nothing_came_is_there_while_others_are_on_their_way() -> None:
+async def test_unused_topic_is_kept_until_its_last_call_leaves() -> None:
     rig = FloorRig(partitions=0)
     topic = rig.accumulator.topic("nowhere")
     for call in ("one", "other"):

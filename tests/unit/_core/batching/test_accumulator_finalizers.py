@@ -86,7 +86,7 @@ async def test_record_of_a_finalizer_keeps_its_waiter(send: Send, records: Any, 
 @RECORDS
 @SENDS
 @pytest.mark.parametrize("other", [False, True], ids=["same_kind", "other_kind"])
-async def test_record_of_a_finalizer_that_the_clock_runs_keeps_its_waiter(
+async def test_record_of_a_finalizer_in_the_clock_keeps_its_waiter(
     send: Send, records: Any, other: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig, waiters, call_soon = (

@@ -34,7 +34,7 @@ def ready(rig: FloorRig) -> bool:
 
 
 @in_virtual_time
-async def test_a_batch_that_is_ready_may_go_and_takes_more_until_it_does() -> None:
+async def test_ready_batch_grows_until_it_is_drained() -> None:
     rig = growing()
     for _ in range(2):
         put(rig)
@@ -49,7 +49,7 @@ async def test_a_batch_that_is_ready_may_go_and_takes_more_until_it_does() -> No
     assert (batch.state, len(batch)) == (BatchState.OPEN, 5)
     assert rig.wakes == wakes + 1
     assert rig.accumulator.memory.used == batch.size == room_for(1, 5)
-    assert rig.accumulator.schedule.next_due() == inf, "it does not linger any more"
+    assert rig.accumulator.schedule.next_due() == inf, "the batch no longer lingers"
     assert rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31) == [batch]
     put(rig)
     assert counts(unresolved(rig)) == [5, 1]
@@ -69,7 +69,7 @@ async def test_batch_at_its_limit_grows_to_four_times() -> None:
 
 
 @in_virtual_time
-async def test_it_takes_one_record_that_is_larger_than_all_that_it_has() -> None:
+async def test_batch_takes_one_record_larger_than_its_content() -> None:
     rig = growing()
     put(rig)
     topic, large = rig.accumulator.topics[TOPIC], 5 * RECORD
@@ -79,7 +79,7 @@ async def test_it_takes_one_record_that_is_larger_than_all_that_it_has() -> None
 
 
 @in_virtual_time
-async def test_one_is_opened_with_what_the_codec_is_expected_to_make_of_it() -> None:
+async def test_new_batch_starts_with_the_expected_compression_rate() -> None:
     rig = growing()
     rig.accumulator.topics[TOPIC].limits.rate = 0.25
     put(rig)
@@ -88,7 +88,7 @@ async def test_one_is_opened_with_what_the_codec_is_expected_to_make_of_it() -> 
 
 
 @in_virtual_time
-async def test_it_is_full_at_its_limit_to_the_last_byte() -> None:
+async def test_growing_batch_is_full_at_its_limit() -> None:
     rig = growing()
     for _ in range(7):
         put(rig)
@@ -98,8 +98,8 @@ async def test_it_is_full_at_its_limit_to_the_last_byte() -> None:
 
 
 @in_virtual_time
-async def test_one_that_was_opened_long_ago_takes_no_more_than_it_is_ready_with() -> None:
-    """Its records have its deadline, which is the first one's."""
+async def test_old_batch_does_not_grow_beyond_its_ready_size() -> None:
+    """All records of a batch share the deadline of its first record."""
     rig = growing()
     put(rig)
     await asyncio.sleep(JOINS_FOR_S + 0.1)
@@ -109,7 +109,7 @@ async def test_one_that_was_opened_long_ago_takes_no_more_than_it_is_ready_with(
 
 
 @in_virtual_time
-async def test_a_cap_holds_for_one_that_grows() -> None:
+async def test_growing_batch_respects_a_lowered_limit() -> None:
     rig = growing()
     for _ in range(3):
         put(rig)
@@ -130,7 +130,7 @@ async def test_rows_of_a_partition_fill_a_large_batch_at_once(count: int, batche
 
 
 @in_virtual_time
-async def test_a_few_rows_wait_for_more() -> None:
+async def test_batch_of_few_rows_waits_for_more() -> None:
     rig = growing()
     extend(rig, 2)
     assert not ready(rig)
@@ -159,7 +159,7 @@ async def test_rows_for_any_partition_are_shared_out_among_all() -> None:
 
 
 @in_virtual_time
-async def test_rows_for_any_partition_come_round_to_batches_that_are_ready() -> None:
+async def test_keyless_rows_return_to_batches_that_are_ready() -> None:
     rig = growing(partitions=2)
     for _ in range(3):
         extend(rig, 4, None)

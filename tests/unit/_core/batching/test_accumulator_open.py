@@ -1,4 +1,4 @@
-"""A record that has nothing but a value joins the open batch; and how a batch is opened."""
+"""Value-only records that join the open batch, and the opening of batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(**settings: Any) -> FloorRig:
 
 
 @in_virtual_time
-async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
+async def test_first_record_opens_a_batch_and_the_second_joins() -> None:
     rig = FloorRig()
     first = join(rig)
     [batch] = unresolved(rig)
@@ -53,7 +53,7 @@ async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
 
 @pytest.mark.parametrize(("missing", "batches"), [(0, [2]), (1, [1, 1])])
 @in_virtual_time
-async def test_a_batch_is_filled_to_the_last_byte(missing: int, batches: list[int]) -> None:
+async def test_batch_is_filled_to_the_last_byte(missing: int, batches: list[int]) -> None:
     rig = opened(batch_bytes=room_for(1, 2) - missing)
     assert join(rig) is not None
     assert counts(unresolved(rig)) == batches
@@ -64,7 +64,7 @@ async def test_a_batch_is_filled_to_the_last_byte(missing: int, batches: list[in
 
 @pytest.mark.parametrize(("missing", "taken"), [(0, 2), (1, 1)])
 @in_virtual_time
-async def test_so_is_the_memory(missing: int, taken: int) -> None:
+async def test_memory_is_filled_to_the_last_byte(missing: int, taken: int) -> None:
     rig = opened(buffer_bytes=room_for(1, 2) - missing)
     assert (join(rig) is not None) == (taken == 2)
     assert rig.accumulator.memory.used == room_for(1, taken)
@@ -72,14 +72,14 @@ async def test_so_is_the_memory(missing: int, taken: int) -> None:
 
 @pytest.mark.parametrize("how", [join, put, lambda rig: put(rig, None)], ids=["join", "put", "sticky"])
 @in_virtual_time
-async def test_a_first_record_may_take_all_the_memory_there_is(how: Callable[[FloorRig], Any]) -> None:
+async def test_first_record_may_take_all_the_memory(how: Callable[[FloorRig], Any]) -> None:
     rig = FloorRig(buffer_bytes=room_for(1, 1))
     assert how(rig) is not None
     assert rig.accumulator.memory.free == 0
 
 
 @in_virtual_time
-async def test_nobody_joins_before_those_who_wait_for_memory() -> None:
+async def test_join_waits_behind_calls_that_wait_for_memory() -> None:
     rig = opened(buffer_bytes=room_for(1, 3))
     waiting = asyncio.create_task(rig.accumulator.memory.take(room_for(1, 2), rig.loop.time() + 60))
     await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def test_nobody_joins_before_those_who_wait_for_memory() -> None:
     ("key", "headers"), [(b"k", ()), (None, (("trace", b"1"),)), (b"k", (("trace", b"1"),))]
 )
 @in_virtual_time
-async def test_a_value_alone_joins_those_with_keys_and_headers(key: bytes | None, headers: Any) -> None:
+async def test_value_only_record_joins_records_with_keys_or_headers(key: bytes | None, headers: Any) -> None:
     rig = FloorRig()
     rig.accumulator.topics[TOPIC].switch()
     _ = rig.append(VALUE, key=key, headers=headers)
@@ -116,7 +116,7 @@ async def test_a_value_alone_joins_those_with_keys_and_headers(key: bytes | None
     ("key", "headers"), [(b"k", ()), (None, (("trace", b"1"),)), (b"k", (("trace", b"1"),))]
 )
 @in_virtual_time
-async def test_it_does_too_where_the_first_ones_had_neither(key: bytes | None, headers: Any) -> None:
+async def test_record_with_key_or_headers_joins_value_only_records(key: bytes | None, headers: Any) -> None:
     rig = opened()
     _ = rig.append(VALUE, key=key, headers=headers)
     assert join(rig) is not None
@@ -130,7 +130,7 @@ async def test_it_does_too_where_the_first_ones_had_neither(key: bytes | None, h
 
 @pytest.mark.parametrize(("rate", "due"), [(1.0, True), (0.5, False)])
 @in_virtual_time
-async def test_the_sender_is_due_a_turn_once_much_was_appended_as_it_is_sent(rate: float, due: bool) -> None:
+async def test_yield_is_due_after_enough_compressed_bytes(rate: float, due: bool) -> None:
     rig = opened(buffer_bytes=4 * TURN_AFTER_BYTES)
     yields = rig.accumulator.yields
     rig.accumulator.topics[TOPIC].limits.rate = rate
@@ -153,7 +153,7 @@ async def test_turn_is_due_after_many_records_of_the_mean_size() -> None:
 
 
 @in_virtual_time
-async def test_each_kind_of_waiter_is_told() -> None:
+async def test_waiters_of_each_kind_get_their_own_stretch() -> None:
     rig = opened()
     waiter = join(rig, acknowledgement_on(rig.loop))
     assert join(rig) is not None
@@ -165,7 +165,7 @@ async def test_each_kind_of_waiter_is_told() -> None:
 
 
 @in_virtual_time
-async def test_who_has_waited_has_its_key_headers_and_time_kept() -> None:
+async def test_reserved_record_keeps_key_headers_and_timestamp() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     headers = (("trace", b"1"),)
@@ -203,7 +203,7 @@ async def test_rows_fill_a_batch_and_the_memory_to_the_last_byte() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 @in_virtual_time
-async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy: bool) -> None:
+async def test_adaptive_linger_delays_a_batch_only_for_a_busy_broker(busy: bool) -> None:
     rig = FloorRig(linger_is_adaptive=True)
     if busy:
         rig.accumulator.schedule.busy.add(NODE)
@@ -251,7 +251,7 @@ async def test_calls_are_counted_each() -> None:
     assert TOPIC in accumulator.topics
 
 
-async def test_a_topic_of_which_nothing_came_leaves_no_trace() -> None:
+async def test_unused_topic_is_forgotten_when_its_call_leaves() -> None:
     rig = FloorRig(partitions=0)
     topic = rig.accumulator.topic("nowhere")
     rig.accumulator.enter("one", topic, 1)
@@ -259,7 +259,7 @@ async def test_a_topic_of_which_nothing_came_leaves_no_trace() -> None:
     assert "nowhere" not in rig.accumulator.topics
 
 
-async def test_whoever_finishes_hurries_and_wakes_the_sender() -> None:
+async def test_finish_hurries_batches_and_wakes_the_sender() -> None:
     rig = FloorRig()
     rig.accumulator.finish()
     assert rig.accumulator.finishing is True
@@ -268,7 +268,7 @@ async def test_whoever_finishes_hurries_and_wakes_the_sender() -> None:
 
 
 @in_virtual_time
-async def test_a_second_flush_still_hurries_when_the_first_is_cancelled() -> None:
+async def test_second_flush_still_hurries_after_the_first_is_cancelled() -> None:
     rig = FloorRig()
     batch = rig.fill()
     first, second = (asyncio.create_task(rig.accumulator.flush()) for _ in range(2))
@@ -282,14 +282,14 @@ async def test_a_second_flush_still_hurries_when_the_first_is_cancelled() -> Non
     assert not rig.accumulator.hurries()
 
 
-async def test_a_topic_is_told_its_id() -> None:
+async def test_topic_id_is_stored_by_update_topic() -> None:
     rig = FloorRig()
     rig.accumulator.update_topic(TOPIC, [NODE], b"a" * 16)
     assert rig.accumulator.topics[TOPIC].topic_id == b"a" * 16
 
 
 @in_virtual_time
-async def test_a_batch_that_ended_lingers_no_more() -> None:
+async def test_released_batch_no_longer_lingers() -> None:
     rig = FloorRig()
     batch = rig.fill()
     rig.accumulator.release(batch)
@@ -298,7 +298,7 @@ async def test_a_batch_that_ended_lingers_no_more() -> None:
 
 
 @in_virtual_time
-async def test_only_the_first_in_line_says_when_a_linger_ends_and_nobody_who_is_in_a_hurry() -> None:
+async def test_only_the_first_lingering_batch_sets_a_timer() -> None:
     rig = FloorRig(partitions=3)
     _ = rig.append(partition=0)
     _ = rig.append(partition=1)
@@ -309,8 +309,8 @@ async def test_only_the_first_in_line_says_when_a_linger_ends_and_nobody_who_is_
 
 
 @in_virtual_time
-async def test_a_linger_of_no_time_is_over_at_once() -> None:
-    """A timer would take an iteration of the event loop more."""
+async def test_linger_of_zero_wakes_the_sender_without_a_timer() -> None:
+    """A timer would cost another iteration of the event loop."""
     rig = FloorRig(linger_s=0.0)
     _ = rig.append()
     assert (rig.wakes, rig.wakes_at) == (1, [])

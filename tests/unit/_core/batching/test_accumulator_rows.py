@@ -58,7 +58,7 @@ async def test_rows_without_a_partition_stick_to_one_per_batch() -> None:
 
 
 @in_virtual_time
-async def test_no_rows_are_no_work() -> None:
+async def test_extend_without_rows_does_nothing() -> None:
     rig = FloorRig()
     assert extend(rig, rows(0)) == 0
     assert unresolved(rig) == []
@@ -98,7 +98,7 @@ async def test_rows_do_not_overtake_those_who_wait_for_memory() -> None:
 
 @pytest.mark.parametrize("opened", [True, False])
 @in_virtual_time
-async def test_rows_that_have_waited_go_on_with_one_even_if_the_budget_is_overdrawn(opened: bool) -> None:
+async def test_rows_with_reserved_memory_append_one_if_overdrawn(opened: bool) -> None:
     rig = FloorRig()
     if opened:
         put(rig)

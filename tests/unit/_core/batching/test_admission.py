@@ -25,7 +25,7 @@ async def in_line(lock: AppendLock, *attempts: Callable[[], object]) -> list[asy
 
 
 @in_virtual_time
-async def test_the_first_has_its_turn_at_once() -> None:
+async def test_first_call_gets_the_lock_immediately() -> None:
     lock: AppendLock = AppendLock()
     assert await lock.acquire(Call(), NEVER) is False
     assert lock.calls == 1
@@ -34,7 +34,7 @@ async def test_the_first_has_its_turn_at_once() -> None:
 
 
 @in_virtual_time
-async def test_who_leaves_serves_those_behind_it_in_order() -> None:
+async def test_release_serves_waiting_calls_in_order() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     made: list[str] = []
@@ -51,7 +51,7 @@ async def test_who_leaves_serves_those_behind_it_in_order() -> None:
 
 
 @in_virtual_time
-async def test_who_cannot_be_served_has_its_turn_and_the_rest_wait_for_it() -> None:
+async def test_call_that_cannot_be_served_gets_the_lock() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     served, has_turn, behind = await in_line(lock, lambda: "a", nothing, lambda: "c")
@@ -65,7 +65,7 @@ async def test_who_cannot_be_served_has_its_turn_and_the_rest_wait_for_it() -> N
 
 
 @in_virtual_time
-async def test_an_attempt_that_fails_fails_its_own_call_alone() -> None:
+async def test_failed_attempt_fails_only_its_own_call() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
 
@@ -119,7 +119,7 @@ async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_right_before_its_turn_it_holds_up_nobody() -> None:
+async def test_call_cancelled_before_release_does_not_block_the_next() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     cancelled, behind = await in_line(lock, lambda: pytest.fail("nobody wants it"), lambda: "b")
@@ -130,7 +130,7 @@ async def test_cancelled_right_before_its_turn_it_holds_up_nobody() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind() -> None:
+async def test_call_cancelled_after_it_was_served_leaves_the_lock_free() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     (cancelled,) = await in_line(lock, lambda: "a")
@@ -142,7 +142,7 @@ async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind(
 
 
 @in_virtual_time
-async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for() -> None:
+async def test_cancelled_error_of_user_code_reaches_its_own_call() -> None:
     lock: AppendLock = AppendLock()
 
     def cancel() -> str:
@@ -158,7 +158,7 @@ async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for
 
 
 @in_virtual_time
-async def test_one_that_is_served_at_its_deadline_is_not_late() -> None:
+async def test_call_served_at_its_deadline_is_not_late() -> None:
     lock: AppendLock = AppendLock()
     loop = asyncio.get_running_loop()
     await lock.acquire(Call(), NEVER)
@@ -168,7 +168,7 @@ async def test_one_that_is_served_at_its_deadline_is_not_late() -> None:
 
 
 @in_virtual_time
-async def test_who_steps_aside_is_let_in_in_front_of_those_who_came_later() -> None:
+async def test_readmitted_calls_are_served_before_later_calls() -> None:
     lock: AppendLock = AppendLock()
     made: list[str] = []
 
@@ -190,7 +190,7 @@ async def test_who_steps_aside_is_let_in_in_front_of_those_who_came_later() -> N
 
 
 @in_virtual_time
-async def test_let_in_while_nobody_has_its_turn_they_are_served_at_once() -> None:
+async def test_readmitted_calls_are_served_immediately_if_lock_is_free() -> None:
     lock: AppendLock = AppendLock()
     served, has_turn, behind = (Call(attempt) for attempt in (lambda: "a", nothing, lambda: "c"))
     lock.readmit([served, has_turn, behind])
@@ -203,7 +203,7 @@ async def test_let_in_while_nobody_has_its_turn_they_are_served_at_once() -> Non
 
 
 @in_virtual_time
-async def test_who_has_its_turn_may_let_in_itself_behind_those_who_came_before() -> None:
+async def test_holder_may_readmit_itself_behind_earlier_calls() -> None:
     lock: AppendLock = AppendLock()
     before, holder, behind = (Call(attempt) for attempt in (lambda: "a", lambda: "b", lambda: "c"))
     await lock.acquire(holder, NEVER)
@@ -218,7 +218,7 @@ async def test_who_has_its_turn_may_let_in_itself_behind_those_who_came_before()
 
 
 @in_virtual_time
-async def test_who_waits_no_more_comes_before_nobody() -> None:
+async def test_withdrawn_call_comes_before_no_other_call() -> None:
     lock: AppendLock = AppendLock()
     gone, holder = Call(), Call()
     await lock.acquire(holder, NEVER)
@@ -239,7 +239,7 @@ async def test_let_in_it_may_be_late_as_well() -> None:
 
 
 @in_virtual_time
-async def test_a_place_may_be_used_again() -> None:
+async def test_call_may_acquire_the_lock_again() -> None:
     lock: AppendLock = AppendLock()
     call = Call()
     for _ in range(2):
@@ -253,7 +253,7 @@ async def test_a_place_may_be_used_again() -> None:
 
 
 @in_virtual_time
-async def test_withdrawn_beside_the_line_nobody_notices() -> None:
+async def test_withdraw_ignores_a_call_that_does_not_wait() -> None:
     lock: AppendLock = AppendLock()
     lock.withdraw(Call())
     assert lock.calls == 0

@@ -24,14 +24,14 @@ async def served(*calls: asyncio.Task[None]) -> list[bool]:
     return [call.done() for call in calls]
 
 
-async def test_what_is_there_is_taken_without_waiting() -> None:
+async def test_free_memory_is_taken_without_waiting() -> None:
     memory = MemoryBudget(100)
     await memory.take(60, NEVER)
     await memory.take(40, NEVER)
     assert (memory.free, memory.used) == (0, 100)
 
 
-async def test_who_finds_too_little_waits_until_it_is_given_back() -> None:
+async def test_call_waits_until_enough_memory_is_given_back() -> None:
     memory = MemoryBudget(100)
     await memory.take(60, NEVER)
     (call,) = await in_line(memory, 50)
@@ -42,7 +42,7 @@ async def test_who_finds_too_little_waits_until_it_is_given_back() -> None:
     assert (memory.used, len(memory.waiters)) == (100, 0)
 
 
-async def test_first_come_is_first_served_even_if_there_is_enough_for_a_later_one() -> None:
+async def test_memory_is_granted_in_order_of_arrival() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     calls = await in_line(memory, 80, 10)
@@ -55,7 +55,7 @@ async def test_first_come_is_first_served_even_if_there_is_enough_for_a_later_on
     assert memory.used == 100
 
 
-async def test_one_gift_serves_as_many_as_it_can() -> None:
+async def test_give_back_serves_as_many_calls_as_fit() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     calls = await in_line(memory, 30, 30, 50)
@@ -66,7 +66,7 @@ async def test_one_gift_serves_as_many_as_it_can() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_past_the_deadline_is_told_so_and_leaves_no_hole() -> None:
+async def test_call_past_its_deadline_fails_and_leaves_the_line() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     with pytest.raises(TimeoutError):
@@ -75,7 +75,7 @@ async def test_who_waits_past_the_deadline_is_told_so_and_leaves_no_hole() -> No
     assert (memory.used, len(memory.waiters)) == (100, 0)
 
 
-async def test_a_large_one_that_gives_up_lets_the_small_ones_behind_it_pass() -> None:
+async def test_cancelled_large_call_lets_smaller_calls_pass() -> None:
     memory = MemoryBudget(100)
     await memory.take(90, NEVER)
     large, small = await in_line(memory, 80, 10)
@@ -86,7 +86,7 @@ async def test_a_large_one_that_gives_up_lets_the_small_ones_behind_it_pass() ->
     assert memory.used == 100
 
 
-async def test_who_is_cancelled_after_it_was_served_hands_its_bytes_on() -> None:
+async def test_call_cancelled_after_it_was_served_returns_its_bytes() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     first, second = await in_line(memory, 100, 100)
@@ -98,7 +98,7 @@ async def test_who_is_cancelled_after_it_was_served_hands_its_bytes_on() -> None
     assert memory.used == 100
 
 
-async def test_who_is_served_after_it_was_cancelled_takes_nothing() -> None:
+async def test_call_cancelled_before_it_is_served_takes_nothing() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     first, second = await in_line(memory, 100, 100)
@@ -110,7 +110,7 @@ async def test_who_is_served_after_it_was_cancelled_takes_nothing() -> None:
     assert memory.used == 100
 
 
-async def test_closing_fails_everybody_who_waits_with_an_error_of_their_own() -> None:
+async def test_fail_waiters_gives_each_call_its_own_error() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     cancelled, *calls = await in_line(memory, 10, 10, 10)
@@ -123,7 +123,7 @@ async def test_closing_fails_everybody_who_waits_with_an_error_of_their_own() ->
     assert (memory.used, len(memory.waiters)) == (100, 0)
 
 
-async def test_who_is_failed_and_cancelled_at_once_leaves_quietly() -> None:
+async def test_call_failed_and_cancelled_raises_cancelled_error() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     (call,) = await in_line(memory, 10)
@@ -135,7 +135,7 @@ async def test_who_is_failed_and_cancelled_at_once_leaves_quietly() -> None:
 
 
 @in_virtual_time
-async def test_how_long_calls_have_waited_adds_up_served_or_not() -> None:
+async def test_waited_s_adds_up_served_and_unserved_calls() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER)
     assert memory.waited_s == 0

@@ -47,7 +47,7 @@ def ruled_out(batch: Batch) -> None:
     batch.persistence.ruled_out()
 
 
-def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
+def test_new_batch_is_open_and_empty_and_holds_header_memory() -> None:
     batch = batch_in()
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
@@ -55,11 +55,11 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.stretches == []
     assert batch.kind is batch.last is None
     assert batch.ready is False
-    assert (batch.limit, batch.rate) == (0, 1.0), "unless somebody says otherwise"
+    assert (batch.limit, batch.rate) == (0, 1.0), "the defaults"
     assert (batch.sequence, batch.numbered_before) == (None, 0)
 
 
-def test_a_batch_may_begin_with_what_another_held() -> None:
+def test_batch_may_start_with_columns_and_stretches_of_another() -> None:
     columns, stretches = RecordColumns(), list[Waiters]([FutureWaiters([])])
     place = batch_in().topic_partition
     child = Batch(
@@ -77,7 +77,7 @@ def test_a_batch_may_begin_with_what_another_held() -> None:
 
 
 @in_virtual_time
-async def test_it_is_shown_by_partition_place_state_and_length() -> None:
+async def test_repr_shows_partition_order_state_and_length() -> None:
     batch = batch_in()
     _ = send(batch)
     assert repr(batch) == "<Batch orders-3 (5,) OPEN records=1 sequence=None>"
@@ -91,7 +91,7 @@ def seen(batch: Batch) -> dict[str, Any]:
 
 class TestEvents:
     @for_each(("state", "event"), TRANSITIONS)
-    def test_one_that_may_happen_moves_it_as_the_table_says(
+    def test_allowed_event_moves_the_batch_as_the_table_says(
         self, state: BatchState, event: BatchEvent
     ) -> None:
         batch = batch_in(state)
@@ -102,7 +102,7 @@ class TestEvents:
         ("state", "event"),
         [pair for pair in product(BatchState, BatchEvent) if pair not in {*TRANSITIONS, SEALED_AGAIN}],
     )
-    def test_any_other_is_a_bug_and_changes_nothing(self, state: BatchState, event: BatchEvent) -> None:
+    def test_forbidden_event_raises_and_changes_nothing(self, state: BatchState, event: BatchEvent) -> None:
         batch = batch_in(state)
         batch.assign_sequence(STAMP, 7)
         before = seen(batch)
@@ -110,7 +110,7 @@ class TestEvents:
             HAPPEN[event](batch)
         assert seen(batch) == before
 
-    def test_it_may_be_sealed_again_and_is_due_from_then_on(self) -> None:
+    def test_seal_may_be_repeated_and_makes_the_batch_ready(self) -> None:
         batch = batch_in()
         batch.seal()
         assert batch.ready
@@ -118,13 +118,13 @@ class TestEvents:
         batch.seal()
         assert seen(batch) == before
 
-    def test_each_drain_is_an_attempt(self) -> None:
+    def test_drain_counts_an_attempt(self) -> None:
         batch = batch_in(BatchState.BACKOFF)
         assert batch.attempts == 1
         batch.drain()
         assert batch.attempts == 2
 
-    def test_a_retry_is_counted_and_has_its_time_and_its_sequence(self) -> None:
+    def test_retry_is_counted_with_its_time_and_sequence(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         batch.assign_sequence(STAMP, 7)
         batch.retry(5.0)
@@ -143,7 +143,7 @@ class TestEvents:
         assert batch.successors == parts
 
 
-class TestWhatIsNotedOfIt:
+class TestPersistenceAndErrors:
     @for_each(
         ("notes", "possibly", "last_error"),
         [
@@ -159,7 +159,7 @@ class TestWhatIsNotedOfIt:
             ([written, answered, answer_not_understood, ruled_out], False, None),
         ],
     )
-    def test_an_attempt_may_leave_it_in_the_log_and_an_error(
+    def test_attempt_records_persistence_and_last_error(
         self, notes: list[Note], possibly: bool, last_error: ProducerError | None
     ) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
@@ -169,8 +169,8 @@ class TestWhatIsNotedOfIt:
         assert batch.last_error is last_error
 
     @pytest.mark.parametrize("oldest", [True, False])
-    def test_a_leader_that_denies_it_is_believed_if_it_is_the_oldest(self, *, oldest: bool) -> None:
-        """But not so far that its failure would say so: a leader may have forgotten it."""
+    def test_denial_removes_doubt_only_for_the_oldest_batch(self, *, oldest: bool) -> None:
+        """`possibly_persisted` stays true, because a leader may have forgotten the batch."""
         batch = batch_in(BatchState.IN_FLIGHT)
         written(batch)
         lose(batch)
@@ -179,7 +179,7 @@ class TestWhatIsNotedOfIt:
         assert batch.persistence.in_doubt is not oldest
         assert batch.possibly_persisted
 
-    def test_denied_before_a_newer_one_was_asked_for_it_stays_in_doubt(self) -> None:
+    def test_denial_before_the_newest_was_asked_leaves_doubt(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         written(batch)
         lose(batch)
@@ -194,7 +194,7 @@ class TestWhatIsNotedOfIt:
         assert batch.ready
         assert batch.state is BatchState.OPEN
 
-    def test_its_bytes_are_kept_with_the_sequence_in_them_until_it_is_sent_no_more(self) -> None:
+    def test_encoded_bytes_are_kept_until_release(self) -> None:
         batch, encoded = batch_in(BatchState.IN_FLIGHT), bytearray(b"bytes")
         batch.assign_sequence(STAMP, 0)
         batch.keep_encoded(encoded)
@@ -203,7 +203,7 @@ class TestWhatIsNotedOfIt:
         batch.release()
         assert batch.encoded is None
 
-    def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:
+    def test_backoff_is_counted_and_can_only_be_shortened(self) -> None:
         batch = batch_in(BatchState.SEALED)
         batch.back_off(5.0)
         batch.back_off(6.0)
@@ -213,7 +213,7 @@ class TestWhatIsNotedOfIt:
         batch.retry_by(4.0)
         assert (batch.retries, batch.retry_at) == (2, 4.0)
 
-    def test_its_deadline_may_become_earlier_only(self) -> None:
+    def test_deadline_can_only_move_earlier(self) -> None:
         batch = batch_in()
         batch.expire_by(130.0)
         assert batch.deadline == 121.0
@@ -223,7 +223,7 @@ class TestWhatIsNotedOfIt:
 
 class TestParts:
     @in_virtual_time
-    async def test_one_has_its_records_and_stands_where_the_batch_stood(self) -> None:
+    async def test_part_has_its_records_and_the_place_of_its_batch(self) -> None:
         batch, futures, _ = mixed()
         part = batch.part([0, 5], 1, BatchState.SEALED)
         assert (part.order, part.state, part.ready) == ((5, 1), BatchState.SEALED, True)
@@ -243,7 +243,7 @@ class TestParts:
             (record_size_bound(b"one", b"key", ()), record_size_bound(b"many", None, HEADERS))
         )
 
-    def test_what_the_batch_went_through_it_went_through(self) -> None:
+    def test_part_inherits_the_history_of_its_batch(self) -> None:
         batch = batch_in(BatchState.BACKOFF)
         batch.assign_sequence(STAMP, 7)
         batch.drain()
@@ -263,7 +263,7 @@ class TestParts:
             (STAMP, True, True, True),
         ],
     )
-    def test_it_may_be_in_the_log_with_the_batch_and_is_half_of_it_under_the_same_sequences(
+    def test_part_is_half_of_a_possibly_persisted_batch(
         self, sequence: BatchSequence | None, doubted: bool, possibly: bool, half: bool
     ) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
@@ -279,12 +279,12 @@ class TestParts:
 class TestWaitingForTheOutcome:
     @pytest.mark.parametrize("state", [BatchState.DELIVERED, BatchState.FAILED, BatchState.EXPIRED_IN_FLIGHT])
     @in_virtual_time
-    async def test_what_has_its_outcome_is_not_waited_for(self, state: BatchState) -> None:
+    async def test_wait_resolved_returns_for_a_resolved_batch(self, state: BatchState) -> None:
         await batch_in(state).wait_resolved()  # waiting for ever would be a Deadlock in virtual time
 
     @pytest.mark.parametrize("outcome", [BatchEvent.ACKNOWLEDGE, BatchEvent.FAIL, BatchEvent.EXPIRE])
     @in_virtual_time
-    async def test_all_who_wait_go_on_with_the_outcome_and_not_before(self, outcome: BatchEvent) -> None:
+    async def test_wait_resolved_returns_only_with_the_outcome(self, outcome: BatchEvent) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         waiting = [asyncio.create_task(batch.wait_resolved()) for _ in range(2)]
         await asyncio.sleep(0)
@@ -296,7 +296,7 @@ class TestWaitingForTheOutcome:
         await asyncio.gather(*waiting)
 
     @in_virtual_time
-    async def test_the_answer_to_an_abandoned_batch_is_no_second_outcome(self) -> None:
+    async def test_answer_to_an_abandoned_batch_adds_no_second_outcome(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         waiting = asyncio.create_task(batch.wait_resolved())
         await asyncio.sleep(0)
@@ -305,7 +305,7 @@ class TestWaitingForTheOutcome:
         await waiting
 
     @in_virtual_time
-    async def test_a_split_batch_is_waited_for_until_its_successors_have_their_outcome(self) -> None:
+    async def test_split_batch_is_resolved_once_its_successors_are(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         first, second = batch_in(BatchState.IN_FLIGHT), batch_in(BatchState.IN_FLIGHT)
         waiting = asyncio.create_task(batch.wait_resolved())
@@ -318,7 +318,7 @@ class TestWaitingForTheOutcome:
         await waiting
 
     @in_virtual_time
-    async def test_who_stops_waiting_does_not_stop_the_others(self) -> None:
+    async def test_cancelled_waiter_does_not_stop_the_others(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         impatient, patient = (asyncio.create_task(batch.wait_resolved()) for _ in range(2))
         await asyncio.sleep(0)

@@ -36,7 +36,7 @@ class TestRuns:
         assert waiters == futures
 
     @in_virtual_time
-    async def test_consecutive_records_that_are_awaited_share_one_of_their_own_kind(self) -> None:
+    async def test_consecutive_awaited_records_share_one_stretch(self) -> None:
         batch = batch_in()
         kind = acknowledgement_on(asyncio.get_running_loop())
         batch.begin_stretch(kind)
@@ -65,7 +65,7 @@ class TestRuns:
         assert last == [futures[2]]
 
     @in_virtual_time
-    async def test_a_run_without_chosen_records_is_left_out(self) -> None:
+    async def test_take_waiters_leaves_out_runs_without_chosen_records(self) -> None:
         batch, futures, _ = mixed()
         [waiters] = batch.take_waiters([5])
         assert isinstance(waiters, FutureWaiters)
@@ -75,7 +75,7 @@ class TestRuns:
 
 class TestResolving:
     @in_virtual_time
-    async def test_a_single_run_gets_the_whole_answer(self) -> None:
+    async def test_single_run_gets_the_whole_answer(self) -> None:
         batch = batch_in()
         futures = [send(batch, timestamp_ms=10), send(batch, timestamp_ms=11)]
         batch.resolve(40, -1)
@@ -85,7 +85,7 @@ class TestResolving:
         ]
 
     @in_virtual_time
-    async def test_each_run_gets_its_own_stretch_of_the_answer(self) -> None:
+    async def test_run_gets_its_own_part_of_the_answer(self) -> None:
         batch, futures, call = mixed()
         batch.resolve(40, -1)
         assert [(each.offset, each.timestamp_ms) for each in (f.result() for f in futures)] == [
@@ -95,7 +95,7 @@ class TestResolving:
         ]
         assert [call.result.offset(position) for position in range(3)] == [42, 43, 44]
 
-    def test_no_run_is_told_of_the_records_behind_it(self) -> None:
+    def test_run_gets_only_the_timestamps_of_its_own_records(self) -> None:
         class Told(FutureWaiters):
             def __len__(self) -> int:
                 return 1
@@ -113,7 +113,7 @@ class TestResolving:
 
     @pytest.mark.parametrize("log_append_time_ms", [0, 99])
     @in_virtual_time
-    async def test_the_time_of_the_log_takes_the_place_of_the_records_own(
+    async def test_log_append_time_replaces_the_timestamps_of_records(
         self, log_append_time_ms: int
     ) -> None:
         batch, futures, call = mixed()
@@ -124,7 +124,7 @@ class TestResolving:
         assert {(each.timestamp_ms, each.log_append_time) for each in results} == {(log_append_time_ms, True)}
 
     @in_virtual_time
-    async def test_an_unknown_offset_is_unknown_for_every_record(self) -> None:
+    async def test_unknown_offset_is_unknown_for_every_record(self) -> None:
         batch, futures, call = mixed()
         batch.resolve(-1, -1)
         assert {future.result().offset for future in futures} == {-1}
@@ -133,7 +133,7 @@ class TestResolving:
 
 class TestWaiters:
     @in_virtual_time
-    async def test_it_knows_which_records_a_waiter_waits_for(self) -> None:
+    async def test_indices_of_returns_the_records_of_a_waiter(self) -> None:
         batch, futures, call = mixed()
         assert [batch.indices_of(future) for future in futures] == [[0], [1], [5]]
         assert batch.indices_of(call) == [2, 3, 4]
@@ -141,7 +141,7 @@ class TestWaiters:
         assert batch.indices_of(call)
 
     @in_virtual_time
-    async def test_it_holds_nothing_for_a_stranger(self) -> None:
+    async def test_indices_of_is_empty_for_an_unknown_waiter(self) -> None:
         batch, _, _ = mixed()
         assert batch.indices_of(call_of(3)) == []
         assert not batch.indices_of(call_of(3))
@@ -198,7 +198,7 @@ class TestWithdrawing:
         assert batch.size == expected
 
     @in_virtual_time
-    async def test_all_records_may_be_withdrawn(self) -> None:
+    async def test_withdraw_may_remove_all_records(self) -> None:
         batch, _, _ = mixed()
         withdraw(batch, range(6))
         assert len(batch) == 0

@@ -30,12 +30,12 @@ def reachable(state: BatchState) -> set[BatchState]:
 
 
 @for_each("state", BatchState)
-def test_every_state_but_the_last_ones_has_its_events(state: BatchState) -> None:
+def test_every_state_except_the_ends_has_events(state: BatchState) -> None:
     assert bool(events_of(state)) == (state not in ENDS)
 
 
 @for_each("event", BatchEvent)
-def test_every_event_happens_in_some_state_and_leads_to_one_wherever_it_happens(event: BatchEvent) -> None:
+def test_every_event_leads_to_one_state(event: BatchEvent) -> None:
     assert len({TRANSITIONS[state, event] for state in states_of(event)}) == 1
 
 
@@ -43,33 +43,33 @@ def test_every_event_moves_a_batch() -> None:
     assert all(state is not to for (state, _), to in TRANSITIONS.items())
 
 
-def test_a_batch_can_get_everywhere_but_back_to_taking_records() -> None:
+def test_open_state_is_never_reached_again() -> None:
     assert reachable(BatchState.OPEN) == set(BatchState) - {BatchState.OPEN}
 
 
 @for_each("state", sorted(RESOLVED))
-def test_nobody_waits_again_for_a_batch_that_nobody_waits_for(state: BatchState) -> None:
+def test_resolved_batch_stays_resolved(state: BatchState) -> None:
     assert reachable(state) <= RESOLVED
 
 
 @for_each("state", sorted(set(BatchState) - ENDS))
-def test_every_life_has_an_end(state: BatchState) -> None:
+def test_every_state_can_reach_an_end(state: BatchState) -> None:
     assert reachable(state) & ENDS
 
 
 @for_each("state", sorted(set(BatchState) - ENDS))
-def test_a_batch_may_fail_wherever_it_is(state: BatchState) -> None:
+def test_fail_is_allowed_in_every_state(state: BatchState) -> None:
     assert BatchEvent.FAIL in events_of(state)
 
 
-def test_only_what_is_out_can_be_acknowledged() -> None:
+def test_acknowledge_is_allowed_only_after_a_drain() -> None:
     assert states_of(BatchEvent.ACKNOWLEDGE) == OUT
 
 
-def test_only_what_is_in_flight_is_taken_apart_or_abandoned_or_sent_again_under_its_sequence() -> None:
+def test_split_expire_and_retry_are_allowed_only_in_flight() -> None:
     for event in (BatchEvent.SPLIT, BatchEvent.EXPIRE, BatchEvent.RETRY):
         assert states_of(event) == {BatchState.IN_FLIGHT}
 
 
-def test_what_is_sent_again_waits_first() -> None:
+def test_drain_is_allowed_only_from_sealed_and_backoff() -> None:
     assert states_of(BatchEvent.DRAIN) == {BatchState.SEALED, BatchState.BACKOFF}

@@ -24,13 +24,13 @@ def send_many(total: int) -> SendManyCall:
 
 class TestSendManyCall:
     @in_virtual_time
-    async def test_a_call_without_records_waits_for_nothing(self) -> None:
+    async def test_call_without_records_returns_immediately(self) -> None:
         call = send_many(0)
         await asyncio.wait_for(call.wait(), timeout=1)
         assert len(call.result) == 0
 
     @in_virtual_time
-    async def test_it_waits_until_every_record_has_its_outcome(self) -> None:
+    async def test_call_waits_until_every_record_has_its_outcome(self) -> None:
         call = send_many(3)
         waiting = asyncio.create_task(call.wait())
         CallWaiters(call, [0, 2]).resolve(delivered(7, 9))
@@ -44,7 +44,7 @@ class TestSendManyCall:
         assert third == RecordMetadata(TOPIC, 3, 41, 9, log_append_time=False)
 
     @in_virtual_time
-    async def test_each_failed_record_has_an_error_of_its_own(self) -> None:
+    async def test_failed_records_get_an_error_each(self) -> None:
         call = send_many(2)
         call.failed([0, 1], LATE)
         one, other = call.result.failures.values()
@@ -52,7 +52,7 @@ class TestSendManyCall:
         assert one.possibly_persisted
 
     @in_virtual_time
-    async def test_nothing_may_follow_the_last_outcome(self) -> None:
+    async def test_later_outcomes_are_ignored_after_the_last_record(self) -> None:
         call = send_many(1)
         call.failed([0], LATE)
         call.failed([], LATE)
@@ -60,7 +60,7 @@ class TestSendManyCall:
         assert list(call.result.failures) == [0]
 
     @in_virtual_time
-    async def test_who_stops_waiting_does_not_stop_the_call(self) -> None:
+    async def test_cancelled_wait_does_not_stop_the_call(self) -> None:
         call = send_many(1)
         impatient, patient = asyncio.create_task(call.wait()), asyncio.create_task(call.wait())
         await asyncio.sleep(0)
@@ -74,7 +74,7 @@ class TestSendManyCall:
 
 class TestCallWaiters:
     @in_virtual_time
-    async def test_an_answer_is_added_to_the_result_of_its_call(self) -> None:
+    async def test_answer_is_added_to_the_result_of_its_call(self) -> None:
         call = send_many(9)
         waiters = CallWaiters(call, range(4, 6))
         assert len(waiters) == 2
@@ -85,7 +85,7 @@ class TestCallWaiters:
         assert list(call.result)[5] == RecordMetadata(TOPIC, 3, 41, 8, log_append_time=True)
 
     @in_virtual_time
-    async def test_a_failure_is_that_of_all_its_positions(self) -> None:
+    async def test_failure_is_added_at_all_its_positions(self) -> None:
         call = send_many(9)
         CallWaiters(call, [4, 7]).fail(LATE)
         assert list(call.result.failures) == [4, 7]
@@ -98,7 +98,7 @@ class TestCallWaiters:
         assert part.positions == [4, 7]
 
     @in_virtual_time
-    async def test_its_call_waits_for_all_of_its_records_and_nobody_else_for_any(self) -> None:
+    async def test_indices_of_returns_all_records_only_for_its_call(self) -> None:
         call = send_many(9)
         waiters = CallWaiters(call, [4, 7])
         assert list(waiters.indices_of(call)) == [0, 1]
@@ -107,7 +107,7 @@ class TestCallWaiters:
 
     @pytest.mark.parametrize("later", ["delivered", "failed"])
     @in_virtual_time
-    async def test_a_detached_call_fails_and_hears_of_nothing_later(self, later: str) -> None:
+    async def test_detached_call_fails_and_ignores_later_outcomes(self, later: str) -> None:
         call = send_many(2)
         waiters = CallWaiters(call, [0, 1])
         waiters.fail(LATE)

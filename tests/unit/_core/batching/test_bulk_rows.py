@@ -29,12 +29,12 @@ BARE = Rows(
 )
 
 
-def test_there_are_as_many_rows_as_values() -> None:
+def test_length_of_rows_is_the_number_of_values() -> None:
     assert len(ROWS) == 3
     assert not ROWS.slice(3, 3)
 
 
-def test_a_slice_cuts_every_column() -> None:
+def test_slice_cuts_every_column() -> None:
     assert ROWS.slice(1, 3) == Rows(
         "orders",
         positions=range(1, 3),
@@ -60,7 +60,7 @@ def test_rows_are_taken_by_index() -> None:
     )
 
 
-def test_a_single_row_and_none_are_taken_as_columns_too() -> None:
+def test_take_accepts_a_single_row_and_no_row() -> None:
     assert list(ROWS.take([1]).values) == [b"b"]
     assert list(ROWS.take([]).values) == []
 
@@ -73,7 +73,7 @@ def test_headers_that_are_columns_stay_columns() -> None:
         assert list(part.headers) == [headers[index] for index in indices]
 
 
-def test_what_holds_for_all_rows_holds_for_any_of_them() -> None:
+def test_value_for_all_rows_is_kept_by_slice_and_take() -> None:
     part = replace(BARE, partitions=4).slice(0, 1)
     assert (part.keys, part.headers, part.timestamps_ms, part.partitions, part.sizes) == (
         None,
@@ -88,7 +88,7 @@ def test_what_holds_for_all_rows_holds_for_any_of_them() -> None:
 @pytest.mark.parametrize(
     ("partitions", "asked_for"), [([0, None, 2], [0, None, 2]), (4, [4, 4, 4]), (None, [None] * 3)]
 )
-def test_a_row_asks_for_its_own_partition_or_that_of_all(
+def test_partition_of_a_row_is_its_own_or_the_common_one(
     partitions: list[int | None] | int | None, asked_for: list[int | None]
 ) -> None:
     rows = replace(BARE, partitions=partitions)
@@ -96,7 +96,7 @@ def test_a_row_asks_for_its_own_partition_or_that_of_all(
 
 
 @for_each(("partitions", "highest"), [([0, None, 2], 2), ([None, None], None), (4, 4), (None, None)])
-def test_the_highest_partition_is_the_highest_asked_for_by_number(
+def test_highest_partition_is_the_highest_number_requested(
     partitions: list[int | None] | int | None, highest: int | None
 ) -> None:
     assert replace(BARE, partitions=partitions).highest_partition() == highest

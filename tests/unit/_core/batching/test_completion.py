@@ -26,7 +26,7 @@ from tests.unit.floor_rig import FIRST, FloorRig, doubt, lose
 
 
 @in_virtual_time
-async def test_delivered_records_learn_their_offsets_and_give_everything_back() -> None:
+async def test_delivered_records_get_offsets_and_release_memory() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b")
     rig.completion.complete(batch, 40)
@@ -39,7 +39,7 @@ async def test_delivered_records_learn_their_offsets_and_give_everything_back() 
 
 
 @in_virtual_time
-async def test_the_time_of_the_log_is_passed_on() -> None:
+async def test_log_append_time_is_passed_to_records_and_witness() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     rig.completion.complete(batch, 0, 5_000)
@@ -49,7 +49,7 @@ async def test_the_time_of_the_log_is_passed_on() -> None:
 
 
 @in_virtual_time
-async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None:
+async def test_completion_acknowledges_no_sequence_without_idempotence() -> None:
     rig = FloorRig(idempotent=False)
     batch, futures = rig.sent()
     rig.completion.complete(batch, 3)
@@ -58,7 +58,7 @@ async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None
 
 
 @in_virtual_time
-async def test_of_what_is_behind_it_nothing_is_remembered_once_a_batch_is_alone() -> None:
+async def test_completion_of_a_lone_batch_forgets_older_offsets() -> None:
     rig = FloorRig()
     for base_offset in range(5):
         batch, _ = rig.sent()
@@ -69,7 +69,7 @@ async def test_of_what_is_behind_it_nothing_is_remembered_once_a_batch_is_alone(
 @for_each("backs_off", [False, True])
 @for_each(("base_offset", "proved"), [(11, False), (12, True)])
 @in_virtual_time
-async def test_what_may_be_in_the_log_is_proved_by_one_behind_it_that_leaves_it_room(
+async def test_uncertain_batch_is_proved_by_a_later_offset(
     base_offset: int, proved: bool, backs_off: bool
 ) -> None:
     rig = FloorRig()
@@ -85,7 +85,7 @@ async def test_what_may_be_in_the_log_is_proved_by_one_behind_it_that_leaves_it_
 
 
 @in_virtual_time
-async def test_an_outcome_offers_the_partition_again() -> None:
+async def test_completion_offers_the_partition_again() -> None:
     rig = FloorRig()
     first, _ = rig.sent(b"first")
     second = rig.fill(b"second")
@@ -95,7 +95,7 @@ async def test_an_outcome_offers_the_partition_again() -> None:
 
 
 @in_virtual_time
-async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
+async def test_failed_records_get_an_error_each_and_bump_the_epoch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = FloorRig()
@@ -113,7 +113,7 @@ async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
 
 
 @in_virtual_time
-async def test_what_is_aborted_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+async def test_aborted_batch_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "aioproducer.batching")
     rig = FloorRig()
     for failure in (Failure(TransactionAborted, "aborted"), SPOILT):
@@ -126,7 +126,7 @@ async def test_what_is_aborted_is_no_news(caplog: pytest.LogCaptureFixture) -> N
 
 
 @in_virtual_time
-async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> None:
+async def test_batch_that_fails_before_it_was_sent_keeps_the_sequence() -> None:
     rig = FloorRig()
     future = rig.append()
     [batch] = rig.accumulator.unresolved
@@ -138,7 +138,7 @@ async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> Non
 
 
 @in_virtual_time
-async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_answer() -> None:
+async def test_expired_batch_holds_memory_and_sequence_until_answered() -> None:
     rig = FloorRig()
     batch, futures = rig.sent()
     wakes = rig.wakes
@@ -153,7 +153,7 @@ async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_ans
 
 
 @in_virtual_time
-async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_sequence_goes_on() -> None:
+async def test_expired_batch_delivered_late_reports_nothing_more() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
     rig.completion.expire_in_flight(batch, LATE)
@@ -165,7 +165,7 @@ async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_
 
 
 @in_virtual_time
-async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the_sequence() -> None:
+async def test_expired_batch_that_fails_late_bumps_the_epoch() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
     rig.completion.expire_in_flight(batch, LATE)
@@ -176,7 +176,7 @@ async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the
 
 
 @in_virtual_time
-async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
+async def test_retried_batch_is_sent_at_its_time_with_its_sequence() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     rig.completion.reenqueue(batch, 0.1)
@@ -192,7 +192,7 @@ async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
 
 
 @in_virtual_time
-async def test_what_is_given_back_goes_at_once_under_its_stamp_and_that_is_no_retry() -> None:
+async def test_returned_batch_keeps_its_sequence_and_counts_no_retry() -> None:
     rig = FloorRig()
     rig.recognise(1)
     first, [future] = rig.sent(b"first")
@@ -211,7 +211,7 @@ async def test_what_is_given_back_goes_at_once_under_its_stamp_and_that_is_no_re
 
 
 @in_virtual_time
-async def test_what_is_given_back_gets_another_stamp_where_its_own_leads_nowhere() -> None:
+async def test_returned_batch_gets_a_new_sequence_behind_a_gap() -> None:
     rig = FloorRig()
     rig.recognise(1)
     lost_for_good, _ = rig.sent(b"first")
@@ -224,7 +224,7 @@ async def test_what_is_given_back_gets_another_stamp_where_its_own_leads_nowhere
 
 
 @in_virtual_time
-async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_behind_it() -> None:
+async def test_renumbered_batch_is_sent_with_a_new_epoch_before_later() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     behind = rig.fill(b"behind")
@@ -242,7 +242,7 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
 
 
 @in_virtual_time
-async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_its_sequence() -> None:
+async def test_failed_uncertain_batch_keeps_uncertain_sequences() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"first")
@@ -264,8 +264,8 @@ async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_it
 
 
 @in_virtual_time
-async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_the_log() -> None:
-    """Else what is behind would wait, under its own, for one that nobody sends any more."""
+async def test_given_up_sequence_rules_out_every_batch_behind_it() -> None:
+    """Otherwise later batches would wait for a sequence that is never sent again."""
     rig = FloorRig()
     rig.recognise(1)
     given_up, _ = rig.sent(b"given up")
@@ -283,7 +283,7 @@ async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_th
 
 
 @in_virtual_time
-async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
+async def test_batch_behind_a_missing_batch_is_not_in_the_log() -> None:
     rig = FloorRig()
     rig.recognise(1)
     before, _ = rig.sent(b"before")
@@ -300,7 +300,7 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
 
 
 @in_virtual_time
-async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in_the_log() -> None:
+async def test_fail_everything_reports_whether_a_record_was_persisted() -> None:
     rig = FloorRig(partitions=2)
     written, sent = rig.sent(b"a", b"b")
     queued = [rig.append(partition=1)]
@@ -313,7 +313,7 @@ async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in
 
 
 class TestOnFailure:
-    """A transaction hears first of whatever fails, and says what is told of it."""
+    """A transaction receives each failure first and returns the failure to report."""
 
     @staticmethod
     def rig(heard: list[Failure]) -> FloorRig:
@@ -325,7 +325,7 @@ class TestOnFailure:
         rig.completion = BatchCompletion(rig.accumulator, observer=rig.witness, on_failure=on_failure)
         return rig
 
-    async def test_of_a_batch(self) -> None:
+    async def test_transaction_is_notified_of_a_failed_batch(self) -> None:
         heard = list[Failure]()
         rig = self.rig(heard)
         batch, [future] = rig.sent()
@@ -336,7 +336,7 @@ class TestOnFailure:
         assert error.abortable
         assert [failure.abortable for _, _, failure in rig.witness.failures] == [True]
 
-    async def test_of_a_batch_that_expires_in_flight_and_not_again_with_its_answer(self) -> None:
+    async def test_transaction_is_notified_once_of_a_batch_that_expires(self) -> None:
         heard = list[Failure]()
         rig = self.rig(heard)
         batch, _ = rig.sent()
@@ -345,7 +345,7 @@ class TestOnFailure:
         assert heard == [LATE]
 
     @pytest.mark.parametrize("out", [False, True])
-    async def test_of_a_call_at_its_own_deadline(self, out: bool) -> None:
+    async def test_transaction_is_notified_of_a_call_at_its_deadline(self, out: bool) -> None:
         heard = list[Failure]()
         rig = self.rig(heard)
         if out:

@@ -41,7 +41,7 @@ def give_up(rig: FloorRig, batch: Batch, future: RecordFuture, failure: Failure)
 
 
 @in_virtual_time
-async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
+async def test_expire_fails_sent_and_queued_batches_at_their_deadline() -> None:
     rig = FloorRig(partitions=2, delivery_timeout_s=1.0)
     sent, [out] = rig.sent(b"sent")
     waiting = rig.append(partition=1)
@@ -61,7 +61,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
 
 
 @in_virtual_time
-async def test_what_may_outlive_its_deadline_does_as_long_as_its_partition_has_a_leader() -> None:
+async def test_batch_may_outlive_its_deadline_while_it_has_a_leader() -> None:
     rig = FloorRig(partitions=2, delivery_timeout_s=1.0, outlives_deadline_if_led=True)
     sent, [out] = rig.sent(b"sent")
     waiting = rig.append(partition=1)
@@ -80,7 +80,7 @@ async def test_what_may_outlive_its_deadline_does_as_long_as_its_partition_has_a
 
 
 @in_virtual_time
-async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_behind() -> None:
+async def test_batch_that_expires_before_it_is_written_bumps_the_epoch() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
     batch.persistence.not_written()
@@ -91,7 +91,7 @@ async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_beh
 
 
 @in_virtual_time
-async def test_a_waiter_that_expires_before_the_first_drain_takes_its_record_along() -> None:
+async def test_waiter_that_expires_before_the_drain_removes_its_record() -> None:
     rig = FloorRig()
     impatient, patient = rig.append(b"impatient"), rig.append(b"patient")
     [batch] = rig.accumulator.unresolved
@@ -109,7 +109,7 @@ async def test_a_waiter_that_expires_before_the_first_drain_takes_its_record_alo
 
 
 @in_virtual_time
-async def test_a_batch_of_which_the_last_record_expires_ends_silently(
+async def test_batch_whose_last_record_expires_ends_without_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = FloorRig()
@@ -128,7 +128,7 @@ async def test_a_batch_of_which_the_last_record_expires_ends_silently(
 
 
 @in_virtual_time
-async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_batch() -> None:
+async def test_waiter_that_expires_after_the_drain_leaves_its_record() -> None:
     rig = FloorRig()
     certain = Failure(DeliveryTimeout, "too late")
     batch, [impatient, patient] = rig.sent(b"impatient", b"patient")
@@ -143,7 +143,7 @@ async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_ba
 
 
 @in_virtual_time
-async def test_a_waiter_is_found_where_its_record_went() -> None:
+async def test_waiter_is_found_in_the_parts_of_a_split_batch() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
     rig.completion.split(batch)
@@ -153,7 +153,7 @@ async def test_a_waiter_is_found_where_its_record_went() -> None:
 
 
 @in_virtual_time
-async def test_a_waiter_that_has_its_outcome_does_not_expire() -> None:
+async def test_waiter_with_an_outcome_does_not_expire() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     rig.completion.complete(batch, 1)
@@ -176,7 +176,7 @@ async def test_withdrawn_records_fail_once_when_their_batch_fails() -> None:
 
 @pytest.mark.parametrize("drained", [False, True])
 @in_virtual_time
-async def test_each_call_of_a_batch_may_give_up(drained: bool) -> None:
+async def test_calls_of_a_batch_may_expire_in_any_order(drained: bool) -> None:
     rig = FloorRig()
     futures = [rig.append(b"%d" % number) for number in range(20)]
     [batch] = rig.accumulator.unresolved
@@ -212,8 +212,8 @@ async def test_cancelled_waiters_do_not_make_a_batch_forsaken() -> None:
 
 
 @in_virtual_time
-async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> None:
-    """Else a leader that is away would be dialled for nothing, and a topic that is gone kept for good."""
+async def test_partition_whose_only_batch_expired_is_not_ready() -> None:
+    """Otherwise the sender would dial an unavailable leader and keep a deleted topic forever."""
     rig = FloorRig()
     batch = rig.fill()
     rig.accumulator.seal(batch, rig.loop.time())

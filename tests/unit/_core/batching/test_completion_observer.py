@@ -43,7 +43,7 @@ class Fixture:
 
 
 @in_virtual_time
-async def test_what_was_delivered_is_counted_per_topic() -> None:
+async def test_delivered_records_are_counted_per_topic() -> None:
     fixture = Fixture(intercepted=False)
     for _ in range(2):
         fixture.delivered(0, -1)
@@ -56,7 +56,7 @@ async def test_what_was_delivered_is_counted_per_topic() -> None:
 
 
 @in_virtual_time
-async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
+async def test_delivery_advances_the_metric_windows() -> None:
     fixture = Fixture(intercepted=False)
     fixture.delivered(0, -1)
     await asyncio.sleep(WINDOW_S)
@@ -68,7 +68,7 @@ async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
 
 
 @in_virtual_time
-async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
+async def test_batch_without_encoded_bytes_counts_no_bytes() -> None:
     fixture = Fixture(intercepted=False)
     fixture.batch.release()
     fixture.delivered(0, -1)
@@ -86,21 +86,21 @@ async def test_interceptors_hear_where_each_record_is() -> None:
 
 
 @in_virtual_time
-async def test_an_unknown_offset_is_unknown_for_each() -> None:
+async def test_unknown_offset_is_reported_for_each_record() -> None:
     fixture = Fixture()
     fixture.delivered(-1, -1)
     assert [metadata.offset for metadata, _, _ in fixture.spy.heard if metadata] == [-1, -1]
 
 
 @in_virtual_time
-async def test_the_brokers_time_is_told_where_it_is_the_brokers() -> None:
+async def test_log_append_time_is_reported_to_interceptors() -> None:
     fixture = Fixture()
     fixture.delivered(0, 5)
     assert [metadata[-2:] for metadata, _, _ in fixture.spy.heard if metadata] == [(5, True), (5, True)]
 
 
 @in_virtual_time
-async def test_what_failed_is_counted_and_told_with_an_error_each() -> None:
+async def test_failed_records_are_counted_and_get_an_error_each() -> None:
     fixture = Fixture()
     fixture.observer.failed(fixture.batch, fixture.batch.columns, Failure(TopicAuthorizationFailed, "no"))
     assert fixture.counted() == {"failed_records": 2}
@@ -111,7 +111,7 @@ async def test_what_failed_is_counted_and_told_with_an_error_each() -> None:
 
 
 @in_virtual_time
-async def test_without_interceptors_a_failure_is_only_counted() -> None:
+async def test_failure_without_interceptors_is_only_counted() -> None:
     fixture = Fixture(intercepted=False)
     fixture.observer.failed(
         fixture.batch, fixture.batch.columns.take([0]), Failure(TopicAuthorizationFailed, "no")
@@ -120,7 +120,7 @@ async def test_without_interceptors_a_failure_is_only_counted() -> None:
 
 
 @in_virtual_time
-async def test_records_that_go_again_and_batches_that_are_split_are_counted() -> None:
+async def test_retried_records_and_split_batches_are_counted() -> None:
     fixture = Fixture()
     fixture.observer.retried(fixture.batch)
     fixture.observer.split(fixture.batch)

@@ -20,7 +20,7 @@ from tests.unit.floor_rig import FIRST, NODE, TOPIC, FloorRig, doubt
 
 
 @in_virtual_time
-async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> None:
+async def test_halves_behind_a_gap_get_new_sequences() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"first")
@@ -34,7 +34,7 @@ async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> N
 
 
 @in_virtual_time
-async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> None:
+async def test_split_batch_is_sent_in_halves_that_share_its_sequences() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
@@ -64,7 +64,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
 
 
 @in_virtual_time
-async def test_a_split_caps_what_is_sent_of_a_batch_not_what_is_compressed_into_it() -> None:
+async def test_split_limits_the_compressed_size() -> None:
     rig = FloorRig()
     batch, _ = rig.sent(b"a" * 400, b"b" * 400)
     batch.keep_encoded(bytearray(100))
@@ -80,8 +80,8 @@ async def test_a_split_caps_what_is_sent_of_a_batch_not_what_is_compressed_into_
 
 
 @in_virtual_time
-async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows_the_producer() -> None:
-    """It would take the second half also if the first one had failed."""
+async def test_halves_are_sent_one_by_one_to_a_leader_without_the_id() -> None:
+    """Such a leader would accept the second half even if the first half had failed."""
     rig = FloorRig()
     batch, _ = rig.sent(b"a", b"b", b"c", b"d")
     rig.completion.split(batch)
@@ -96,7 +96,7 @@ async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows
 
 
 @in_virtual_time
-async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own() -> None:
+async def test_halves_keep_their_sequences_if_a_later_batch_has_one() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"b")
@@ -107,8 +107,8 @@ async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own(
 
 
 @in_virtual_time
-async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_leader_knows() -> None:
-    """Under other ones a leader that has the batch would take them."""
+async def test_halves_of_an_uncertain_batch_keep_its_sequences() -> None:
+    """With other sequences a leader that has the batch would append the halves again."""
     rig = FloorRig()
     batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
@@ -124,7 +124,7 @@ async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_
 
 @pytest.mark.parametrize("in_doubt", [False, True])
 @in_virtual_time
-async def test_split_batch_is_gone_when_it_may_be_in_the_log(*, in_doubt: bool) -> None:
+async def test_split_batch_counts_as_lost_when_it_may_be_in_the_log(*, in_doubt: bool) -> None:
     """No leader that has it recognises the parts, so its denial of an earlier batch proves nothing."""
     rig = FloorRig()
     rig.recognise(1)
@@ -141,7 +141,7 @@ async def test_split_batch_is_gone_when_it_may_be_in_the_log(*, in_doubt: bool) 
 
 
 @in_virtual_time
-async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> None:
+async def test_halves_of_a_batch_missing_in_the_log_are_plain_batches() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"b")
@@ -150,7 +150,7 @@ async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> Non
 
 
 @in_virtual_time
-async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -> None:
+async def test_halves_behind_a_missing_batch_are_plain_batches() -> None:
     rig = FloorRig()
     rig.recognise(1)
     missing, _ = rig.sent(b"missing")
@@ -177,7 +177,7 @@ async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int
 
 
 @in_virtual_time
-async def test_without_idempotence_the_halves_have_no_stamps() -> None:
+async def test_halves_have_no_sequences_without_idempotence() -> None:
     rig = FloorRig(idempotent=False)
     batch, _ = rig.sent(b"a", b"b")
     rig.completion.split(batch)
@@ -187,7 +187,7 @@ async def test_without_idempotence_the_halves_have_no_stamps() -> None:
 
 
 @in_virtual_time
-async def test_of_refused_records_the_others_go_again_under_new_sequences() -> None:
+async def test_rest_of_a_refused_batch_gets_a_new_sequence() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"bad", b"c", b"worse")
     rig.completion.reject_records(batch, {3: LATE, 1: SPOILT})
@@ -206,7 +206,7 @@ async def test_of_refused_records_the_others_go_again_under_new_sequences() -> N
 
 
 @in_virtual_time
-async def test_of_refused_records_the_others_wait_for_what_is_in_flight_beside_them() -> None:
+async def test_rest_of_a_refused_batch_waits_for_batches_in_flight() -> None:
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"bad")
@@ -218,7 +218,7 @@ async def test_of_refused_records_the_others_wait_for_what_is_in_flight_beside_t
 
 
 @in_virtual_time
-async def test_without_idempotence_the_others_go_before_anything_new() -> None:
+async def test_rest_of_a_refused_batch_goes_first_without_idempotence() -> None:
     rig = FloorRig(idempotent=False)
     batch, _ = rig.sent(b"bad", b"b")
     _ = rig.fill(b"new")

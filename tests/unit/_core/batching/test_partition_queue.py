@@ -11,11 +11,11 @@ from tests.unit._core.batching.partition_queue_rig import Rig
 from tests.unit.floor_rig import FIRST, back_off, batching_settings
 
 
-def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
+def test_str_is_topic_and_partition() -> None:
     assert str(Rig().queue) == "orders-3"
 
 
-def test_its_leader_is_not_known_at_first() -> None:
+def test_leader_is_unknown_at_first() -> None:
     assert Rig().queue.leader == NO_LEADER
 
 
@@ -24,7 +24,7 @@ def test_places_are_given_out_in_order() -> None:
     assert [queue.next_order() for _ in range(3)] == [(1,), (2,), (3,)]
 
 
-def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
+def test_queue_is_idle_without_unanswered_batches() -> None:
     rig = Rig()
     assert rig.queue.idle
     batch = rig.add()
@@ -38,7 +38,7 @@ def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
     assert rig.queue.idle
 
 
-def test_a_batch_is_sent_only_when_due() -> None:
+def test_batch_is_sent_only_when_ready() -> None:
     rig = Rig()
     assert rig.queue.next_batch(0.0) is None
     batch = rig.add(ready=False)
@@ -95,14 +95,14 @@ def test_sent_again_it_keeps_its_stamp() -> None:
     assert not rig.queue.retrying
 
 
-def test_without_an_identity_nothing_goes() -> None:
+def test_batch_waits_for_a_producer_id() -> None:
     rig = Rig(identified=False)
     rig.add()
     assert rig.queue.needs_identity
     assert rig.queue.next_batch(0.0) is TimeoutReason.PRODUCER_ID
 
 
-def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> None:
+def test_identity_is_needed_only_for_a_ready_unnumbered_batch() -> None:
     rig = Rig()
     assert not rig.queue.needs_identity
     batch = rig.add(ready=False)
@@ -115,7 +115,7 @@ def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> No
     assert not rig.queue.needs_identity
 
 
-def test_no_more_than_max_in_flight_are_unanswered() -> None:
+def test_batches_in_flight_are_limited_to_max_in_flight() -> None:
     rig = Rig(max_in_flight=2)
     first, _, third = rig.add(), rig.add(), rig.add()
     rig.take()
@@ -125,8 +125,8 @@ def test_no_more_than_max_in_flight_are_unanswered() -> None:
     assert rig.take() is third
 
 
-def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() -> None:
-    """The broker would not remember it."""
+def test_retry_may_be_followed_by_at_most_max_in_flight_batches() -> None:
+    """A broker remembers a limited number of batches per producer."""
     rig = Rig(max_in_flight=3)
     first, second, third, fourth = [rig.add() for _ in range(4)]
     for _ in range(3):
@@ -140,7 +140,7 @@ def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() 
     assert rig.take() is fourth
 
 
-def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> None:
+def test_batches_go_one_by_one_until_the_leader_has_the_producer() -> None:
     rig = Rig(acknowledged_here=False)
     first, second = rig.add(), rig.add()
     assert rig.take() is first
@@ -150,7 +150,7 @@ def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> 
     assert rig.take() is second
 
 
-def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() -> None:
+def test_epoch_bump_waits_until_all_in_flight_is_settled() -> None:
     rig = Rig()
     first, second = rig.add(), rig.add()
     rig.take()
@@ -162,7 +162,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     assert second.sequence == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
-def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
+def test_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     rig = Rig()
     batch = rig.add()
     batch.back_off(2.0)
@@ -170,7 +170,7 @@ def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     assert rig.queue.next_batch(2.0) is batch
 
 
-def test_what_is_sent_again_goes_before_anything_new() -> None:
+def test_retried_batch_goes_before_new_batches() -> None:
     rig = Rig()
     old, new = rig.add(), rig.add()
     rig.take()
@@ -180,7 +180,7 @@ def test_what_is_sent_again_goes_before_anything_new() -> None:
     assert rig.take(1.0) is new
 
 
-def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> None:
+def test_retried_batches_go_oldest_first() -> None:
     rig = Rig()
     first, second = rig.add(), rig.add()
     rig.take()
@@ -195,7 +195,7 @@ def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> N
     assert rig.take() is second
 
 
-def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
+def test_older_batch_is_retried_while_newer_ones_are_in_flight() -> None:
     rig = Rig()
     first, second = rig.add(), rig.add()
     rig.take()
@@ -205,7 +205,7 @@ def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
     assert rig.queue.in_flight == (first, second)
 
 
-def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> None:
+def test_batches_without_idempotence_go_one_by_one_unnumbered() -> None:
     rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
     first, second = rig.add(), rig.add()
     assert not rig.queue.needs_identity
@@ -216,7 +216,7 @@ def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> Non
     assert rig.take() is second
 
 
-def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
+def test_retry_without_idempotence_waits_for_the_batch_in_flight() -> None:
     rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
     first, second = rig.add(), rig.add()
     rig.take()
@@ -227,7 +227,7 @@ def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
     assert rig.take() is first
 
 
-def test_what_is_put_back_stands_where_it_stood() -> None:
+def test_batch_put_back_returns_to_its_place() -> None:
     rig = Rig()
     first, second, third = rig.add(), rig.add(), rig.add()
     for batch in (first, second):
@@ -239,7 +239,7 @@ def test_what_is_put_back_stands_where_it_stood() -> None:
     assert list(rig.queue.batches) == [first, second, third]
 
 
-def test_what_is_put_back_behind_all_others_goes_to_the_end() -> None:
+def test_batch_put_back_last_goes_to_the_end() -> None:
     rig = Rig()
     batch = rig.add()
     rig.take()
@@ -249,7 +249,7 @@ def test_what_is_put_back_behind_all_others_goes_to_the_end() -> None:
     assert list(rig.queue.batches) == [batch]
 
 
-def test_a_removed_batch_is_open_no_more() -> None:
+def test_removed_batch_is_no_longer_open() -> None:
     rig = Rig()
     sealed, still_open = rig.add(), rig.add()
     rig.queue.remove(sealed)
@@ -259,7 +259,7 @@ def test_a_removed_batch_is_open_no_more() -> None:
     assert rig.queue.idle
 
 
-def test_a_batch_in_backoff_can_be_removed() -> None:
+def test_batch_in_backoff_can_be_removed() -> None:
     rig = Rig()
     batch = rig.add()
     rig.take()
@@ -268,7 +268,7 @@ def test_a_batch_in_backoff_can_be_removed() -> None:
     assert rig.queue.idle
 
 
-def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
+def test_oldest_unsettled_is_in_flight_or_in_backoff() -> None:
     rig = Rig()
     assert rig.queue.oldest_unsettled is None
     first, second = rig.add(), rig.add()
@@ -282,7 +282,7 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
     assert rig.queue.oldest_unsettled is first
 
 
-def test_it_counts_what_was_appended_however_small_the_batches_it_went_in() -> None:
+def test_taken_bytes_counts_every_append_once() -> None:
     rig = Rig()
     assert rig.queue.taken_bytes() == rig.queue.backlog_bytes == 0
     first = rig.add()
@@ -300,7 +300,7 @@ def test_it_counts_what_was_appended_however_small_the_batches_it_went_in() -> N
     assert rig.queue.taken_bytes() == 120
 
 
-def test_what_waits_to_be_sent_again_is_behind_too() -> None:
+def test_backlog_includes_batches_in_backoff() -> None:
     rig = Rig()
     batch = rig.add()
     assert rig.take() is batch
@@ -308,7 +308,7 @@ def test_what_waits_to_be_sent_again_is_behind_too() -> None:
     assert rig.queue.backlog_bytes == batch.size
 
 
-def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
+def test_partition_gets_a_sequence_once_it_is_admitted() -> None:
     class Keeper(IdentityKeeper):
         admitted: TopicPartition | None = None
 

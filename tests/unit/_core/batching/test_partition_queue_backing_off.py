@@ -1,4 +1,4 @@
-"""What ends a queue's backing off earlier."""
+"""Events that end the backoff of a queue early."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class TestPauses:
             back_off(rig.queue, batch, retry_at)
         return batches
 
-    def test_a_new_leader_ends_them(self) -> None:
+    def test_new_leader_ends_backoffs(self) -> None:
         rig = Rig()
         one, other = self.backing_off(rig, 5.0, 0.5)
         assert rig.queue.follow_leader(1.0) == 0.5
         assert (one.retry_at, other.retry_at) == (1.0, 0.5)
 
-    def test_after_some_retries_it_shortens_them(self) -> None:
+    def test_new_leader_shortens_backoffs_after_some_retries(self) -> None:
         rig = Rig()
         [batch] = self.backing_off(rig, 5.0)
         for _ in range(PROMPT_RETRIES):
@@ -46,7 +46,7 @@ class TestPauses:
             batch.back_off(5.0)
         assert rig.queue.may_go_at(batch, 1.0) == may_go_at
 
-    def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
+    def test_new_leader_ends_the_backoff_of_a_refused_batch(self) -> None:
         rig = Rig()
         batch = rig.add()
         rig.queue.seal(batch)
@@ -56,12 +56,12 @@ class TestPauses:
         assert rig.queue.follow_leader(1.0) == 1.0
         assert rig.queue.next_batch(1.0) is batch
 
-    def test_where_there_is_none_nothing_is_to_be_waited_for(self) -> None:
+    def test_follow_leader_returns_now_without_a_backoff(self) -> None:
         rig = Rig()
         _ = rig.add()
         assert rig.queue.follow_leader(1.0) == 1.0
 
-    def test_a_connection_shortens_those_after_a_lost_one(self) -> None:
+    def test_connection_shortens_backoffs_after_a_lost_connection(self) -> None:
         rig = Rig()
         [batch] = self.backing_off(rig, 5.0, error=lost())
         assert rig.queue.retry_by(1.0)

@@ -1,4 +1,4 @@
-"""What a queue does with batches of which nobody knows whether they are in the log."""
+"""Batches of a queue that may or may not be in the log."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def acknowledge(queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
     queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset, alone=False)
 
 
-def test_each_batch_knows_how_many_got_a_sequence_before_it() -> None:
+def test_batch_stores_how_many_were_numbered_before_it() -> None:
     _, batches = queue_of(3)
     assert [batch.numbered_before for batch in batches] == [0, 1, 2]
 
 
-def test_it_is_alone_in_flight_while_nothing_else_waits_for_its_final_answer() -> None:
+def test_batch_is_alone_without_other_unsettled_batches() -> None:
     queue, [first, second] = queue_of(2)
     assert not queue.is_alone(first)
     back_off(queue, second, 1.0)
@@ -69,7 +69,7 @@ def test_it_is_alone_in_flight_while_nothing_else_waits_for_its_final_answer() -
 
 
 class TestProof:
-    def test_one_behind_it_that_the_leader_has_proves_it(self) -> None:
+    def test_uncertain_batch_is_confirmed_by_a_later_one(self) -> None:
         queue, [first, second] = queue_of(2)
         assert not queue.is_confirmed(first)
         acknowledge(queue, second, -1)
@@ -77,21 +77,21 @@ class TestProof:
         assert not queue.is_confirmed(second)
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
-    def test_if_there_is_room_for_its_records(self, base_offset: int, proved: bool) -> None:
+    def test_uncertain_batch_is_confirmed_if_offsets_leave_room(self, base_offset: int, proved: bool) -> None:
         queue, [first, second] = queue_of(2, records=3)
         acknowledge(queue, second, base_offset)
         assert queue.is_confirmed(first) is proved
 
 
 class TestTheNewest:
-    """Of those that a leader may know it recognises the newest, if any."""
+    """A leader recognises at most the newest batch that it may have."""
 
     @pytest.mark.parametrize("are_out", [False, True])
-    def test_it_is_the_last_that_may_be_in_the_log(self, are_out: bool) -> None:
+    def test_newest_batch_is_the_last_that_may_be_in_the_log(self, are_out: bool) -> None:
         queue, batches = queue_of(3) if are_out else doubted(3)
         assert [queue.is_newest(batch) for batch in batches] == [False, False, True]
 
-    def test_one_that_the_leader_denies_is_not_counted(self) -> None:
+    def test_denied_batch_is_not_the_newest(self) -> None:
         queue, batches = doubted(3)
         deny(batches[2], times=1)
         assert [queue.is_newest(batch) for batch in batches] == [False, True, True]
@@ -106,14 +106,14 @@ class TestTheNewest:
         batches[1].persistence.not_written()
         assert queue.is_newest(batches[0])
 
-    def test_with_one_behind_it_in_the_log_it_is_not(self) -> None:
+    def test_batch_before_an_acknowledged_one_is_not_the_newest(self) -> None:
         queue, [first, second] = queue_of(2)
         acknowledge(queue, second, -1)
         assert not queue.is_newest(first)
 
 
-class TestALeaderThatDeniesTheOldest:
-    def test_it_is_asked_for_those_behind_it_from_the_newest_on(self) -> None:
+class TestLeaderDeniesOldest:
+    def test_leader_is_asked_for_newest_batch_first(self) -> None:
         queue, [first, second, third] = doubted(3)
         deny(first, REFUSALS_AS_PROOF - 1)
         assert queue.next_batch(1.0) is first
@@ -124,27 +124,27 @@ class TestALeaderThatDeniesTheOldest:
         deny(second, 1)
         assert queue.next_batch(1.0) is first
 
-    def test_each_waits_for_its_time(self) -> None:
+    def test_batch_in_backoff_is_asked_for_at_its_time(self) -> None:
         queue, [first, second] = doubted(2)
         deny(first)
         second.back_off(5.0)
         assert queue.next_batch(4.9) is TimeoutReason.BACKING_OFF
         assert queue.next_batch(5.0) is second
 
-    def test_one_at_a_time_is_asked_for(self) -> None:
+    def test_leader_is_asked_for_one_batch_at_a_time(self) -> None:
         queue, [first, second, _] = doubted(3)
         deny(first)
         queue.take(second)
         assert queue.next_batch(1.0) is TimeoutReason.IN_FLIGHT_LIMIT
 
-    def test_it_is_asked_for_the_oldest_as_soon_as_that_is_proved(self) -> None:
+    def test_oldest_batch_is_asked_for_once_it_is_proved(self) -> None:
         queue, [first, second, third] = doubted(3)
         deny(first)
         queue.take(second)
         acknowledge(queue, third, -1)
         assert queue.next_batch(1.0) is first
 
-    def test_another_has_denied_nothing(self) -> None:
+    def test_reset_sequence_refusals_clears_all_denials(self) -> None:
         queue, batches = doubted(2)
         for batch in batches:
             deny(batch)
@@ -153,20 +153,20 @@ class TestALeaderThatDeniesTheOldest:
 
 
 class TestAnEpochBump:
-    def test_what_surely_is_not_in_the_log_leaves_a_gap(self) -> None:
+    def test_epoch_bump_leaves_a_gap_for_a_batch_not_in_the_log(self) -> None:
         queue, [first] = queue_of(1)
         first.persistence.answered()
         queue.request_epoch_bump(first)
         assert queue.sequences.needs_epoch_bump
         assert queue.sequences.gap_at == first.order
 
-    def test_what_may_be_in_the_log_leaves_none(self) -> None:
+    def test_epoch_bump_leaves_no_gap_for_an_uncertain_batch(self) -> None:
         queue, [first] = queue_of(1)
         queue.request_epoch_bump(first)
         assert queue.sequences.needs_epoch_bump
         assert queue.sequences.gap_at is None
 
-    def test_what_is_behind_the_gap_gets_another_sequence_in_its_place(self) -> None:
+    def test_batches_behind_a_gap_are_renumbered_in_place(self) -> None:
         queue, [first, second, third] = doubted(3)
         queue.remove(first)
         first.persistence.ruled_out()
@@ -177,7 +177,7 @@ class TestAnEpochBump:
             assert (batch.state, batch.sequence) == (BatchState.SEALED, None)
             assert not batch.possibly_persisted
 
-    def test_what_may_be_in_the_log_keeps_its_sequence_if_no_gap_is_before_it(self) -> None:
+    def test_uncertain_batch_before_the_gap_keeps_its_sequence(self) -> None:
         queue, [first, second, third] = doubted(3)
         second.persistence.ruled_out()
         queue.request_epoch_bump(first)
@@ -204,8 +204,8 @@ def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
     assert queue.is_newest(denied)
 
 
-class TestDeniedInVain:
-    """The leader may recognise only a batch that is gone, so its denials never rule out the batches before that batch."""
+class TestDeniedWithoutProof:
+    """The leader may recognise only a batch that was lost, so its denials never rule out the batches before that batch."""
 
     @staticmethod
     def queue_before_gone(count: int) -> tuple[PartitionQueue, list[Batch]]:
@@ -215,7 +215,7 @@ class TestDeniedInVain:
         return queue, batches
 
     @for_each("denials", range(REFUSALS_AS_PROOF + 1))
-    def test_oldest_is_denied_in_vain_after_several_denials(self, denials: int) -> None:
+    def test_oldest_batch_is_refused_without_proof_after_denials(self, denials: int) -> None:
         queue, [oldest] = self.queue_before_gone(1)
         deny(oldest, times=denials)
         assert queue.is_refused_without_proof(oldest) is (denials == REFUSALS_AS_PROOF)
@@ -227,20 +227,20 @@ class TestDeniedInVain:
         deny(behind, times=asked)
         assert queue.is_refused_without_proof(oldest) is asked
 
-    def test_batch_is_not_denied_in_vain_when_no_later_batch_is_gone(self) -> None:
+    def test_batch_is_not_refused_without_proof_if_none_is_lost(self) -> None:
         queue, [earlier, oldest] = doubted(2)
         queue.remove(earlier)
         queue.request_epoch_bump(earlier)
         deny(oldest)
         assert not queue.is_refused_without_proof(oldest)
 
-    def test_batches_before_a_gone_one_are_those_to_be_sent_again(self) -> None:
+    def test_batches_before_a_lost_one_are_those_to_retry(self) -> None:
         queue, [first, second, gone, _] = doubted(4)
         queue.remove(gone)
         queue.request_epoch_bump(gone)
         assert queue.before_gone == [first, second]
 
-    def test_gone_batch_is_forgotten_behind_a_gap(self) -> None:
+    def test_lost_batch_is_forgotten_behind_a_gap(self) -> None:
         queue, [first, second] = self.queue_before_gone(2)
         queue.remove(first)
         first.persistence.ruled_out()
@@ -248,7 +248,7 @@ class TestDeniedInVain:
         assert queue.newest_lost_in_doubt == ()
         assert list(queue.batches) == [second]
 
-    def test_gone_batch_is_forgotten_behind_a_gap_of_the_same_bump(self) -> None:
+    def test_lost_batch_is_forgotten_behind_a_gap_of_the_same_bump(self) -> None:
         queue, [first, second, gone] = doubted(3)
         second.persistence.ruled_out()
         queue.remove(gone)

@@ -356,7 +356,7 @@ def test_loop_runs_until_a_receipt_is_done(
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_interrupt_of_a_callback_leaves_the_others_to_run(interrupt: type[BaseException]) -> None:
+def test_interrupt_of_a_callback_leaves_other_callbacks_to_run(interrupt: type[BaseException]) -> None:
     loop = asyncio.new_event_loop()
     try:
         kind, log = receipts(loop), list[str]()

@@ -101,7 +101,7 @@ def test_stretch_without_callbacks_keeps_no_loop() -> None:
 
 
 @pytest.mark.skipif(not accelerated, reason="receipts in C only")
-def test_collector_tracks_a_stretch_once_it_has_a_callback_or_failure() -> None:
+def test_stretch_is_gc_tracked_once_it_has_a_callback_or_failure() -> None:
     loop = asyncio.new_event_loop()
     try:
         kind = receipts(loop)

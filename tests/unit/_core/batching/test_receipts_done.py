@@ -334,7 +334,7 @@ def test_done_receipt_behaves_like_a_future(name: str, debug: bool, new_loop: Ca
 
 @for_each("of", [receipts, FutureKind])
 @for_each("interrupt", [KeyboardInterrupt, SystemExit])
-def test_interrupt_of_a_done_callback_leaves_the_others(
+def test_interrupt_of_a_done_callback_leaves_other_callbacks(
     of: Callable[[Any], ReceiptKind], interrupt: type[BaseException]
 ) -> None:
     log: list[Any] = []
@@ -439,7 +439,7 @@ class Counted(asyncio.SelectorEventLoop):
 
 @pytest.mark.skipif(not accelerated, reason="receipts in C only")
 @pytest.mark.parametrize(("debug", "handles"), [(False, 1), (True, 300)])
-def test_one_handle_runs_callbacks_of_done_receipts(debug: bool, handles: int) -> None:
+def test_callbacks_of_done_receipts_share_one_handle(debug: bool, handles: int) -> None:
     async def add(on: Records) -> Any:
         on.deliver()
         before = on.loop.count  # type: ignore[attr-defined]

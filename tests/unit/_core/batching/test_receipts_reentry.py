@@ -23,7 +23,7 @@ class Reentrant(asyncio.SelectorEventLoop):
 
 @for_each("end", ["deliver", "cancel"])
 @for_each("runs", [(0,), (0, 1), (1, 2, 4), (5,)])
-def test_callback_that_runs_the_loop_again_runs_the_others(runs: tuple[int, ...], end: str) -> None:
+def test_callback_that_runs_the_loop_again_runs_other_callbacks(runs: tuple[int, ...], end: str) -> None:
     async def add(on: Records) -> Any:
         loop: Any = on.loop
 

@@ -16,7 +16,7 @@ def test_nothing_is_ready_at_first() -> None:
     assert floor.drain() == []
 
 
-def test_what_is_due_is_ready_for_the_node_that_leads_it() -> None:
+def test_ready_batch_is_drained_for_its_leader() -> None:
     floor = Floor(1, 2)
     one, other = floor.batch(0), floor.batch(1)
     assert list(floor.schedule.waiting) == [1, 2]
@@ -36,7 +36,7 @@ def test_offering_a_queue_twice_is_offering_it_once() -> None:
     assert floor.drain() == []
 
 
-def test_a_request_has_one_batch_per_partition_and_what_is_left_is_ready_again() -> None:
+def test_request_has_one_batch_per_partition() -> None:
     floor = Floor(1, 1)
     settle_first = floor.batch(0)
     assert floor.drain() == [settle_first]
@@ -47,7 +47,7 @@ def test_a_request_has_one_batch_per_partition_and_what_is_left_is_ready_again()
     assert floor.drain() == [second]
 
 
-def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_the_next() -> None:
+def test_request_is_limited_and_starts_with_the_batch_left_over() -> None:
     floor = Floor(1, 1, 1)
     batches = [floor.batch(partition, size=400) for partition in range(3)]
     assert floor.drain(max_bytes=1000) == batches[:2]
@@ -58,7 +58,7 @@ def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_t
     assert floor.drain(max_bytes=1000) == [batches[2], more]
 
 
-def test_a_request_counts_what_is_sent_of_a_batch_as_far_as_it_is_known() -> None:
+def test_request_counts_compressed_bytes_if_they_are_known() -> None:
     floor = Floor(1, 1, 1)
     batches = [floor.batch(partition, size=4_000) for partition in range(3)]
     for batch in batches:
@@ -71,14 +71,14 @@ def test_a_request_counts_what_is_sent_of_a_batch_as_far_as_it_is_known() -> Non
     assert floor.drain(max_bytes=800) == [batches[2]]
 
 
-def test_a_batch_larger_than_a_request_goes_alone() -> None:
+def test_batch_larger_than_a_request_goes_alone() -> None:
     floor = Floor(1, 1)
     large, small = floor.batch(0, size=5000), floor.batch(1)
     assert floor.drain(max_bytes=1000) == [large]
     assert floor.drain(max_bytes=1000) == [small]
 
 
-def test_a_queue_whose_batch_has_gone_meanwhile_is_passed_over() -> None:
+def test_queue_whose_batch_was_removed_is_skipped() -> None:
     floor = Floor(1, 1)
     expired, alive = floor.batch(0), floor.batch(1)
     floor.queue(expired).remove(expired)
@@ -86,7 +86,7 @@ def test_a_queue_whose_batch_has_gone_meanwhile_is_passed_over() -> None:
     assert list(floor.schedule.waiting) == []
 
 
-def test_a_partition_follows_its_leader_at_once() -> None:
+def test_partition_follows_its_leader_immediately() -> None:
     floor = Floor(1)
     batch = floor.batch()
     floor.update(2)
@@ -95,7 +95,7 @@ def test_a_partition_follows_its_leader_at_once() -> None:
     assert floor.drain(2) == [batch]
 
 
-def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
+def test_leaderless_partition_waits_and_its_topic_is_listed() -> None:
     floor = Floor(NO_LEADER)
     batch = floor.batch()
     assert list(floor.schedule.waiting) == []
@@ -105,7 +105,7 @@ def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
     assert floor.drain(3) == [batch]
 
 
-def test_a_topic_without_a_leader_is_news_once_and_again_when_something_comes() -> None:
+def test_leaderless_topic_is_reported_once_per_offer() -> None:
     floor = Floor(NO_LEADER)
     assert not floor.schedule.take_new_leaderless()
     floor.batch()
@@ -115,7 +115,7 @@ def test_a_topic_without_a_leader_is_news_once_and_again_when_something_comes() 
     assert floor.schedule.take_new_leaderless() == {TOPIC}
 
 
-def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
+def test_partition_that_loses_its_leader_is_no_longer_ready() -> None:
     floor = Floor(1)
     floor.batch()
     floor.update(NO_LEADER)
@@ -123,14 +123,14 @@ def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
     assert floor.schedule.leaderless_topics() == {TOPIC}
 
 
-def test_a_topic_of_which_everything_has_expired_needs_no_leader() -> None:
+def test_topic_with_only_expired_batches_needs_no_leader() -> None:
     floor = Floor(NO_LEADER)
     batch = floor.batch()
     floor.queue(batch).remove(batch)
     assert floor.schedule.leaderless_topics() == set()
 
 
-def test_without_an_identity_partitions_wait_for_one() -> None:
+def test_partitions_wait_for_a_producer_id() -> None:
     floor = Floor(1, 1, identified=False)
     batches = [floor.batch(0), floor.batch(1)]
     assert list(floor.schedule.waiting) == []
@@ -139,7 +139,7 @@ def test_without_an_identity_partitions_wait_for_one() -> None:
     assert floor.drain() == batches
 
 
-def test_news_of_an_identity_that_is_gone_again_leaves_partitions_waiting() -> None:
+def test_partitions_keep_waiting_if_the_identity_is_lost_again() -> None:
     floor = Floor(1, identified=False)
     batch = floor.batch()
     floor.schedule.identity_changed(NOW)
@@ -149,7 +149,7 @@ def test_news_of_an_identity_that_is_gone_again_leaves_partitions_waiting() -> N
     assert floor.drain() == [batch]
 
 
-def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_next_one() -> None:
+def test_partition_that_was_ready_waits_for_the_next_producer_id() -> None:
     floor = Floor(1)
     batch = floor.batch()
     floor.identities.current = None
@@ -160,7 +160,7 @@ def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_n
     assert floor.drain() == [batch]
 
 
-def test_a_partition_whose_batch_has_expired_is_ready_no_more() -> None:
+def test_offer_skips_a_partition_whose_batch_expired() -> None:
     floor = Floor(1)
     batch = floor.batch()
     floor.queue(batch).remove(batch)
@@ -179,7 +179,7 @@ def test_leaders_of_partitions_without_an_identity_are_named() -> None:
     assert floor.schedule.leaders_without_identity() == set()
 
 
-def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
+def test_open_batch_that_is_not_ready_waits_for_no_identity() -> None:
     floor = Floor(1, identified=False)
     batch = floor.open()
     floor.schedule.offer(floor.queue(batch), NOW)
@@ -189,7 +189,7 @@ def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
 
 
 @pytest.mark.parametrize("partitions", [3])
-def test_every_partition_gets_its_turn_however_much_the_others_have(partitions: int) -> None:
+def test_partitions_take_turns_whatever_their_backlog(partitions: int) -> None:
     floor = Floor(*[1] * partitions, idempotent=False)
     for partition in range(partitions):
         for _ in range(2):
@@ -203,13 +203,13 @@ def test_every_partition_gets_its_turn_however_much_the_others_have(partitions: 
     assert order == [0, 1, 2, 0, 1, 2]
 
 
-def test_a_request_may_be_filled_to_the_last_byte() -> None:
+def test_request_may_be_filled_to_the_last_byte() -> None:
     floor = Floor(1, 1)
     one, other = floor.batch(0, size=600), floor.batch(1, size=400)
     assert floor.drain(max_bytes=1_000) == [one, other]
 
 
-def test_who_needs_no_identity_does_not_wait_for_one() -> None:
+def test_producer_without_idempotence_waits_for_no_identity() -> None:
     floor = Floor(1, identified=False, idempotent=False)
     batch = floor.batch()
     assert floor.drain() == [batch]
@@ -229,7 +229,7 @@ def test_nodes_wait_from_the_first_offer_or_the_last_drain_on() -> None:
     assert schedule.waiting_since(NOW + 99) == []
 
 
-def test_a_node_that_leads_nothing_any_more_waits_for_nothing() -> None:
+def test_broker_without_partitions_is_not_waiting() -> None:
     floor = Floor(1)
     floor.batch()
     floor.update(NO_LEADER)

@@ -1,4 +1,4 @@
-"""What backs off: until when, and what ends it earlier."""
+"""Batches in backoff: the time of their retry and the events that bring it forward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit._core.batching.schedule_rig import ALL, NOW, Floor
 from tests.unit.floor_rig import TOPIC, back_off, lose
 
 
-def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
+def test_batch_in_backoff_is_ready_at_its_time() -> None:
     floor = Floor(1, 1, 1)
     batches = [floor.batch(partition) for partition in range(3)]
     assert floor.drain() == batches
@@ -30,7 +30,7 @@ def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
     assert floor.schedule.next_due() == inf
 
 
-def test_the_next_thing_due_is_the_earlier_of_a_linger_and_a_backoff() -> None:
+def test_next_due_is_the_earlier_of_a_linger_and_a_backoff() -> None:
     floor = Floor(1, 1)
     floor.linger(floor.open(0), NOW + 5)
     floor.schedule.back_off(floor.queues[1], NOW + 2)
@@ -51,7 +51,7 @@ def backing_off(floor: Floor, partition: int, until: float) -> Batch:
     return batch
 
 
-def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
+def test_connection_shortens_backoffs_of_its_broker() -> None:
     floor = Floor(1, 2)
     here, there = (backing_off(floor, partition, NOW + 5) for partition in range(2))
     floor.schedule.connected(1, NOW + 1)
@@ -64,7 +64,7 @@ def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
 
 
 @pytest.mark.parametrize(("retries", "backoff_s"), [(1, 0.0), (PROMPT_RETRIES, MOVED_BACKOFF_S)])
-def test_a_new_leader_ends_the_pause(retries: int, backoff_s: float) -> None:
+def test_new_leader_ends_the_backoff(retries: int, backoff_s: float) -> None:
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
     while batch.retries < retries:
@@ -78,7 +78,7 @@ def test_a_new_leader_ends_the_pause(retries: int, backoff_s: float) -> None:
     ("error", "doubtful"),
     [(NotLeaderOrFollower("no"), {TOPIC}), (NotEnoughReplicas("no"), set()), (None, set())],
 )
-def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
+def test_topic_is_suspicious_while_a_refused_batch_backs_off(
     error: BrokerError | None, doubtful: set[str]
 ) -> None:
     floor = Floor(1)
@@ -90,7 +90,7 @@ def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
     assert floor.schedule.suspicious_topics() == set()
 
 
-def test_without_a_leader_the_pause_stays() -> None:
+def test_lost_leader_keeps_the_backoff() -> None:
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
     floor.update(NO_LEADER)

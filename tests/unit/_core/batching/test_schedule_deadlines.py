@@ -9,14 +9,14 @@ from aioproducer._core.batching.schedule import TICK_S, Deadlines
 from tests.cases import for_each
 
 
-def test_nothing_is_due_of_nothing() -> None:
+def test_empty_deadlines_are_never_due() -> None:
     deadlines: Deadlines[str] = Deadlines()
     assert deadlines.next_due() == inf
     assert deadlines.take_due(1e9) == []
 
 
 @for_each("deadline", [0.0, 0.3, 0.31, 0.7, 12.34, 86_400.05, 1e9 + 0.01])
-def test_something_is_due_within_a_tick_of_its_deadline_and_never_before(deadline: float) -> None:
+def test_item_is_due_within_a_tick_of_its_deadline(deadline: float) -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.add("late", deadline)
     due_at = deadlines.next_due()
@@ -28,7 +28,7 @@ def test_something_is_due_within_a_tick_of_its_deadline_and_never_before(deadlin
     assert deadlines.next_due() == inf
 
 
-def test_what_is_due_comes_by_tick_and_then_as_it_was_added() -> None:
+def test_due_items_come_by_tick_and_then_in_order_of_addition() -> None:
     deadlines: Deadlines[str] = Deadlines()
     for item, deadline in (("later", 5.0), ("b", 2.01), ("a", 2.05), ("first", 1.0), ("not yet", 9.0)):
         deadlines.add(item, deadline)
@@ -36,7 +36,7 @@ def test_what_is_due_comes_by_tick_and_then_as_it_was_added() -> None:
     assert deadlines.next_due() == pytest.approx(9.0)
 
 
-def test_what_was_discarded_is_never_due() -> None:
+def test_discarded_item_is_never_due() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.add("delivered", 1.0)
     deadlines.add("late", 2.0)
@@ -55,7 +55,7 @@ def test_discarding_what_is_not_there_is_fine() -> None:
     assert deadlines.next_due() == inf
 
 
-def test_a_tick_that_was_emptied_can_be_used_again() -> None:
+def test_emptied_tick_can_be_used_again() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.add("one", 1.0)
     deadlines.discard("one", 1.0)

@@ -6,7 +6,7 @@ from aioproducer._core.batching.schedule import ESTIMATE_VALID_S, SLOW_S, Broker
 
 
 class Nodes:
-    """The latencies of nodes, and a clock that goes on when it is told to."""
+    """Latencies of nodes with a manual clock."""
 
     def __init__(self) -> None:
         self.now = 5.0
@@ -19,7 +19,7 @@ class Nodes:
         self.latencies[node_id].answered(self.now)
 
 
-def test_one_more_request_waits_for_all_that_are_there() -> None:
+def test_estimate_multiplies_by_the_requests_in_flight() -> None:
     nodes = Nodes()
     for unanswered in range(1, 4):
         nodes.latencies[1].sent(5.0)
@@ -27,7 +27,7 @@ def test_one_more_request_waits_for_all_that_are_there() -> None:
         assert nodes.latencies.estimated_delay_s(1) == (unanswered + 1) * (nodes.now - 5.0)
 
 
-def test_each_is_taken_to_last_as_long_as_the_last_one_or_as_this_one_so_far() -> None:
+def test_estimate_uses_the_longer_of_last_and_current_request() -> None:
     nodes = Nodes()
     nodes.latencies[1].sent(nodes.now)
     nodes.latencies[1].sent(nodes.now)
@@ -40,7 +40,7 @@ def test_each_is_taken_to_last_as_long_as_the_last_one_or_as_this_one_so_far() -
     assert nodes.latencies.estimated_delay_s(1) == 2 * 2.0
 
 
-def test_where_the_way_is_long_each_has_its_share_of_the_time() -> None:
+def test_pipelined_requests_share_the_latency() -> None:
     nodes = Nodes()
     for at in (5.0, 5.001, 5.002):
         nodes.latencies[1].sent(at)
@@ -50,7 +50,7 @@ def test_where_the_way_is_long_each_has_its_share_of_the_time() -> None:
         assert nodes.latencies.estimated_delay_s(1) == pytest.approx((4 - share) * 0.1 / share)
 
 
-def test_those_that_are_lost_together_took_long_together() -> None:
+def test_requests_lost_together_share_their_time() -> None:
     nodes = Nodes()
     for _ in range(2):
         nodes.latencies[1].sent(5.0)
@@ -60,7 +60,7 @@ def test_those_that_are_lost_together_took_long_together() -> None:
     assert nodes.latencies.estimated_delay_s(1) == 15
 
 
-def test_what_began_while_a_node_had_nothing_to_do_counts_from_then() -> None:
+def test_service_time_of_an_idle_broker_starts_at_its_request() -> None:
     nodes = Nodes()
     nodes.answer(1, 0.5)
     nodes.now += 60
@@ -68,7 +68,7 @@ def test_what_began_while_a_node_had_nothing_to_do_counts_from_then() -> None:
     assert nodes.latencies.estimated_delay_s(1) == 0.25
 
 
-def test_that_a_node_was_slow_is_remembered_for_a_moment() -> None:
+def test_slow_broker_is_remembered_for_a_moment() -> None:
     nodes = Nodes()
     nodes.answer(1, 0.5)
     assert nodes.latencies.is_slow(1)
@@ -78,7 +78,7 @@ def test_that_a_node_was_slow_is_remembered_for_a_moment() -> None:
     assert not nodes.latencies.is_slow(1)
 
 
-def test_nothing_is_known_of_a_node_that_was_sent_nothing() -> None:
+def test_unused_broker_is_not_slow() -> None:
     assert not Nodes().latencies.is_slow(1)
 
 

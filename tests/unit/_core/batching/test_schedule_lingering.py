@@ -1,4 +1,4 @@
-"""What lingers: until when, and what it goes along with."""
+"""Lingering batches: the end of their linger and the requests that include them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from tests.unit._core.batching.schedule_rig import NOW, Floor
 
 
-def test_what_lingers_goes_along_as_large_as_it_is_when_it_is_sent() -> None:
+def test_lingering_batch_joins_a_request_by_its_compressed_size() -> None:
     floor = Floor(1, 1, 1)
     due, lingering, other = floor.batch(0), floor.open(1, size=4_000), floor.open(2, size=4_000)
     for batch in (lingering, other):
@@ -17,7 +17,7 @@ def test_what_lingers_goes_along_as_large_as_it_is_when_it_is_sent() -> None:
     assert floor.drain(max_bytes=due.size + 400) == [due, lingering]
 
 
-def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
+def test_open_batch_is_ready_when_it_has_lingered() -> None:
     floor = Floor(1, 1)
     first, second = floor.open(0), floor.open(1)
     assert floor.linger(first, NOW + 5)
@@ -31,7 +31,7 @@ def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
     assert floor.schedule.next_due() == NOW + 6
 
 
-def test_a_request_that_goes_anyway_takes_along_what_lingers_for_its_node_and_fits() -> None:
+def test_request_includes_lingering_batches_of_its_broker() -> None:
     floor = Floor(1, 1, 2, 1, 1)
     ready, *lingering = (floor.batch(0, size=100), *(floor.open(each, size=100) for each in (1, 2, 3, 4)))
     for later, batch in enumerate(lingering):
@@ -43,14 +43,14 @@ def test_a_request_that_goes_anyway_takes_along_what_lingers_for_its_node_and_fi
     assert (floor.drain(1), floor.drain(2)) == ([lingering[3]], [lingering[1]])
 
 
-def test_nothing_goes_along_with_nothing() -> None:
+def test_lingering_batch_is_not_drained_without_a_ready_one() -> None:
     floor = Floor(1)
     floor.linger(floor.open(0), NOW + 5)
     assert floor.drain() == []
     assert floor.schedule.next_due() == NOW + 5
 
 
-def test_a_request_has_no_second_batch_of_a_partition_that_lingers() -> None:
+def test_request_has_no_second_batch_of_a_lingering_partition() -> None:
     floor = Floor(1, 1)
     first, open_ = floor.batch(0), floor.open(0)
     floor.linger(open_, NOW + 5)
@@ -69,7 +69,7 @@ def test_nor_does_one_go_along_that_is_led_elsewhere_by_now() -> None:
     assert floor.schedule.next_due() == NOW + 5
 
 
-def test_in_a_hurry_nothing_lingers() -> None:
+def test_flush_ends_all_lingering() -> None:
     floor = Floor(1, 1)
     batches = [floor.open(0), floor.open(1)]
     for batch in batches:
@@ -79,7 +79,7 @@ def test_in_a_hurry_nothing_lingers() -> None:
     assert floor.schedule.next_due() == inf
 
 
-def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
+def test_batch_sent_before_its_time_no_longer_lingers() -> None:
     floor = Floor(1, 1)
     full, open_ = floor.open(0), floor.open(1)
     floor.linger(full, NOW + 5)
@@ -90,7 +90,7 @@ def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
     assert floor.drain() == [open_]
 
 
-def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
+def test_ended_batch_is_not_referenced_by_lingering_ones() -> None:
     floor = Floor(1, 1)
     lingering, ended = floor.open(0), floor.open(1)
     assert floor.linger(lingering, NOW + 60)
@@ -104,7 +104,7 @@ def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
 
 
 class TestAdaptiveLinger:
-    def test_a_node_is_busy_until_it_has_answered_all(self) -> None:
+    def test_broker_is_busy_until_it_is_marked_idle(self) -> None:
         schedule = Floor(1).schedule
         assert 1 not in schedule.busy
         schedule.busy.add(1)
@@ -113,7 +113,7 @@ class TestAdaptiveLinger:
         schedule.mark_idle(1, NOW)
         assert 1 not in schedule.busy
 
-    def test_what_lingers_for_a_node_goes_when_it_is_idle(self) -> None:
+    def test_lingering_batches_of_an_idle_broker_are_sent(self) -> None:
         floor = Floor(1, 2)
         ours, others = floor.open(0), floor.open(1)
         floor.linger(ours, NOW + 5)
@@ -123,7 +123,7 @@ class TestAdaptiveLinger:
         assert floor.drain(2) == []
         assert floor.schedule.next_due() == NOW + 6
 
-    def test_what_was_sealed_meanwhile_is_not_offered_again(self) -> None:
+    def test_forgotten_batch_is_not_offered_to_an_idle_broker(self) -> None:
         floor = Floor(1)
         batch = floor.open(0)
         floor.linger(batch, NOW + 5)

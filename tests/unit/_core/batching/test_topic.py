@@ -38,14 +38,14 @@ def topic(*leaders: int, latencies: BrokerLatencies | None = None, **settings: A
     return queues
 
 
-def test_a_partition_has_one_queue_and_knows_its_leader() -> None:
+def test_partition_has_one_queue_with_its_leader() -> None:
     queues = topic(1, 2)
     assert queues[1] is queues[1]
     assert queues[1].leader == 2
     assert queues[9].leader == NO_LEADER
 
 
-def test_an_update_names_the_queues_whose_leader_changed() -> None:
+def test_update_returns_the_queues_whose_leader_changed() -> None:
     queues = topic(1, 2, 3)
     kept, moved, gone = queues[0], queues[1], queues[2]
     for each in (kept, moved, gone):
@@ -56,7 +56,7 @@ def test_an_update_names_the_queues_whose_leader_changed() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the collector tracks empty dicts from 3.14 on")
-def test_a_topic_adds_few_objects_for_the_garbage_collector() -> None:
+def test_topic_adds_few_objects_for_the_garbage_collector() -> None:
     queues = topic(1, 2)
     _ = queues[0]
     gc.collect()
@@ -122,7 +122,7 @@ def test_partitions_without_a_leader_are_not_available() -> None:
     assert topic(1, NO_LEADER, 1).available == (0, 2)
 
 
-def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
+def test_sticky_partition_switches_among_led_partitions() -> None:
     queues = topic(NO_LEADER, 1, 1)
     one = queues.switch().partition
     assert one in {1, 2}
@@ -132,18 +132,18 @@ def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
         one = other
 
 
-def test_the_only_partition_with_a_leader_stays_sticky() -> None:
+def test_only_partition_with_a_leader_stays_sticky() -> None:
     queues = topic(NO_LEADER, 1)
     assert queues.switch() is queues.switch()
     assert queues.sticky is queues[1]
 
 
-def test_with_no_leader_at_all_any_partition_will_do() -> None:
+def test_any_partition_may_be_sticky_without_leaders() -> None:
     queues = topic(NO_LEADER, NO_LEADER)
     assert {queues.switch().partition, queues.switch().partition} == {0, 1}
 
 
-def test_of_a_topic_that_is_gone_the_sticky_partition_stays() -> None:
+def test_sticky_partition_of_a_deleted_topic_stays() -> None:
     queues = topic()
     assert queues.switch().partition == 0
     queues.update([NO_LEADER, 1])
@@ -152,7 +152,7 @@ def test_of_a_topic_that_is_gone_the_sticky_partition_stays() -> None:
     assert queues.switch().partition == 1
 
 
-def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
+def test_sticky_partition_without_a_leader_is_left() -> None:
     queues = topic(1, NO_LEADER)
     assert queues.switch().partition == 0
     queues.update([NO_LEADER, NO_LEADER])
@@ -161,7 +161,7 @@ def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
     assert queues.sticky is queues[1]
 
 
-def test_a_cap_holds_for_batches_that_are_open() -> None:
+def test_lower_limit_applies_to_open_batches() -> None:
     queues = topic(1, 1, batch_bytes=1000, batch_max_bytes=5000)
     for partition, limit in enumerate((1000, 5000)):
         batch = Batch(queues[partition].topic_partition, (1,), created_at=0.0, deadline=1.0, limit=limit)
@@ -175,13 +175,13 @@ def test_a_cap_holds_for_batches_that_are_open() -> None:
 
 
 @pytest.mark.parametrize(("size", "share"), [(900, 1000), (6000, 3000), (2001, 1000)])
-def test_what_may_go_anywhere_is_shared_out_in_a_batchs_worth_at_least(size: int, share: int) -> None:
+def test_share_is_at_least_one_batch_size(size: int, share: int) -> None:
     assert topic(1, NO_LEADER, 1, batch_bytes=1000).share(size) == share
     assert topic(batch_bytes=1000).share(6000) == 6000
 
 
 @pytest.mark.parametrize("numbered", [True, False])
-def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> None:
+def test_retired_topic_bumps_the_epoch_it_wrote_under(numbered: bool) -> None:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
     queues = TopicQueues("orders", batching_settings(), identities, BrokerLatencies(no_time))
@@ -192,7 +192,7 @@ def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> No
     assert identities.current == ProducerIdentity(7, int(numbered))
 
 
-def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> None:
+def test_topic_is_idle_without_batches_and_pending_calls() -> None:
     queues = topic(1)
     assert queues.idle
     batch = Batch(queues[0].topic_partition, (1,), created_at=0.0, deadline=1.0)
@@ -206,8 +206,8 @@ def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> Non
     assert queues.idle
 
 
-def test_made_anew_a_topic_is_acknowledged_by_no_leader_and_what_backs_off_may_go() -> None:
-    """Its logs are empty, and would take any sequence first; that nobody knew its old id is over."""
+def test_recreated_topic_is_acknowledged_by_no_leader() -> None:
+    """Its logs are empty and accept any first sequence; errors about the old topic id no longer count."""
     queues = topic()
     queue = queues[0]
     assert queues.update([1], b"a" * 16) == [queue]
@@ -219,7 +219,7 @@ def test_made_anew_a_topic_is_acknowledged_by_no_leader_and_what_backs_off_may_g
 
 
 @in_virtual_time
-async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order_of_the_calls() -> None:
+async def test_calls_that_wait_for_a_partition_are_admitted_in_order() -> None:
     queues = topic(1)
     made: list[int] = []
 
@@ -240,14 +240,14 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
 
 
 @pytest.mark.parametrize(("chance", "chosen"), [(0.0, 0), (0.4, 1), (0.99, 2)])
-def test_each_partition_is_as_likely_to_be_the_next(
+def test_partitions_are_equally_likely_to_be_the_next(
     monkeypatch: pytest.MonkeyPatch, chance: float, chosen: int
 ) -> None:
     monkeypatch.setattr("random.random", lambda: chance)
     assert topic(1, 1, 1).switch().partition == chosen
 
 
-def test_one_that_chance_picks_again_makes_way_for_the_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_picked_again_is_replaced_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
     queues = topic(1, 1, 1)
     assert [queues.switch().partition for _ in range(4)] == [0, 1, 0, 1]
@@ -265,7 +265,7 @@ def queue_up(queues: TopicQueues, partition: int, size: int, *, out: bool = Fals
 
 
 class TestSticky:
-    def test_it_stays_for_a_batchs_worth_of_bytes_in_however_many_batches(self) -> None:
+    def test_sticky_partition_stays_for_one_batch_size_of_bytes(self) -> None:
         queues = topic(1, 1, 1, batch_bytes=1_000)
         sticky = queues.next_sticky(100)
         for _ in range(8):
@@ -274,7 +274,7 @@ class TestSticky:
         assert queues.next_sticky(139) is sticky
         assert queues.next_sticky(140) is not sticky
 
-    def test_what_was_appended_there_before_does_not_count(self) -> None:
+    def test_bytes_appended_before_the_switch_do_not_count(self) -> None:
         queues = topic(1, batch_bytes=1_000)
         queues[0].sealed_bytes = 5_000
         sticky = queues.next_sticky(100)
@@ -285,7 +285,7 @@ class TestSticky:
         assert queues._sticky_from == 5_800
 
     @pytest.mark.parametrize("out", [False, True])
-    def test_of_two_the_one_with_less_to_be_acknowledged_is_taken(self, out: bool) -> None:
+    def test_switch_takes_the_partition_with_the_smaller_backlog(self, out: bool) -> None:
         queues = topic(1, 1, batch_bytes=1_000)
         queues.sticky = queues[0]
         queue_up(queues, 1, 1_000, out=out)
@@ -294,19 +294,19 @@ class TestSticky:
         queue_up(queues, 0, 1_000, out=out)
         assert queues.switch() is queues[1], "less than a batch's worth makes no difference"
 
-    def test_where_each_record_is_a_batch_each_byte_counts(self) -> None:
+    def test_switch_compares_every_byte_when_batch_size_is_zero(self) -> None:
         queues = topic(1, 1, batch_bytes=0)
         queues.sticky = queues[0]
         queue_up(queues, 1, 101)
         queue_up(queues, 0, 100)
         assert queues.switch() is queues[0]
 
-    def test_one_that_is_slow_gets_the_fewest(self) -> None:
+    def test_slow_partition_gets_the_fewest_records(self) -> None:
         queues = topic(1, 2, 3, batch_bytes=1_000)
         queue_up(queues, 2, 5_000)
         assert {queues.switch().partition for _ in range(60)} == {0, 1}
 
-    def test_all_get_the_same_where_none_is_slow(self) -> None:
+    def test_equally_fast_partitions_get_equal_shares(self) -> None:
         queues = topic(1, 2, 3)
         chosen = [queues.switch().partition for _ in range(6_000)]
         assert all(1_800 < chosen.count(partition) < 2_200 for partition in range(3))
@@ -316,7 +316,7 @@ class TestSticky:
         queue_up(queues, 2, 5_000)
         assert {queues.switch().partition for _ in range(100)} == {0, 1, 2}
 
-    def test_a_broker_that_takes_long_is_left_with_the_next_batch(self) -> None:
+    def test_slow_broker_is_left_with_the_next_batch(self) -> None:
         clock = [0.0]
         latencies = BrokerLatencies(lambda: clock[0])
         queues = topic(1, 2, latencies=latencies)
@@ -328,7 +328,7 @@ class TestSticky:
         assert queues.next_sticky(100) is queues[1]
         assert queues.switch() is queues[1], "nor is it chosen"
 
-    def test_it_is_not_where_the_other_would_take_as_long(self) -> None:
+    def test_slow_broker_is_kept_if_the_other_is_as_slow(self) -> None:
         clock = [0.0]
         latencies = BrokerLatencies(lambda: clock[0])
         queues = topic(1, 2, latencies=latencies)
@@ -351,7 +351,7 @@ class TestSticky:
         clock[0] = 1.0
         assert queues.next_sticky(100) is queues[0]
 
-    def test_a_broker_that_answers_soon_may_have_more_to_be_acknowledged(self) -> None:
+    def test_fast_broker_is_chosen_despite_its_backlog(self) -> None:
         clock = [0.0]
         latencies = BrokerLatencies(lambda: clock[0])
         queues = topic(1, 2, latencies=latencies, batch_bytes=1_000)
@@ -360,7 +360,7 @@ class TestSticky:
         clock[0] = 1.0
         assert {queues.switch().partition for _ in range(20)} == {1}
 
-    def test_a_node_that_takes_nothing_is_kept_away_from(self) -> None:
+    def test_stalled_broker_is_avoided_if_another_is_available(self) -> None:
         stalled: set[int] = {2}
         latencies = BrokerLatencies(no_time)
         queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), latencies, lambda: stalled)
@@ -391,7 +391,7 @@ class TestSticky:
         queues.update([1, 2, 3, 1, NO_LEADER])
         assert chosen() == {1}
 
-    def test_a_bulk_of_records_is_shared_in_the_rack(self) -> None:
+    def test_share_counts_only_nearby_partitions(self) -> None:
         latencies = BrokerLatencies(no_time)
         queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), latencies)
         queues.update([1, 2, 3, 2])
@@ -401,7 +401,7 @@ class TestSticky:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kept: bool) -> None:
+def test_topic_may_retire_when_idle_and_its_identity_is_not_kept(kept: bool) -> None:
     class Keeper(IdentityKeeper):
         def keeps(self, identity: ProducerIdentity | None) -> bool:
             return kept and identity == FIRST

@@ -36,7 +36,7 @@ def test_batches_are_small_after_a_refusal() -> None:
     assert (made.ready, made.full) == (400, 400)
 
 
-def test_one_batch_at_a_time_tries_a_size_between_the_limits() -> None:
+def test_probe_of_a_size_between_the_limits_is_one_at_a_time() -> None:
     made = limits()
     made.refused(batch_of(4_000), 2_000, 4.0)
     assert made.first_limit(4.0, is_next=False) == 1_000, "2,000 may be too much"
@@ -69,7 +69,7 @@ def test_batch_from_before_the_refusal_does_not_lift_the_limit() -> None:
     assert made.full == 2_000
 
 
-def test_one_larger_batch_is_tried_once_in_a_while() -> None:
+def test_probe_of_a_larger_batch_is_periodic() -> None:
     made = limits()
     made.refused(batch_of(800), 400, 4.0)
     assert made.accepted(batch_of(795))
@@ -129,7 +129,7 @@ def test_limit_converges_to_the_size_that_the_topic_takes(takes: int, record: in
     assert max(refusals) < 100, "it does not oscillate"
 
 
-def test_a_batch_grows_until_it_is_full_or_old() -> None:
+def test_batch_grows_until_it_is_full_or_old() -> None:
     made = limits()
     at = TopicPartition("orders", 0)
     batch = Batch(at, (1,), created_at=7.0, deadline=127.0, joins_until=7.0 + JOINS_FOR_S)
@@ -138,7 +138,7 @@ def test_a_batch_grows_until_it_is_full_or_old() -> None:
     assert made.grown_limit(batch, 1_000, 7.1 + JOINS_FOR_S) < batch.size
 
 
-def test_half_a_batch_is_enough_for_the_next_and_grows_to_a_whole_one() -> None:
+def test_next_batch_starts_at_half_and_grows_to_a_whole_batch() -> None:
     made = limits()
     assert (made.first_limit(7.0, is_next=False), made.first_limit(7.0, is_next=True)) == (1_000, 500)
     batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0, limit=500)
@@ -160,7 +160,7 @@ def encoded(size: int, sent: int) -> Batch:
 
 
 class TestCompression:
-    def test_what_is_compressed_well_is_believed_step_by_step(self) -> None:
+    def test_better_compression_changes_the_rate_in_steps(self) -> None:
         made = limits()
         made.compressed(encoded(1_000, 100))
         assert made.rate == pytest.approx(0.995 * RATE_MARGIN)
@@ -188,17 +188,17 @@ class TestCompression:
             made.compressed(encoded(size, int(size * better)))
             assert made.full * worse <= 5_000 * 1.001
 
-    def test_it_never_goes_below_what_was_seen(self) -> None:
+    def test_rate_never_falls_below_the_observed_rate(self) -> None:
         made = limits()
         made.compressed(encoded(1_000, 998))
         assert made.rate == pytest.approx(0.998 * RATE_MARGIN)
 
-    def test_what_is_compressed_as_it_was_estimated_changes_nothing(self) -> None:
+    def test_compression_as_estimated_keeps_the_rate(self) -> None:
         made = limits()
         made.compressed(encoded(1_000, 1_000))
         assert made.rate == RATE_MARGIN
 
-    def test_what_is_compressed_badly_is_believed_at_once(self) -> None:
+    def test_worse_compression_changes_the_rate_immediately(self) -> None:
         made = limits()
         for _ in range(100):
             made.compressed(encoded(1_000, 500))
@@ -208,7 +208,7 @@ class TestCompression:
         made.compressed(encoded(1_000, 900))
         assert made.rate == pytest.approx(0.9 * RATE_MARGIN)
 
-    def test_before_compression_a_batch_is_no_more_than_so_many_times_as_large(self) -> None:
+    def test_size_before_compression_is_limited_to_a_multiple(self) -> None:
         made = limits()
         for _ in range(200):
             made.compressed(encoded(1_000, 1))

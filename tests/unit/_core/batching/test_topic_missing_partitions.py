@@ -14,7 +14,7 @@ def evidence(*, has_same_id: bool = False, has_other_id: bool = False) -> Missin
 
 
 @pytest.mark.parametrize("node_id", [1, 2, -1])
-def test_two_answers_with_another_topic_id_suffice(node_id: int) -> None:
+def test_deletion_is_confirmed_by_two_answers_with_another_id(node_id: int) -> None:
     missing = evidence(has_other_id=True)
     assert not missing.confirm(1, 10.0, is_only_broker=False)
     assert not missing.confirm(node_id, 10.0 + AGREE_S - 0.1, is_only_broker=False)
@@ -23,7 +23,7 @@ def test_two_answers_with_another_topic_id_suffice(node_id: int) -> None:
     assert missing.confirm(node_id, 10.0 + AGREE_S, is_only_broker=False)
 
 
-def test_two_brokers_without_topic_ids_suffice() -> None:
+def test_deletion_without_topic_ids_is_confirmed_by_two_brokers() -> None:
     missing = evidence()
     assert not missing.confirm(1, 10.0, is_only_broker=False)
     assert not missing.confirm(2, 10.0 + AGREE_S - 0.1, is_only_broker=False)
@@ -40,7 +40,7 @@ def test_unknown_broker_agrees_with_none() -> None:
     assert missing.confirm(2, 10.0 + AGREE_S, is_only_broker=False)
 
 
-def test_only_broker_agrees_with_itself() -> None:
+def test_deletion_is_confirmed_twice_by_the_only_broker() -> None:
     missing = evidence()
     assert not missing.confirm(1, 10.0, is_only_broker=True)
     assert missing.confirm(1, 10.0 + AGREE_S, is_only_broker=True)

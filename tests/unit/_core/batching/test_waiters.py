@@ -28,14 +28,14 @@ def futures(count: int) -> Futures:
 
 
 class TestDelivered:
-    def test_a_slice_begins_at_the_offset_and_times_of_its_first_record(self) -> None:
+    def test_slice_starts_at_the_offset_and_time_of_its_first_record(self) -> None:
         whole = delivered(1, 2, 3, 4, log_append_time=True)
         assert whole.slice(1, 3) == delivered(2, 3, base_offset=41, log_append_time=True)
 
     def test_offset_zero_is_known(self) -> None:
         assert delivered(1, 2, base_offset=0).slice(1, 2).base_offset == 1
 
-    def test_an_unknown_offset_stays_unknown(self) -> None:
+    def test_slice_keeps_an_unknown_offset(self) -> None:
         assert delivered(1, 2, base_offset=-1).slice(1, 2) == delivered(2, base_offset=-1)
 
 
@@ -54,11 +54,11 @@ class TestFutureWaiters:
         FutureWaiters(waiting).resolve(delivered(1, 2, 3))
         assert [waiting[each].result().offset for each in (0, 2)] == [40, 42]
 
-    def test_no_future_is_resolved_when_there_is_none(self) -> None:
+    def test_resolve_accepts_an_empty_list(self) -> None:
         FutureWaiters([]).resolve(delivered())
 
     @in_virtual_time
-    async def test_each_sender_learns_where_its_record_is(self) -> None:
+    async def test_futures_receive_the_metadata_of_their_records(self) -> None:
         senders = futures(3)
         FutureWaiters(senders).resolve(delivered(7, 8, 9, log_append_time=True))
         results = [sender.result() for sender in senders]
@@ -78,7 +78,7 @@ class TestFutureWaiters:
 
     @for_each("cancelled", [{0}, {1, 2}, {4}, {0, 2, 4}, {0, 1, 2, 3, 4}])
     @in_virtual_time
-    async def test_cancelled_senders_are_passed_over_and_the_others_get_their_own_offset(
+    async def test_cancelled_futures_are_skipped_by_resolve(
         self, cancelled: set[int]
     ) -> None:
         senders = futures(5)
@@ -92,7 +92,7 @@ class TestFutureWaiters:
             )
 
     @in_virtual_time
-    async def test_each_sender_fails_with_an_error_of_its_own(self) -> None:
+    async def test_futures_fail_with_an_error_each(self) -> None:
         senders = futures(2)
         FutureWaiters(senders).fail(LATE)
         one, other = (sender.exception() for sender in senders)
@@ -110,7 +110,7 @@ class TestFutureWaiters:
         assert isinstance(failed.exception(), DeliveryTimeout)
 
     @in_virtual_time
-    async def test_a_failure_nobody_awaits_is_not_complained_about(self) -> None:
+    async def test_unawaited_failure_is_not_reported_to_the_loop(self) -> None:
         complaints: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         FutureWaiters(futures(1)).fail(LATE)
@@ -126,14 +126,14 @@ class TestFutureWaiters:
         assert len(FutureWaiters(senders)) == 3
 
     @in_virtual_time
-    async def test_it_knows_which_record_a_sender_waits_for(self) -> None:
+    async def test_indices_of_returns_the_record_of_a_future(self) -> None:
         waiters = FutureWaiters(futures(3))
         assert list(waiters.indices_of(waiters[1])) == [1]
         assert not waiters.indices_of(*futures(1))
         assert not waiters.indices_of(object())
 
     @in_virtual_time
-    async def test_a_detached_sender_fails_alone_and_hears_of_nothing_later(self) -> None:
+    async def test_detached_future_fails_and_ignores_later_outcomes(self) -> None:
         leaving, staying = senders = futures(2)
         waiters = FutureWaiters(senders)
         FutureWaiters([leaving]).fail(LATE)

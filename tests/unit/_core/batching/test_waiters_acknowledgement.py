@@ -50,7 +50,7 @@ class Office:
 
 
 @in_virtual_time
-async def test_tasks_go_on_in_the_next_turn_in_the_order_of_the_records() -> None:
+async def test_tasks_resume_next_iteration_in_order_of_the_records() -> None:
     office = Office()
     tasks = await office.calls(3)
     resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
@@ -61,7 +61,7 @@ async def test_tasks_go_on_in_the_next_turn_in_the_order_of_the_records() -> Non
 
 
 @in_virtual_time
-async def test_an_error_is_raised_where_the_task_waits() -> None:
+async def test_error_is_raised_in_the_waiting_task() -> None:
     office = Office()
     [first, second] = await office.calls(2)
     fail_awaited(office.waiters, [DeliveryTimeout("too late"), DeliveryTimeout("too late as well")])
@@ -72,7 +72,7 @@ async def test_an_error_is_raised_where_the_task_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_cancelled_task_goes_on_at_once_and_what_comes_later_is_not_for_it() -> None:
+async def test_cancelled_task_resumes_and_ignores_its_outcome() -> None:
     office = Office()
     [cancelled, other] = await office.calls(2)
     assert cancelled.cancel("no more")
@@ -83,8 +83,8 @@ async def test_a_cancelled_task_goes_on_at_once_and_what_comes_later_is_not_for_
     assert [type(each) for each in office.heard] == [asyncio.CancelledError, RecordMetadata]
 
 
-def test_a_task_is_cancelled_while_its_loop_stands_still() -> None:
-    """As `asyncio.run` does with those that are left when the program has ended."""
+def test_task_can_be_cancelled_while_its_loop_is_stopped() -> None:
+    """`asyncio.run` cancels the remaining tasks in this way when the program ends."""
     office = Office()
     with asyncio.Runner() as runner:
         [task] = runner.run(office.calls(1))
@@ -93,7 +93,7 @@ def test_a_task_is_cancelled_while_its_loop_stands_still() -> None:
 
 
 @in_virtual_time
-async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
+async def test_cancelled_task_ignores_a_failure() -> None:
     office = Office()
     [cancelled, other] = await office.calls(2)
     assert cancelled.cancel()
@@ -105,7 +105,7 @@ async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
 
 
 @in_virtual_time
-async def test_settled_already_a_task_can_still_be_cancelled_before_it_goes_on() -> None:
+async def test_settled_task_can_be_cancelled_before_it_resumes() -> None:
     office = Office()
     [task] = await office.calls(1)
     resolve_awaited(office.waiters, [FIRST])
@@ -126,14 +126,14 @@ async def test_cancelled_twice_it_is_cancelled_once() -> None:
 
 
 @in_virtual_time
-async def test_a_timeout_ends_the_waiting() -> None:
+async def test_timeout_ends_the_await() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await Office().call()
 
 
 @in_virtual_time
-async def test_a_task_goes_on_in_its_own_context() -> None:
+async def test_task_resumes_in_its_own_context() -> None:
     name = contextvars.ContextVar[str]("name")
     office, heard = Office(), []
 
@@ -150,7 +150,7 @@ async def test_a_task_goes_on_in_its_own_context() -> None:
 
 
 @in_virtual_time
-async def test_an_error_that_was_handled_needs_no_garbage_collector() -> None:
+async def test_handled_error_needs_no_garbage_collector() -> None:
     office = Office()
     errors: list[weakref.ref[DeliveryTimeout]] = []
 
@@ -175,7 +175,7 @@ async def test_an_error_that_was_handled_needs_no_garbage_collector() -> None:
 
 
 @in_virtual_time
-async def test_a_task_that_has_ended_is_let_go_while_others_of_its_batch_are_still_to_wake() -> None:
+async def test_ended_task_is_freed_before_others_of_its_batch_resume() -> None:
     office = Office()
     tasks = await office.calls(2)
     ended = weakref.ref(tasks[0])
@@ -191,7 +191,7 @@ async def test_a_task_that_has_ended_is_let_go_while_others_of_its_batch_are_sti
     assert await looking
 
 
-def test_if_a_task_ends_the_loop_the_others_go_on_as_soon_as_it_runs_again() -> None:
+def test_tasks_resume_after_another_task_stopped_the_loop() -> None:
     office = Office()
     tasks: list[asyncio.Task[RecordMetadata]] = []
 
@@ -215,7 +215,7 @@ def test_if_a_task_ends_the_loop_the_others_go_on_as_soon_as_it_runs_again() -> 
 
 
 @in_virtual_time
-async def test_nobody_waits_yet_for_one_that_was_not_awaited() -> None:
+async def test_resolve_ignores_a_waiter_without_a_task() -> None:
     coroutine = Office().call()
     waiter = coroutine.send(None)  # driven by hand: no task has said how to wake it
     assert isinstance(waiter, Acknowledgement)
@@ -226,8 +226,8 @@ async def test_nobody_waits_yet_for_one_that_was_not_awaited() -> None:
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @in_virtual_time
-async def test_one_that_nobody_ever_awaits_is_passed_over(position: int) -> None:
-    """Ctrl-C may come between the append and the await."""
+async def test_resolve_skips_a_waiter_that_is_never_awaited(position: int) -> None:
+    """Ctrl-C may arrive between the append and the await."""
     office = Office()
     tasks = await office.calls(2)
     office.waiters.insert(position, acknowledgement_on(asyncio.get_running_loop())())
@@ -238,7 +238,7 @@ async def test_one_that_nobody_ever_awaits_is_passed_over(position: int) -> None
 
 
 @in_virtual_time
-async def test_one_that_nobody_ever_awaits_does_not_hear_of_a_failure_either() -> None:
+async def test_failure_skips_a_waiter_that_is_never_awaited() -> None:
     office = Office()
     tasks = await office.calls(2)
     office.waiters.insert(1, acknowledgement_on(asyncio.get_running_loop())())
@@ -259,7 +259,7 @@ async def test_asyncio_takes_it_for_a_future() -> None:
     await task
 
 
-def test_a_task_of_another_loop_may_not_await_it() -> None:
+def test_task_of_another_loop_may_not_await_it() -> None:
     async def kind() -> type[Acknowledgement]:
         return acknowledgement_on(asyncio.get_running_loop())
 
@@ -272,7 +272,7 @@ def test_a_task_of_another_loop_may_not_await_it() -> None:
 
 
 @in_virtual_time
-async def test_more_outcomes_than_records_do_no_harm() -> None:
+async def test_outcomes_beyond_the_waiters_are_ignored() -> None:
     office = Office()
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -284,7 +284,7 @@ async def test_more_outcomes_than_records_do_no_harm() -> None:
 
 
 @in_virtual_time
-async def test_cancelling_tells_whether_somebody_waited() -> None:
+async def test_cancel_returns_true_if_a_task_waited() -> None:
     office = Office()
     [task] = await office.calls(1)
     [waiter] = office.waiters
@@ -305,7 +305,7 @@ async def test_cancelling_without_a_word_has_none() -> None:
 
 
 @in_virtual_time
-async def test_what_has_its_outcome_cannot_be_cancelled() -> None:
+async def test_cancel_of_a_settled_waiter_returns_false() -> None:
     office = Office()
     [task] = await office.calls(1)
     resolve_awaited(office.waiters, [FIRST])
@@ -314,7 +314,7 @@ async def test_what_has_its_outcome_cannot_be_cancelled() -> None:
 
 
 @in_virtual_time
-async def test_a_task_that_is_cancelled_goes_on_in_its_own_context() -> None:
+async def test_cancelled_task_resumes_in_its_own_context() -> None:
     waiter = acknowledgement_on(asyncio.get_running_loop())()
     whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
 
@@ -333,14 +333,14 @@ async def test_a_task_that_is_cancelled_goes_on_in_its_own_context() -> None:
 
 
 @in_virtual_time
-async def test_one_is_small_and_says_what_it_is() -> None:
+async def test_acknowledgement_class_has_its_name_and_no_dict() -> None:
     kind = acknowledgement_on(asyncio.get_running_loop())
     assert kind.__name__ == "Acknowledgement"
     assert not hasattr(kind(), "__dict__")
 
 
 @in_virtual_time
-async def test_a_stretch_of_them_is_told_each_of_its_own_record() -> None:
+async def test_stretch_gives_each_waiter_its_own_metadata() -> None:
     office = Office()
     first, second, third = await office.calls(3)
     waiters = AwaitingWaiters(office.waiters)
@@ -352,7 +352,7 @@ async def test_a_stretch_of_them_is_told_each_of_its_own_record() -> None:
 
 
 @in_virtual_time
-async def test_each_of_a_stretch_fails_with_an_exception_of_its_own() -> None:
+async def test_stretch_gives_each_waiter_its_own_exception() -> None:
     office = Office()
     tasks = await office.calls(2)
     AwaitingWaiters(office.waiters).fail(Failure(DeliveryTimeout, "late"))
@@ -362,7 +362,7 @@ async def test_each_of_a_stretch_fails_with_an_exception_of_its_own() -> None:
 
 
 @in_virtual_time
-async def test_one_that_nobody_came_to_await_disturbs_no_other() -> None:
+async def test_unawaited_waiter_disturbs_no_other_waiter() -> None:
     office = Office()
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))

@@ -1,4 +1,4 @@
-"""Tasks of one event loop that await their records, and somebody who holds them up while answers are read."""
+"""Tasks of one event loop that await their records, and a waker that is paused while responses are read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Office:
 
 
 @in_virtual_time
-async def test_they_go_on_at_the_release_before_it_returns() -> None:
+async def test_tasks_resume_during_resume_before_it_returns() -> None:
     loop = asyncio.get_running_loop()
     office = Office(loop, 3)
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_they_go_on_at_the_release_before_it_returns() -> None:
 
 
 @in_virtual_time
-async def test_nobody_is_nobody() -> None:
+async def test_resume_without_waiters_returns_false() -> None:
     office = Office(asyncio.get_running_loop(), 1)
     await asyncio.sleep(0)
     office.waker.pause()
@@ -92,7 +92,7 @@ async def test_inside_a_task_they_go_on_in_the_next_turn() -> None:
     assert office.heard == [FIRST, SECOND]
 
 
-def test_what_interrupts_a_task_is_raised_by_the_event_loop_and_the_others_go_on() -> None:
+def test_interrupt_of_a_task_is_raised_by_the_loop_others_resume() -> None:
     loop = asyncio.new_event_loop()
     office = Office(loop, 3)
     office.interrupts = [FIRST]
