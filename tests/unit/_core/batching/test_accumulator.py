@@ -370,9 +370,7 @@ async def test_leader_of_a_batch_is_unknown_without_its_topic() -> None:
 
 
 @in_virtual_time
-async def test_yield_may_be_due_only_when_a_batch_opens_or_fills() -> (
-    None
-):
+async def test_yield_may_be_due_only_when_a_batch_opens_or_fills() -> None:
     rig = FloorRig(batch_bytes=BATCH + 2 * RECORD)
     yields = rig.accumulator.yields
     put(rig)

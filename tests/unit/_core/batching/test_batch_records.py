@@ -113,9 +113,7 @@ class TestResolving:
 
     @pytest.mark.parametrize("log_append_time_ms", [0, 99])
     @in_virtual_time
-    async def test_log_append_time_replaces_the_timestamps_of_records(
-        self, log_append_time_ms: int
-    ) -> None:
+    async def test_log_append_time_replaces_the_timestamps_of_records(self, log_append_time_ms: int) -> None:
         batch, futures, call = mixed()
         batch.resolve(40, log_append_time_ms)
         bulk = [each for each in call.result if isinstance(each, RecordMetadata)]

@@ -205,7 +205,7 @@ def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
 
 
 class TestDeniedWithoutProof:
-    """The leader may recognise only a batch that was lost, so its denials never rule out the batches before that batch."""
+    """The leader may recognise only a batch that was lost, so its denials never rule out earlier batches."""
 
     @staticmethod
     def queue_before_gone(count: int) -> tuple[PartitionQueue, list[Batch]]:

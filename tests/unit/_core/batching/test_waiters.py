@@ -78,9 +78,7 @@ class TestFutureWaiters:
 
     @for_each("cancelled", [{0}, {1, 2}, {4}, {0, 2, 4}, {0, 1, 2, 3, 4}])
     @in_virtual_time
-    async def test_cancelled_futures_are_skipped_by_resolve(
-        self, cancelled: set[int]
-    ) -> None:
+    async def test_cancelled_futures_are_skipped_by_resolve(self, cancelled: set[int]) -> None:
         senders = futures(5)
         for index in cancelled:
             senders[index].cancel()
