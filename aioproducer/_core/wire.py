@@ -1,12 +1,12 @@
-"""Primitive types of Kafka's protocol: integers, varints, strings and bytes with a length prefix; and CRC-32C.
+"""Primitive types of Kafka's protocol: integers, varints and lengths; and CRC-32C.
 
-Integers are big-endian. Strings, bytes and array counts come in two forms: the classic one with a fixed-width length
+Integers are big-endian. The lengths of strings, bytes and arrays come in two forms: the classic one with a fixed width
 where -1 means null, and, in flexible versions (KIP-482), the compact one whose unsigned varint is the length plus one,
 0 for null.
 
-Varints have 7 bits per byte, least significant first; the top bit says that more follow. There are three kinds, named
-as in Kafka's protocol guide: UNSIGNED_VARINT (lengths and tags of flexible versions), and the zigzag-coded VARINT
-and VARLONG (record fields), which map 0, -1, 1, -2 … to 0, 1, 2, 3 …
+Varints have 7 bits per byte, least significant first; the top bit says that more follow. There are two kinds:
+UNSIGNED_VARINT of Kafka's protocol guide (lengths and tags of flexible versions), and the zigzag-coded VARLONG (record
+fields; also those that the guide calls VARINT), which maps 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
 `append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
 only ProtocolError, for bytes without such a value. `read_tags` sets the tagged fields on an instance.
@@ -41,8 +41,6 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_LONGEST_STRING = 0x7FFF
-"""Maximum length of a string in bytes of UTF-8. Kafka keeps this limit for compact strings."""
 
 
 def past_the_end(need: int, data: bytes, pos: int) -> ProtocolError:
@@ -81,11 +79,6 @@ def append_unsigned_varint(buf: bytearray, value: int) -> None:
     buf.append(value)
 
 
-def append_varint(buf: bytearray, value: int) -> None:
-    """Append the signed 32-bit *value*. Raises: ValueError, before *buf* is changed."""
-    append_unsigned_varint(buf, value << 1 ^ value >> 31)
-
-
 def append_varlong(buf: bytearray, value: int) -> None:
     """Append the signed 64-bit *value*. Raises: ValueError, before *buf* is changed."""
     zigzag = value << 1 ^ value >> 63
@@ -102,12 +95,6 @@ def read_unsigned_varint(data: bytes, pos: int) -> tuple[int, int]:
     return _read_varint(data, pos, bits=32)
 
 
-def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the signed value at *pos* and the position after it; ProtocolError if cut or over 32 bits."""
-    zigzag, pos = _read_varint(data, pos, bits=32)
-    return zigzag >> 1 ^ -(zigzag & 1), pos
-
-
 def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
     """Return the signed value at *pos* and the position after it; ProtocolError if cut or over 64 bits."""
     zigzag, pos = _read_varint(data, pos, bits=64)
@@ -117,11 +104,6 @@ def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
 def unsigned_varint_size(value: int) -> int:
     """Return the number of bytes appended by `append_unsigned_varint`."""
     return (value.bit_length() + 6) // 7 or 1
-
-
-def varint_size(value: int) -> int:
-    """Return the number of bytes appended by `append_varint`."""
-    return unsigned_varint_size(value << 1 ^ value >> 31)
 
 
 def varlong_size(value: int) -> int:
@@ -234,157 +216,25 @@ def read_length(data: bytes, pos: int) -> tuple[int, int]:
     return length, pos
 
 
-def _bad_length(length: int, data: bytes, pos: int) -> ProtocolError:
-    return (
-        ProtocolError(f"a length of {length} at byte {pos}")
-        if length < -1
-        else past_the_end(length, data, pos)
-    )
+def append_short_length(buf: bytearray, length: int) -> None:
+    """Append the int16 length of a string; -1 is null."""
+    buf += _INT16.pack(length)
 
 
-# Strings
-
-
-def append_string(buf: bytearray, value: str) -> None:
-    """Append a STRING of at most 32,767 bytes of UTF-8."""
-    raw = _utf8(value)
-    buf += _INT16.pack(len(raw))
-    buf += raw
-
-
-def append_nullable_string(buf: bytearray, value: str | None) -> None:
-    """Append a NULLABLE_STRING."""
-    if value is None:
-        buf += b"\xff\xff"
-    else:
-        append_string(buf, value)
-
-
-def append_compact_string(buf: bytearray, value: str) -> None:
-    """Append a COMPACT_STRING of at most 32,767 bytes of UTF-8."""
-    raw = _utf8(value)
-    append_compact_length(buf, len(raw))
-    buf += raw
-
-
-def append_compact_nullable_string(buf: bytearray, value: str | None) -> None:
-    """Append a COMPACT_NULLABLE_STRING."""
-    if value is None:
-        buf.append(0)
-    else:
-        append_compact_string(buf, value)
-
-
-def read_string(data: bytes, pos: int) -> tuple[str, int]:
-    """Read a STRING."""
-    length, pos = _read_string_length(data, pos)
-    return _text(data, pos, length)
-
-
-def read_nullable_string(data: bytes, pos: int) -> tuple[str | None, int]:
-    """Read a NULLABLE_STRING."""
-    length, pos = _read_string_length(data, pos)
-    return (None, pos) if length < 0 else _text(data, pos, length)
-
-
-def read_compact_string(data: bytes, pos: int) -> tuple[str, int]:
-    """Read a COMPACT_STRING."""
-    length, pos = read_compact_length(data, pos)
-    return _text(data, pos, length)
-
-
-def read_compact_nullable_string(data: bytes, pos: int) -> tuple[str | None, int]:
-    """Read a COMPACT_NULLABLE_STRING."""
-    length, pos = read_compact_length(data, pos)
-    return (None, pos) if length < 0 else _text(data, pos, length)
-
-
-def _utf8(value: str) -> bytes:
-    try:
-        raw = value.encode()
-    except AttributeError:
-        raise TypeError(f"{value!r} where the protocol has a string") from None
-    if len(raw) > _LONGEST_STRING:
-        raise ValueError(f"a string of {len(raw)} bytes does not fit the protocol's {_LONGEST_STRING}")
-    return raw
-
-
-def _read_string_length(data: bytes, pos: int) -> tuple[int, int]:
+def read_short_length(data: bytes, pos: int) -> tuple[int, int]:
+    """Read the int16 length of a string, checked against the bytes left; -1 is null."""
     length, pos = read_int16(data, pos)
     if not -1 <= length <= len(data) - pos:
         raise _bad_length(length, data, pos)
     return length, pos
 
 
-def _text(data: bytes, pos: int, length: int) -> tuple[str, int]:
-    if length < 0:
-        raise ProtocolError(f"a null before byte {pos}, where the protocol has none")
-    end = pos + length
-    try:
-        return data[pos:end].decode(), end
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"the string at byte {pos} is not UTF-8: {error.reason}") from error
-
-
-# Bytes
-
-
-def append_bytes(buf: bytearray, value: BytesLike) -> None:
-    """Append BYTES, of at most 2 GiB."""
-    append_length(buf, len(value))
-    buf += value
-
-
-def append_compact_bytes(buf: bytearray, value: BytesLike) -> None:
-    """Append COMPACT_BYTES."""
-    append_compact_length(buf, len(value))
-    buf += value
-
-
-def read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
-    """Read BYTES."""
-    value, end = read_nullable_bytes(data, pos)
-    if value is None:
-        raise ProtocolError(f"null at byte {pos}, where the protocol has bytes")
-    return value, end
-
-
-def read_compact_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
-    """Read COMPACT_BYTES."""
-    value, end = read_compact_nullable_bytes(data, pos)
-    if value is None:
-        raise ProtocolError(f"null at byte {pos}, where the protocol has bytes")
-    return value, end
-
-
-def append_nullable_bytes(buf: bytearray, value: BytesLike | None) -> None:
-    """Append NULLABLE_BYTES, of at most 2 GiB."""
-    if value is None:
-        buf += b"\xff\xff\xff\xff"
-    else:
-        buf += _INT32.pack(len(value))
-        buf += value
-
-
-def append_compact_nullable_bytes(buf: bytearray, value: BytesLike | None) -> None:
-    """Append COMPACT_NULLABLE_BYTES."""
-    if value is None:
-        buf.append(0)
-    else:
-        append_compact_length(buf, len(value))
-        buf += value
-
-
-def read_nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    """Read NULLABLE_BYTES."""
-    length, pos = read_length(data, pos)
-    return (None, pos) if length < 0 else (data[pos : pos + length], pos + length)
-
-
-def read_compact_nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    """Read COMPACT_NULLABLE_BYTES."""
-    length, pos = read_compact_length(data, pos)
-    return (None, pos) if length < 0 else (data[pos : pos + length], pos + length)
+def _bad_length(length: int, data: bytes, pos: int) -> ProtocolError:
+    return (
+        ProtocolError(f"a length of {length} at byte {pos}")
+        if length < -1
+        else past_the_end(length, data, pos)
+    )
 
 
 # Tagged fields (KIP-482)

@@ -20,10 +20,10 @@ from aioproducer._core.records.columns import (
     python_sizes,
     sizes,
 )
-from aioproducer._core.records.record_batch import encode_records
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import as_bytes, as_headers, bytes_in
 from tests.cases import for_each
+from tests.records_section import encode_records
 
 pytestmark = pytest.mark.skipif(not accelerated, reason="without the accelerator columns are tuples")
 

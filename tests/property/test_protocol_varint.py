@@ -4,20 +4,16 @@ from hypothesis import given, strategies as st
 
 from aioproducer._core.wire import (
     append_unsigned_varint,
-    append_varint,
     append_varlong,
     read_unsigned_varint,
-    read_varint,
     read_varlong,
     unsigned_varint_size,
-    varint_size,
     varlong_size,
 )
 from aioproducer.errors import ProtocolError
 
 KINDS = {
     "unsigned": (append_unsigned_varint, read_unsigned_varint, unsigned_varint_size, (0, 2**32 - 1)),
-    "varint": (append_varint, read_varint, varint_size, (-(2**31), 2**31 - 1)),
     "varlong": (append_varlong, read_varlong, varlong_size, (-(2**63), 2**63 - 1)),
 }
 

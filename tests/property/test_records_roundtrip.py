@@ -18,7 +18,8 @@ from aioproducer._core.records.columns import (
 )
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, decode_batches
-from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch, encode_records, set_sequence
+from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch, set_sequence
+from tests.records_section import encode_records
 
 LIMIT = 1 << 24
 Record = tuple[bytes | None, bytes | None, RecordHeaders, int]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from aioproducer import Producer, RecordMetadata, SendManyError
-from aioproducer._core.records.columns import BUFFERED
+from aioproducer._core.acceleration import accelerated
 from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
 from aioproducer.testing import Cluster
 from tests.cases import for_each
@@ -98,7 +98,7 @@ class TestLinger:
 class TestGrowing:
     @pytest.mark.parametrize(
         ("options", "largest"),
-        [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 36 if BUFFERED else 35)],
+        [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 36 if accelerated else 35)],
     )
     @scenario
     async def test_unsendable_batch_grows_unless_batch_size_is_set(

@@ -16,7 +16,7 @@ from aioproducer import (
     RecordMetadata,
     SendManyResult,
 )
-from aioproducer._core.records.columns import BUFFERED
+from aioproducer._core.acceleration import accelerated
 from tests.cases import for_each
 from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 
@@ -193,7 +193,7 @@ class TestValues:
             await sending
             assert values(cluster) == [b"before"]
 
-    @pytest.mark.skipif(BUFFERED, reason="the accelerator encodes records when they are appended")
+    @pytest.mark.skipif(accelerated, reason="the accelerator encodes records when they are appended")
     @scenario
     async def test_columns_keep_bytes_by_reference(self) -> None:
         async with producing(linger_ms=1_000) as (producer, _):

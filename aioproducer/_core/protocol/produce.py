@@ -39,13 +39,7 @@ from aioproducer._core.protocol.types import (
     array_of,
     struct_of,
 )
-from aioproducer._core.wire import (
-    BytesLike,
-    Writer,
-    append_compact_string,
-    append_unsigned_varint,
-    read_unsigned_varint,
-)
+from aioproducer._core.wire import BytesLike, Writer, append_unsigned_varint, read_unsigned_varint
 from aioproducer.errors import ProtocolError
 
 
@@ -250,6 +244,7 @@ _CORRELATION_ID_AND_TAGS: Final = Struct(">iB")
 _PARTITION: Final = Struct(">ihqqqBBB")
 """Index, error code, base offset, log append time, log start offset; number of record errors, message, number of tags."""
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
+_append_string: Final = STRING.writer(0, flexible=True, nullable=False)
 _NOTHING_ELSE: Final = [1, 0, 0]
 """Last three bytes of `_PARTITION` without record errors, message and tags."""
 
@@ -263,7 +258,7 @@ def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twi
         if transactional_id is None:
             buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
         else:
-            append_compact_string(buf, transactional_id)
+            _append_string(buf, transactional_id)
             buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
         append_unsigned_varint(buf, len(request.topic_data) + 1)
         for topic in request.topic_data:
@@ -288,7 +283,7 @@ produce_writer: Final = fastest("produce_writer", python_produce_writer)
 
 
 def _append_name(buf: bytearray, topic: TopicProduceData) -> None:
-    append_compact_string(buf, topic.name)
+    _append_string(buf, topic.name)
 
 
 def _append_id(buf: bytearray, topic: TopicProduceData) -> None:

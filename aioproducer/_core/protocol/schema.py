@@ -30,15 +30,14 @@ from typing import (
 )
 
 from aioproducer._core.protocol.fields import field, struct, struct_reader, struct_writer
+from aioproducer._core.protocol.types import NULLABLE_STRING
 from aioproducer._core.wire import (
     BytesLike,
     Reader,
     Writer,
-    append_nullable_string,
     past_the_end,
     read_int16,
     read_int32,
-    read_nullable_string,
     read_tags,
 )
 from aioproducer.errors import ProtocolError, UnsupportedVersion
@@ -189,6 +188,8 @@ _LENGTH: Final = Struct(">i")
 _LENGTH_BYTES: Final = _LENGTH.size
 _REQUEST_START: Final = Struct(">ihhi")
 _RESPONSE_START: Final = Struct(">ii")
+_append_client_id: Final = NULLABLE_STRING.writer(0, flexible=False, nullable=True)
+_read_client_id: Final = NULLABLE_STRING.reader(0, flexible=False, nullable=True)
 
 
 class RequestHeader(NamedTuple):
@@ -215,7 +216,7 @@ def encode_request(
 def _request_parts(cls: type[Request[Any]], version: int, client_id: str | None) -> tuple[int, bytes, Writer]:
     """Return the API key, the header with its length, and the writer of a request. Fields that vary per request are zero."""
     header = bytearray(_REQUEST_START.size)
-    append_nullable_string(header, client_id)
+    _append_client_id(header, client_id)
     return cls.API_KEY, bytes(header) + b"\0" * (version >= cls.FLEXIBLE_FROM), _writer(cls, version)
 
 
@@ -278,7 +279,7 @@ def decode_request(
     api_key, pos = read_int16(data, 0)
     api_version, pos = read_int16(data, pos)
     correlation_id, pos = read_int32(data, pos)
-    client_id, pos = read_nullable_string(data, pos)
+    client_id, pos = _read_client_id(data, pos)
     header = RequestHeader(api_key, api_version, correlation_id, client_id)
     request_cls = requests.get(api_key)
     if request_cls is not None and request_cls.FLEXIBLE_FROM <= api_version <= request_cls.VERSIONS[1]:

@@ -6,7 +6,7 @@ bytes-like object. Arrays of structs or strings are lists. Arrays of fixed width
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct, error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, Final, TypeVar, cast, overload
 
@@ -16,27 +16,13 @@ from aioproducer._core.wire import (
     BytesLike,
     Reader,
     Writer,
-    append_bytes,
-    append_compact_bytes,
     append_compact_length,
-    append_compact_nullable_bytes,
-    append_compact_nullable_string,
-    append_compact_string,
     append_length,
-    append_nullable_bytes,
-    append_nullable_string,
-    append_string,
+    append_short_length,
     past_the_end,
-    read_bytes,
-    read_compact_bytes,
     read_compact_length,
-    read_compact_nullable_bytes,
-    read_compact_nullable_string,
-    read_compact_string,
     read_length,
-    read_nullable_bytes,
-    read_nullable_string,
-    read_string,
+    read_short_length,
 )
 from aioproducer.errors import ProtocolError
 
@@ -82,33 +68,60 @@ class _Fixed(WireType[T]):
 
 
 class _Sized(WireType[T]):
-    """Strings and bytes, in classic and compact form, each with or without null."""
+    """Strings and bytes: a length, and that number of bytes. Each has a classic and a compact length."""
 
-    __slots__ = ("empty", "readers", "writers")
+    __slots__ = ("_append_length", "_decode", "_encode", "_no_null", "_read_length", "empty")
 
     def __init__(
         self,
         name: str,
         empty: T,
-        writers: Mapping[tuple[bool, bool], Writer],
-        readers: Mapping[tuple[bool, bool], Reader],
+        append_length: Callable[[bytearray, int], None],
+        read_length: Callable[[bytes, int], tuple[int, int]],
+        encode: Callable[[Any], BytesLike],
+        decode: Callable[[bytes, int], Any],
+        no_null: str,
         *,
-        nullable: bool,
+        nullable: bool = False,
     ) -> None:
-        """*writers* and *readers* have the keys (flexible, nullable)."""
+        """*append_length* and *read_length* handle the classic length; *decode* receives the bytes and their position.
+
+        *no_null* is the error text for a null, with the positions of its length (`pos`) and behind its length (`end`).
+        """
         super().__init__(name, nullable=nullable)
         self.empty: T = empty
-        self.writers: Mapping[tuple[bool, bool], Writer] = writers
-        self.readers: Mapping[tuple[bool, bool], Reader] = readers
+        self._append_length, self._read_length = append_length, read_length
+        self._encode, self._decode, self._no_null = encode, decode, no_null
 
     def default(self) -> T:
         return self.empty
 
     def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
-        return self.writers[flexible, nullable]
+        append_size, encode = append_compact_length if flexible else self._append_length, self._encode
+
+        def write(buf: bytearray, value: Any) -> None:
+            if value is None and nullable:
+                append_size(buf, -1)
+                return
+            raw = encode(value)
+            append_size(buf, len(raw))
+            buf += raw
+
+        return write
 
     def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
-        return self.readers[flexible, nullable]
+        read_size, decode = read_compact_length if flexible else self._read_length, self._decode
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            length, start = read_size(data, pos)
+            end = start + length
+            if length >= 0:
+                return decode(data[start:end], start), end
+            if not nullable:
+                raise ProtocolError(self._no_null.format(pos=pos, end=start))
+            return None, start
+
+        return read
 
 
 class _Array(WireType[T]):
@@ -241,54 +254,42 @@ INT32: Final[_Fixed[int]] = _Fixed("int32", "i", zero=0)
 INT64: Final[_Fixed[int]] = _Fixed("int64", "q", zero=0)
 UUID: Final[_Fixed[bytes]] = _Fixed("uuid", "16s", zero=NO_TOPIC_ID)
 
-_STRING_WRITERS: Final[Mapping[tuple[bool, bool], Writer]] = {
-    (False, False): append_string,
-    (False, True): append_nullable_string,
-    (True, False): append_compact_string,
-    (True, True): append_compact_nullable_string,
-}
-_STRING_READERS: Final[Mapping[tuple[bool, bool], Reader]] = {
-    (False, False): read_string,
-    (False, True): read_nullable_string,
-    (True, False): read_compact_string,
-    (True, True): read_compact_nullable_string,
-}
-STRING: Final[_Sized[str]] = _Sized("string", "", _STRING_WRITERS, _STRING_READERS, nullable=False)
-NULLABLE_STRING: Final[_Sized[str | None]] = _Sized(
-    "string", "", _STRING_WRITERS, _STRING_READERS, nullable=True
-)
+_LONGEST_STRING: Final = 0x7FFF
+"""Maximum length of a string in bytes of UTF-8. Kafka keeps this limit for compact strings."""
 
 
-def _escaping(read: Reader) -> Reader:
-    def read_escaped(data: bytes, pos: int) -> tuple[Any, int]:
-        text, pos = read(data, pos)
-        return (text and escaped(text, LONGEST_TEXT)), pos
+def _utf8(value: str) -> bytes:
+    try:
+        raw = value.encode()
+    except AttributeError:
+        raise TypeError(f"{value!r} where the protocol has a string") from None
+    if len(raw) > _LONGEST_STRING:
+        raise ValueError(f"a string of {len(raw)} bytes does not fit the protocol's {_LONGEST_STRING}")
+    return raw
 
-    return read_escaped
+
+def _text(raw: bytes, pos: int) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the string at byte {pos} is not UTF-8: {error.reason}") from error
 
 
+_NO_STRING: Final = "a null before byte {end}, where the protocol has none"
+_OF_STRING: Final = (append_short_length, read_short_length, _utf8, _text, _NO_STRING)
+_OF_BYTES: Final[Any] = (
+    append_length, read_length, lambda value: value, lambda raw, _pos: raw,
+    "null at byte {pos}, where the protocol has bytes",
+)  # fmt: skip
+STRING: Final[_Sized[str]] = _Sized("string", "", *_OF_STRING)
+NULLABLE_STRING: Final[_Sized[str | None]] = _Sized("string", "", *_OF_STRING, nullable=True)
 NULLABLE_TEXT: Final[_Sized[str | None]] = _Sized(
-    "string",
-    "",
-    _STRING_WRITERS,
-    {form: _escaping(read) for form, read in _STRING_READERS.items()},
-    nullable=True,
-)
+    "string", "", append_short_length, read_short_length, _utf8,
+    lambda raw, pos: escaped(_text(raw, pos), LONGEST_TEXT), _NO_STRING, nullable=True,
+)  # fmt: skip
 """Text of a broker for users, for example an error message: escaped when read, and cut at `LONGEST_TEXT`."""
-BYTES: Final[_Sized[bytes]] = _Sized(
-    "bytes",
-    b"",
-    writers={(False, False): append_bytes, (True, False): append_compact_bytes},
-    readers={(False, False): read_bytes, (True, False): read_compact_bytes},
-    nullable=False,
-)
-RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
-    "records",
-    None,
-    writers={(False, True): append_nullable_bytes, (True, True): append_compact_nullable_bytes},
-    readers={(False, True): read_nullable_bytes, (True, True): read_compact_nullable_bytes},
-    nullable=True,
-)
+BYTES: Final[_Sized[bytes]] = _Sized("bytes", b"", *_OF_BYTES)
+RECORDS: Final[_Sized[BytesLike | None]] = _Sized("records", None, *_OF_BYTES, nullable=True)
 
 
 @overload

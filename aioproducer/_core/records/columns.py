@@ -490,7 +490,3 @@ class RecordColumns:
 
 open_records: Final[Callable[[], Records]] = fastest("RecordBuffer", RecordColumns)
 """Returns empty records for a new batch."""
-
-
-BUFFERED: Final = open_records is not RecordColumns
-"""True if `open_records` makes a RecordBuffer."""

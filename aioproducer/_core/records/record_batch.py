@@ -321,17 +321,6 @@ Encoded: TypeAlias = bytearray | memoryview
 """A whole batch; a large one is a view of the memory of its RecordBuffer."""
 
 
-def encode_records(columns: Records) -> bytes:
-    """Return the uncompressed records section of a batch. Offsets count from 0, and times from the time of the first record."""
-    if not len(columns):
-        return b""
-    return bytes(
-        _section(columns, 0)
-        if isinstance(columns, RecordColumns)
-        else memoryview(cast("Any", columns))[HEADER.size :]
-    )
-
-
 @overload
 def encode_batch(
     columns: RecordColumns,

@@ -6,46 +6,29 @@ from typing import Any
 import crc32c as crc32c_package
 import pytest
 
+from aioproducer._core.protocol.fields import WireType
+from aioproducer._core.protocol.types import BYTES, NULLABLE_STRING, RECORDS, STRING
 from aioproducer._core.wire import (
     MEMO_ENTRIES,
     VARINTS,
     Memo,
     _extension,
-    append_bytes,
-    append_compact_bytes,
     append_compact_length,
-    append_compact_nullable_bytes,
-    append_compact_nullable_string,
-    append_compact_string,
     append_length,
-    append_nullable_bytes,
-    append_nullable_string,
-    append_string,
     append_unsigned_varint,
-    append_varint,
     append_varlong,
     crc32c,
     field_size,
     past_the_end,
-    read_bytes,
-    read_compact_bytes,
     read_compact_length,
-    read_compact_nullable_bytes,
-    read_compact_nullable_string,
-    read_compact_string,
     read_int16,
     read_int32,
     read_length,
-    read_nullable_bytes,
-    read_nullable_string,
-    read_string,
     read_tags,
     read_unsigned_varint,
-    read_varint,
     read_varlong,
     unsigned_varint_size,
     varint,
-    varint_size,
     varints_after,
     varlong_size,
 )
@@ -56,6 +39,24 @@ Append = Callable[[bytearray, Any], None]
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 LONG = "x" * 200
+
+
+def functions(kind: WireType[Any], *, flexible: bool) -> tuple[Append, Read]:
+    """Return the writer and the reader of *kind* with a classic or a compact length."""
+    return (
+        kind.writer(0, flexible=flexible, nullable=kind.nullable),
+        kind.reader(0, flexible=flexible, nullable=kind.nullable),
+    )
+
+
+append_string, read_string = functions(STRING, flexible=False)
+append_compact_string, read_compact_string = functions(STRING, flexible=True)
+append_nullable_string, read_nullable_string = functions(NULLABLE_STRING, flexible=False)
+append_compact_nullable_string, read_compact_nullable_string = functions(NULLABLE_STRING, flexible=True)
+append_bytes, read_bytes = functions(BYTES, flexible=False)
+append_compact_bytes, read_compact_bytes = functions(BYTES, flexible=True)
+append_nullable_bytes, read_nullable_bytes = functions(RECORDS, flexible=False)
+append_compact_nullable_bytes, read_compact_nullable_bytes = functions(RECORDS, flexible=True)
 
 KNOWN: list[tuple[Append, Read, Any, bytes]] = [
     (append_string, read_string, "", b"\0\0"),
@@ -80,7 +81,7 @@ KNOWN: list[tuple[Append, Read, Any, bytes]] = [
     (append_compact_length, read_compact_length, 0, b"\1"),
     (append_compact_length, read_compact_length, -1, b"\0"),
 ]
-READS = sorted({read for _, read, _, _ in KNOWN} | {read_int16, read_int32}, key=lambda read: read.__name__)
+READS = list(dict.fromkeys([*(read for _, read, _, _ in KNOWN), read_int16, read_int32]))
 
 
 @for_each(("append", "read", "value", "wire"), KNOWN)
@@ -250,7 +251,6 @@ ReadNumber = Callable[[bytes, int], tuple[int, int]]
 Size = Callable[[int], int]
 
 UNSIGNED = (append_unsigned_varint, read_unsigned_varint, unsigned_varint_size)
-VARINT = (append_varint, read_varint, varint_size)
 VARLONG = (append_varlong, read_varlong, varlong_size)
 
 KNOWN_VARINTS = [
@@ -261,18 +261,15 @@ KNOWN_VARINTS = [
     (UNSIGNED, 16_383, "ff7f"),
     (UNSIGNED, 16_384, "808001"),
     (UNSIGNED, 2**32 - 1, "ffffffff0f"),
-    (VARINT, 0, "00"),
-    (VARINT, -1, "01"),
-    (VARINT, 1, "02"),
-    (VARINT, 63, "7e"),
-    (VARINT, -64, "7f"),
-    (VARINT, 64, "8001"),
-    (VARINT, -65, "8101"),
-    (VARINT, 2**31 - 1, "feffffff0f"),
-    (VARINT, -(2**31), "ffffffff0f"),
     (VARLONG, 0, "00"),
     (VARLONG, -1, "01"),
+    (VARLONG, 1, "02"),
+    (VARLONG, 63, "7e"),
+    (VARLONG, -64, "7f"),
     (VARLONG, 64, "8001"),
+    (VARLONG, -65, "8101"),
+    (VARLONG, 2**31 - 1, "feffffff0f"),
+    (VARLONG, -(2**31), "ffffffff0f"),
     (VARLONG, 2**63 - 1, "feffffffffffffffff01"),
     (VARLONG, -(2**63), "ffffffffffffffffff01"),
 ]
@@ -295,8 +292,6 @@ def test_known_values_are_written_sized_and_read(
     [
         (append_unsigned_varint, -1),
         (append_unsigned_varint, 2**32),
-        (append_varint, 2**31),
-        (append_varint, -(2**31) - 1),
         (append_varlong, 2**63),
         (append_varlong, -(2**63) - 1),
     ],
@@ -308,7 +303,7 @@ def test_value_out_of_range_is_refused_without_output(append: AppendNumber, valu
     assert buf == b"before"
 
 
-@for_each("read", [read_unsigned_varint, read_varint, read_varlong])
+@for_each("read", [read_unsigned_varint, read_varlong])
 @for_each("wire", ["", "80", "ffff"])
 def test_truncated_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> None:
     with pytest.raises(ProtocolError, match="ends within"):
@@ -320,7 +315,6 @@ def test_truncated_varint_is_a_protocol_error(read: ReadNumber, wire: str) -> No
     [
         (read_unsigned_varint, "ffffffff1f"),  # 33 bits
         (read_unsigned_varint, "808080808000"),  # a sixth byte
-        (read_varint, "ffffffffff01"),
         (read_varlong, "ffffffffffffffffff02"),  # 65 bits
         (read_varlong, "8080808080808080808000"),  # an eleventh byte
     ],

@@ -8,8 +8,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aioproducer._core.records import record_batch
 from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
-from aioproducer._core.records.record_batch import encode_batch, encode_records, set_sequence
+from aioproducer._core.records.record_batch import encode_batch, set_sequence
 from aioproducer._core.wire import crc32c
+from tests.records_section import encode_records
 
 GOLDEN_RECORDS = bytes.fromhex(
     "0e 00 00 00 01 02 76 00"  # 7 bytes: attributes, time +0, offset +0, no key, "v", no headers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aioproducer._core.records.columns import HeaderColumn, HeaderColumns, RecordColumns, RecordHeaders
 from aioproducer._core.records.record_batch import interleave
-from aioproducer._core.wire import append_varint, append_varlong
+from aioproducer._core.wire import append_varlong
 from tests.cases import for_each
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))
@@ -20,15 +20,15 @@ def plain(columns: RecordColumns) -> bytes:
     for index, value in enumerate(columns.values):
         body = bytearray(1)
         append_varlong(body, columns.timestamps[index] - columns.timestamps[0])
-        append_varint(body, index)
+        append_varlong(body, index)
         append_field(body, columns.keys[index] if columns.keys is not None else None)
         append_field(body, value)
         headers = columns.headers[index] if columns.headers is not None else ()
-        append_varint(body, len(headers))
+        append_varlong(body, len(headers))
         for name, header_value in headers:
             append_field(body, name.encode())
             append_field(body, header_value)
-        append_varint(out, len(body))
+        append_varlong(out, len(body))
         out += body
     return bytes(out)
 
@@ -42,7 +42,7 @@ def section(columns: RecordColumns) -> bytes:
 
 
 def append_field(buf: bytearray, data: bytes | None) -> None:
-    append_varint(buf, -1 if data is None else len(data))
+    append_varlong(buf, -1 if data is None else len(data))
     buf += data or b""
 
 
