@@ -45,29 +45,24 @@ if TYPE_CHECKING:
     from aioproducer.version import __version__ as __version__
 
 _HOMES = {
-    "accelerated": "aioproducer._core.acceleration",
-    "__version__": "aioproducer.version",
-    "Murmur2Partitioner": "aioproducer._core.partitioning",
-    "Murmur3Partitioner": "aioproducer._core.partitioning",
-    "Partitioner": "aioproducer._core.partitioning",
-    "RoundRobinPartitioner": "aioproducer._core.partitioning",
-    "ProducerConfig": "aioproducer.config",
-    "ProducerOptions": "aioproducer.config",
-    "Interceptor": "aioproducer.interceptors",
-    "Producer": "aioproducer.producer",
-    "State": "aioproducer._lifecycle",
-    "SendManyResult": "aioproducer.results",
-    "GroupMetadata": "aioproducer._core.transactions.transaction_types",
-    "PreparedTransaction": "aioproducer._core.transactions.transaction_types",
-    "Transaction": "aioproducer._transactional",
-    "TransactionAdmin": "aioproducer.transaction_admin",
-    "TransactionDescription": "aioproducer._core.transactions.administration",
-    "TransactionListing": "aioproducer._core.transactions.administration",
-    "ClusterDescription": "aioproducer.types",
-    "ProducerRecord": "aioproducer.types",
-    "RecordMetadata": "aioproducer.types",
-    "TopicPartition": "aioproducer.types",
-    "TimeoutReason": "aioproducer.errors",
+    name: f"aioproducer.{module}"
+    for module, names in {
+        "_core.acceleration": "accelerated",
+        "version": "__version__",
+        "_core.partitioning": "Murmur2Partitioner Murmur3Partitioner Partitioner RoundRobinPartitioner",
+        "config": "ProducerConfig ProducerOptions",
+        "interceptors": "Interceptor",
+        "producer": "Producer",
+        "_lifecycle": "State",
+        "results": "SendManyResult",
+        "_core.transactions.transaction_types": "GroupMetadata PreparedTransaction",
+        "_transactional": "Transaction",
+        "transaction_admin": "TransactionAdmin",
+        "_core.transactions.administration": "TransactionDescription TransactionListing",
+        "types": "ClusterDescription ProducerRecord RecordMetadata TopicPartition",
+        "errors": "TimeoutReason",
+    }.items()
+    for name in names.split()
 }
 """Modules of the exported names, except errors."""
 

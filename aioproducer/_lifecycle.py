@@ -7,7 +7,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, cast
 
 from aioproducer._core.batching.receipts import ReceiptKind
@@ -91,9 +90,7 @@ class Lifecycle:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the producer, and wait for the outcome of every record."""
         await self.close()
 

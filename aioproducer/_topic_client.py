@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from aioproducer._core.address import Address
@@ -91,9 +90,7 @@ class Client:
         await self._any_broker()  # fails at once if no broker answers
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._security is not None:
             self._security.close()
         for connection in self._connections.values():

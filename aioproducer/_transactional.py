@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aioproducer._core.intake.checks import check_timeout
@@ -81,9 +80,7 @@ class Transaction:
         self._is_handed_out = True
         return transactions.prepared()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Commit, or abort if the body raised. A transaction that the body ended or prepared stays as it is."""
         engine = self._producer._engine  # noqa: SLF001 - our own
         if engine is None or engine.transactions is None or engine.transactions.number != self._number:

@@ -128,21 +128,13 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dict for JSON."""
-        return {
-            "run": self.run,
-            "ok": self.ok,
-            "doubled_only": self.doubled_only,
-            "order_required": self.order_required,
-            "expected": self.expected,
-            "expect_was_given": self.expect_was_given,
-            "records": self.records,
-            "lost": self.lost,
-            "first_lost": list(self.first_lost),
-            "duplicated": self.duplicated,
-            "out_of_order": self.out_of_order,
-            "unexpected": self.unexpected,
-            "partitions": [asdict(part) for part in self.partitions],
-        }
+        names = (
+            "run ok doubled_only order_required expected expect_was_given records lost first_lost"
+            " duplicated out_of_order unexpected"
+        )
+        values = {name: getattr(self, name) for name in names.split()}
+        partitions = [asdict(part) for part in self.partitions]
+        return {**values, "first_lost": list(self.first_lost), "partitions": partitions}
 
     def __str__(self) -> str:
         whose = "" if self.run is None else f" of run {self.run}"

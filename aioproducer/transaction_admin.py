@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 from aioproducer._core.intake.checks import check_timeout
@@ -67,9 +66,7 @@ class TransactionAdmin:
         self._opened = opened
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the connections. Calls in progress fail."""
         opened, self._opened = self._opened, None
         if opened is not None:

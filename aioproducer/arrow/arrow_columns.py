@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute as pc, types
@@ -27,7 +27,7 @@ _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
 
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
-_UNITS_PER_MS: Final = {"us": 1_000, "ns": 1_000_000}
+_UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class BadValue(ValueError):
@@ -109,21 +109,27 @@ def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
     """
     if array.null_count == len(array):
         return None
-    unit = array.type.unit if types.is_timestamp(array.type) else "ms"
-    array = array.cast(pa.int64())
-    highest = _MAX_INT64 // 1_000 if unit == "s" else _MAX_INT64
+    unit = _unit(array)
     _check_range(
         name,
-        array,
-        highest,
+        array.cast(pa.int64()),
+        _MAX_INT64 // 1_000 if unit == "s" else _MAX_INT64,
         "Kafka's timestamps are milliseconds since 1970, 0 to 2**63 - 1",
-        lambda number: number * 1_000 if unit == "s" else number // _UNITS_PER_MS.get(unit, 1),
+        lambda number: number * 1_000 if unit == "s" else number // _UNITS_PER_MS[unit],
     )
+    return integers(in_ms(array))
+
+
+def _unit(array: pa.Array) -> str:
+    return array.type.unit if types.is_timestamp(array.type) else "ms"
+
+
+def in_ms(array: pa.Array) -> pa.Array:
+    """Return the times in *array* as int64, in whole milliseconds."""
+    unit, numbers = _unit(array), array.cast(pa.int64())
     if unit == "s":
-        array = pc.multiply(array, 1_000)
-    elif unit != "ms":
-        array = pc.divide(array, _UNITS_PER_MS[unit])
-    return integers(array)
+        return pc.multiply(numbers, 1_000)
+    return numbers if unit == "ms" else pc.divide(numbers, _UNITS_PER_MS[unit])
 
 
 def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
@@ -239,32 +245,19 @@ def _is_headers(kind: pa.DataType) -> bool:
     return _is_text(kind.value_type.field("key").type) and _is_bytes(kind.value_type.field("value").type)
 
 
-def _is_partition(kind: pa.DataType) -> bool:
-    return bool(types.is_integer(kind) or types.is_null(kind))
-
-
-def _is_timestamp(kind: pa.DataType) -> bool:
-    return bool(types.is_timestamp(kind) or types.is_int64(kind) or types.is_null(kind))
-
-
-class _Role(NamedTuple):
-    """Type of a column for one part of a record."""
-
-    fits: Callable[[pa.DataType], bool]
-    expected: str
-
-
-_BYTES: Final = _Role(
-    _is_bytes, "string or binary (large, view, fixed-size and dictionary-encoded ones as well)"
-)
-_ROLES: Final[Mapping[str, _Role]] = {
+_BYTES: Final = _is_bytes, "string or binary (large, view, fixed-size and dictionary-encoded ones as well)"
+_ROLES: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
     "value": _BYTES,
     "key": _BYTES,
-    "headers": _Role(_is_headers, "list<struct<key: string, value: binary>> or map<string, binary>"),
-    "partition": _Role(_is_partition, "an integer type"),
-    "timestamp": _Role(_is_timestamp, "timestamp, or int64 for milliseconds since the epoch"),
-    "topic_column": _Role(_is_text, "string"),
+    "headers": (_is_headers, "list<struct<key: string, value: binary>> or map<string, binary>"),
+    "partition": (lambda kind: types.is_integer(kind) or types.is_null(kind), "an integer type"),
+    "timestamp": (
+        lambda kind: types.is_timestamp(kind) or types.is_int64(kind) or types.is_null(kind),
+        "timestamp, or int64 for milliseconds since the epoch",
+    ),
+    "topic_column": (_is_text, "string"),
 }
+"""Check and description of the column types for each part of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +289,8 @@ class Columns:
     @property
     def names(self) -> list[str]:
         """Distinct names of the columns to read."""
-        return list(dict.fromkeys(name for name in map(self._column, _ROLES) if name is not None))
+        names = (getattr(self, role) for role in _ROLES)
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     def check(self, schema: pa.Schema) -> None:
         """Check that *schema* has all columns, with types that can be sent.
@@ -304,7 +298,7 @@ class Columns:
         Raises: ValueError for a missing or duplicate column; TypeError for a column of another type.
         """
         for role, (fits, expected) in _ROLES.items():
-            name = self._column(role)
+            name = getattr(self, role)
             if name is None:
                 continue
             places = schema.get_all_field_indices(name)
@@ -316,7 +310,3 @@ class Columns:
             kind = schema.field(places[0]).type
             if not fits(kind):
                 raise TypeError(f"{role}={name!r}: the column is {kind}, expected {expected}; cast it first")
-
-    def _column(self, role: str) -> str | None:
-        name: str | None = getattr(self, role)
-        return name

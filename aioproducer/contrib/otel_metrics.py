@@ -25,11 +25,11 @@ except ImportError as _missing:
     raise ImportError(needs("aioproducer.contrib.otel_metrics", "otel")) from _missing
 
 
-class ProducerInstruments:
+class ProducerInstruments(Exposed):
     """Instruments of one meter provider, created once because they cannot be removed. Closed producers are dropped."""
 
     def __init__(self, meter_provider: MeterProvider) -> None:
-        self._exposed = Exposed()
+        super().__init__()
         self._reports: list[tuple[str, Report]] = []
         self._observed: set[tuple[Part, str]] = set()
         meter = meter_provider.get_meter("aioproducer")
@@ -43,10 +43,6 @@ class ProducerInstruments:
                     description=metric.meaning,
                 )
 
-    def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Expose *producer* until it is closed. See `expose`."""
-        self._exposed.add(producer)
-
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
         for attributes, value in samples(part, key, self._reports_for(part, key)):
             yield Observation(value if isinstance(value, float) else int(value), attributes)
@@ -54,7 +50,7 @@ class ProducerInstruments:
     def _reports_for(self, part: Part, key: str) -> list[tuple[str, Report]]:
         """Return the reports of this collection, shared by all instruments: a collection calls each instrument once."""
         if not self._observed or (part, key) in self._observed:
-            self._reports = self._exposed.reports()
+            self._reports = self.reports()
             self._observed.clear()
         self._observed.add((part, key))
         return self._reports

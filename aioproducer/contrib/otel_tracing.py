@@ -110,9 +110,18 @@ class TracingInterceptor:
         """End the span of the record with *headers*."""
         for _, value in reversed(headers):
             found = self._open.pop(id(value), None)
-            if found is not None:
-                _end(found[0], metadata, error, topic_partition, details=self._details)
-                return
+            if found is None:
+                continue
+            span = found[0]
+            if topic_partition.partition >= 0:
+                span.set_attribute("messaging.destination.partition.id", str(topic_partition.partition))
+            if metadata is not None and metadata.offset >= 0:
+                span.set_attribute("messaging.kafka.offset", metadata.offset)
+            if error is not None:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(Status(StatusCode.ERROR, str(error) if self._details else None))
+            span.end()
+            return
 
     def close(self) -> None:
         """End all open spans."""
@@ -121,22 +130,19 @@ class TracingInterceptor:
             span.end()
 
     def _start_span(self, record: ProducerRecord, carried: Context | None) -> Span:
-        link = carried is not None and self._carried == "link"
-        return self._tracer.start_span(
-            f"send {record.topic}",
-            context=None if link else carried,
-            kind=SpanKind.PRODUCER,
-            attributes=self._attributes_of(record),
-            links=[Link(trace.get_current_span(carried).get_span_context())] if link else None,
-        )
-
-    def _attributes_of(self, record: ProducerRecord) -> dict[str, str | bool]:
         attributes = {**self._attributes, "messaging.destination.name": record.topic}
         if self._details and isinstance(record.key, str | int | UUID):  # bytes have no canonical form as text
             attributes["messaging.kafka.message.key"] = str(record.key)
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        return attributes
+        link = carried is not None and self._carried == "link"
+        return self._tracer.start_span(
+            f"send {record.topic}",
+            context=None if link else carried,
+            kind=SpanKind.PRODUCER,
+            attributes=attributes,
+            links=[Link(trace.get_current_span(carried).get_span_context())] if link else None,
+        )
 
 
 def _carried_context(headers: Sequence[tuple[str, bytes | bytearray | memoryview | None]]) -> Context | None:
@@ -144,21 +150,3 @@ def _carried_context(headers: Sequence[tuple[str, bytes | bytearray | memoryview
     carrier = {name: bytes(value).decode("utf-8", "replace") for name, value in headers if value is not None}
     context = propagate.extract(carrier, Context())
     return context if trace.get_current_span(context).get_span_context().is_valid else None
-
-
-def _end(
-    span: Span,
-    metadata: RecordMetadata | None,
-    error: ProducerError | None,
-    topic_partition: TopicPartition,
-    *,
-    details: bool,
-) -> None:
-    if topic_partition.partition >= 0:
-        span.set_attribute("messaging.destination.partition.id", str(topic_partition.partition))
-    if metadata is not None and metadata.offset >= 0:
-        span.set_attribute("messaging.kafka.offset", metadata.offset)
-    if error is not None:
-        span.set_attribute("error.type", type(error).__name__)
-        span.set_status(Status(StatusCode.ERROR, str(error) if details else None))
-    span.end()

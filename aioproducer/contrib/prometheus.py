@@ -26,15 +26,8 @@ except ImportError as _missing:
     raise ImportError(needs("aioproducer.contrib.prometheus", "prometheus")) from _missing
 
 
-class ProducerCollector(Collector):
+class ProducerCollector(Exposed, Collector):
     """Collector of the metrics of its producers. Closed producers are dropped."""
-
-    def __init__(self) -> None:
-        self._exposed = Exposed()
-
-    def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Expose *producer* until it is closed. See `expose`."""
-        self._exposed.add(producer)
 
     def describe(self) -> Iterator[Metric]:
         """Return all metrics without values, so that a registry refuses a second collector."""
@@ -44,7 +37,7 @@ class ProducerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics with their current values. Thread-safe."""
-        reports = self._exposed.reports()
+        reports = self.reports()
         for part in PARTS:
             for key in numbers(part):
                 family = _family(part, key)

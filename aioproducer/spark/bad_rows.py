@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import compute as pc, types
+from pyarrow import compute as pc
 
 from aioproducer._core.clock import wall_ms
 from aioproducer._core.intake.checks import check_topic
@@ -20,6 +20,7 @@ from aioproducer.arrow.arrow_columns import (
     as_headers,
     as_texts,
     as_timestamps_ms,
+    in_ms,
     integers,
 )
 from aioproducer.errors import ConfigError, RecordTooLarge
@@ -32,7 +33,6 @@ SETTINGS: Final = ("cleanup.policy", "message.timestamp.type", BEFORE, AFTER, DI
 """Topic settings that limit the time of a record. DIFFERENCE is the older name of BEFORE and AFTER (KIP-937)."""
 
 _UNLIMITED: Final = 2**63 - 1
-_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class Limit(NamedTuple):
@@ -87,12 +87,12 @@ def outside(
     narrowest = TimeWindow(_least([each.past for each in windows]), _least([each.future for each in windows]))
     if narrowest == TimeWindow() or times.null_count == len(times):
         return {}
-    least, most = (bound.as_py() for bound in pc.min_max(_ms(times)).values())
+    least, most = (bound.as_py() for bound in pc.min_max(in_ms(times)).values())
     if not _reason(name, "", narrowest, least, now_ms) and not _reason(name, "", narrowest, most, now_ms):
         return {}
     return {
         position: reason
-        for position, (at_ms, code) in enumerate(zip(_ms(times).to_pylist(), codes, strict=True))
+        for position, (at_ms, code) in enumerate(zip(in_ms(times).to_pylist(), codes, strict=True))
         if at_ms is not None and code is not None
         if (reason := _reason(name, topics[code], windows[code], at_ms, now_ms))
     }
@@ -115,13 +115,6 @@ def _iso_time(at_ms: int) -> str:
     except OverflowError:
         return f"{at_ms} ms after 1970"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _ms(times: pa.Array) -> pa.Array:
-    """Return *times* in whole milliseconds."""
-    unit = times.type.unit if types.is_timestamp(times.type) else "ms"
-    numbers = times.cast(pa.int64())
-    return pc.multiply(numbers, 1_000) if unit == "s" else pc.divide(numbers, _PER_MS[unit])
 
 
 def _limit(settings: Mapping[str, str], name: str) -> Limit | None:
@@ -171,10 +164,9 @@ def dead_letter_topic(given: str, topic: str | None) -> str | None:
             f"{ON_BAD_ROW} = {given!r}: expected {FAIL}, or {TO_TOPIC} and the name of a topic, such as"
             f" {TO_TOPIC}orders.dead"
         )
-    try:
-        name = check_topic(given.removeprefix(TO_TOPIC))
-    except ValueError as error:
-        raise ConfigError(f"{ON_BAD_ROW}: {error}") from None
+    name = given.removeprefix(TO_TOPIC)
+    if reason := _illegal(name):
+        raise ConfigError(f"{ON_BAD_ROW}: {reason}")
     if name == topic:
         raise ConfigError(
             f"{ON_BAD_ROW} = {given!r}: this is the topic of the valid rows; name another topic"

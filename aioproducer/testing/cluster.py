@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
@@ -115,9 +114,7 @@ class Cluster:
             self._exit = opened.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
     # --- records and requests

@@ -7,7 +7,6 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from aioproducer import types
@@ -274,9 +273,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aioproducer._core.steps import Log
@@ -41,12 +40,7 @@ class TransactionContext:
             self._transaction = await UnlimitedTransaction(producer).__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Commit, and abort if the commit fails. If the body raised, abort and re-raise its error.
 
         Raises: ProducerFenced in place of the body's error, as in aiokafka.
@@ -55,7 +49,7 @@ class TransactionContext:
         if transaction is None:
             return
         with translating():
-            await transaction.__aexit__(exc_type, exc_value, traceback)
+            await transaction.__aexit__(kind, error, traceback)
 
 
 class AIOKafkaTransactions:
