@@ -44,7 +44,7 @@ def program() -> None:
 
 
 def _selected(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...] | None:
-    """Take `fire,scale,compression-*` apart: names of rows, kinds of work that no row is named after, patterns."""
+    """Split `fire,scale,compression-*` into row names. Each word is a row name, a workload or a pattern."""
     if given is None:
         return None
     chosen: list[str] = []
@@ -52,35 +52,35 @@ def _selected(ctx: click.Context, param: click.Parameter, given: str | None) -> 
         found = [name for name, row in ROWS.items() if fnmatch(name, word)]
         found = found or [name for name, row in ROWS.items() if word == row.work]
         if not found:
-            raise click.BadParameter(f"no work is called {word!r}; there are {', '.join(ROWS)}")
+            raise click.BadParameter(f"unknown row {word!r}; known rows: {', '.join(ROWS)}")
         chosen += found
     return tuple(dict.fromkeys(chosen))
 
 
 def _spark_work(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...] | None:
-    """Take `batch,exactly-once*` apart."""
+    """Split `batch,exactly-once*` into names of Spark rows."""
     words = [] if given is None else given.split(",")
     for word in words:
         if not any(fnmatch(name, word) for name in SPARK_ROWS):
-            raise click.BadParameter(f"no work is called {word!r}; there are {', '.join(SPARK_ROWS)}")
+            raise click.BadParameter(f"unknown row {word!r}; known rows: {', '.join(SPARK_ROWS)}")
     return tuple(name for name in SPARK_ROWS if any(fnmatch(name, word) for word in words)) or None
 
 
 def _clients(ctx: click.Context, param: click.Parameter, given: str) -> tuple[str, ...]:
-    """Take `aioproducer,aiokafka` apart."""
+    """Split `aioproducer,aiokafka` into client names."""
     chosen = tuple(given.split(","))
     for client in chosen:
         if client not in CLIENTS:
-            raise click.BadParameter(f"no client is called {client!r}; there are {', '.join(CLIENTS)}")
+            raise click.BadParameter(f"unknown client {client!r}; known clients: {', '.join(CLIENTS)}")
     return chosen
 
 
 def _tables(ctx: click.Context, param: click.Parameter, given: str) -> tuple[Tuning, ...]:
-    """Take `defaults,best` apart."""
+    """Split `defaults,best` into tables."""
     chosen = given.split(",")
     if others := set(chosen) - set(Tuning):
         raise click.BadParameter(
-            f"no table is called {', '.join(sorted(others))}; there are {', '.join(Tuning)}"
+            f"unknown table {', '.join(sorted(others))}; known tables: {', '.join(Tuning)}"
         )
     return tuple(tuning for tuning in Tuning if tuning in chosen)
 
@@ -97,27 +97,27 @@ def _added(options: Iterable[Callable[[Command], Command]]) -> Callable[[Command
 
 
 def choosing(rounds: int) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options about what is run, where and how often."""
+    """Return a decorator that adds the options for cluster, clients, rows and rounds."""
     return _added(
         [
             click.option(
                 "--bootstrap-servers",
                 metavar="HOST:PORT",
-                help="Your cluster, not an Apache Kafka started for this.",
+                help="Existing cluster. By default an Apache Kafka is started.",
             ),
             click.option(
                 "--clients",
                 metavar="NAME,…",
                 callback=_clients,
                 default=",".join(CLIENTS),
-                help=f"Only these of {', '.join(CLIENTS)}.",
+                help=f"Clients to measure. Default: {', '.join(CLIENTS)}.",
             ),
             click.option(
                 "--work",
                 "rows",
                 metavar="NAME,…",
                 callback=_selected,
-                help="Only these rows; * as in file names.",
+                help="Rows to measure; * as in file names. Default: all.",
             ),
             click.option("--rounds", type=click.IntRange(1), default=rounds, show_default=True),
         ]
@@ -134,15 +134,15 @@ def run_options(rounds: int) -> Callable[[Command], Command]:
                 metavar="NAME,…",
                 callback=_tables,
                 default=",".join(Tuning),
-                help=f"Only these of {', '.join(Tuning)}.",
+                help=f"Tables to measure. Default: {', '.join(Tuning)}.",
             ),
-            click.option("--value-bytes", type=click.IntRange(10, 1_000_000), help="For all rows."),
+            click.option("--value-bytes", type=click.IntRange(10, 1_000_000), help="Value size of all rows."),
             click.option(
                 "--compression",
                 type=click.Choice(["none", *CODECS]),
-                help="For all rows; values are JSON then.",
+                help="Codec of all rows, with JSON values.",
             ),
-            click.option("--uvloop", is_flag=True, help="For all rows."),
+            click.option("--uvloop", is_flag=True, help="Run all rows on uvloop."),
             click.option(
                 "--json",
                 "json_path",
@@ -153,20 +153,20 @@ def run_options(rounds: int) -> Callable[[Command], Command]:
     )
 
 
-@program.command(short_help="Measure all three tables (ten to fifteen minutes).")
+@program.command(short_help="Measure all three tables (10 to 15 minutes).")
 @run_options(ROUNDS)
 @click.option(
-    "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Of each run."
+    "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Duration of each run."
 )
 def run(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
     """Measure every row: each client at its own defaults, at its best (see `sweep`), and with equal settings."""
     _measure(Asked(rows=rows or tuple(ROWS), scale_sizes=SIZES, **asked), json_path)
 
 
-@program.command(short_help="Measure the main rows (some two minutes).")
+@program.command(short_help="Measure the main rows (about two minutes).")
 @run_options(QUICK_ROUNDS)
 def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
-    """Measure some rows of each table in shorter runs; for a first look, one round."""
+    """Measure some rows of each table in one round of shorter runs."""
     rows = rows or tuple(name for name, row in ROWS.items() if row.quick)
     _measure(
         Asked(rows=rows, seconds=QUICK_SECONDS, scale_sizes=QUICK_SIZES, **asked),
@@ -180,7 +180,7 @@ def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) ->
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Fewer sizes.")
 def scale(json_path: Path | None, *, is_quick: bool) -> None:
-    """Measure the curves of scale alone: they need no Kafka."""
+    """Measure only the curves of scale, which need no Kafka."""
     rows = tuple(name for name, row in ROWS.items() if row.work is Work.SCALE)
     asked = Asked(
         rows=rows,
@@ -201,14 +201,14 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
         raise click.ClickException(str(error)) from error
     steps = [step for planned in tables.values() for step in planned]
     if not steps:
-        raise click.UsageError("none of these clients does any of this work")
+        raise click.UsageError("the selected clients run none of the selected rows")
     results = empty_results(asked)
     results.best = best_of(tables.get(Tuning.BEST, ()))
     with Bar(console, steps) as bar, broker(asked.bootstrap_servers) as (servers, tls):
         session = Session(asked, Topics(servers), tls)
         session.warm_up(steps)
         for tuning, planned in tables.items():
-            results.tables[tuning] = session.play(planned, bar.follow)
+            results.tables[tuning] = session.run_steps(planned, bar.follow)
     show_results(results, console)
     if json_path is not None:
         results.save(json_path)
@@ -216,16 +216,20 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Find the best options of each client (some half an hour).")
+@program.command(short_help="Find the best options of each client (about half an hour).")
 @choosing(ROUNDS)
 @click.option(
-    "--seconds", type=click.FloatRange(0.05), default=SWEEP_SECONDS, show_default=True, help="Of each run."
+    "--seconds",
+    type=click.FloatRange(0.05),
+    default=SWEEP_SECONDS,
+    show_default=True,
+    help="Duration of each run.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     default=BEST,
-    help="The file of winners, of which what is swept is replaced.",
+    help="File of winners. Swept rows and clients are replaced.",
 )
 def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
     """Try the sets of options of benchmarks/sweep/grid.toml for each client; `run` and `quick` use the winners."""
@@ -236,41 +240,43 @@ def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
     asked_for = Asked(rows=swept, scale_sizes=SIZES, tables=(Tuning.BEST,), **asked)
     steps = trial.steps_of(asked_for)
     if not steps:
-        raise click.UsageError("there is nothing to sweep for any of these clients at any of this work")
+        raise click.UsageError("the selected clients have no options to sweep in the selected rows")
     with Bar(console, steps) as bar, broker(asked_for.bootstrap_servers) as (servers, tls):
         session = Session(asked_for, Topics(servers), tls)
         session.warm_up(steps)
-        played = session.play(steps, bar.follow)
+        played = session.run_steps(steps, bar.follow)
     winners = Winners.load(out)
     trial.note(winners, empty_results(asked_for), steps, played)
     winners.save(out)
     for row, client in dict.fromkeys((step.row.name, step.client) for step in steps):
-        console.print(f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['all of it failed'])[0]}")
+        console.print(
+            f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['every set of options failed'])[0]}"
+        )
 
 
-@program.command(short_help="Measure the sink of aioproducer and Spark's own (some 20 minutes).")
+@program.command(short_help="Measure the Spark sinks of aioproducer and of Spark (about 20 minutes).")
 @click.option(
     "--work",
     metavar="NAME,…",
     callback=_spark_work,
-    help=f"Only these of {', '.join(SPARK_ROWS)}; * as in file names.",
+    help=f"Rows to measure; * as in file names. Default: {', '.join(SPARK_ROWS)}.",
 )
 @click.option(
-    "--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Of the DataFrame."
+    "--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows of the DataFrame."
 )
 @click.option("--rounds", type=click.IntRange(1), default=SPARK_ROUNDS, show_default=True)
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
 )
 def spark(json_path: Path | None, **asked_for: Any) -> None:
-    """Measure DataFrames and micro-batches into a topic, through our sink and through Spark's own; and exactly once."""
+    """Measure DataFrames and micro-batches written by aioproducer's sink and by Spark's sink, and exactly-once delivery."""
     from benchmarks.spark import session, show
 
     console = new_console()
     asked = session.Asked(**asked_for)
     results = session.empty_results(asked)
     with Bar(console, asked.steps()) as bar, broker(None) as (servers, _):
-        results.tables |= session.play(asked, servers, bar.follow)
+        results.tables |= session.run_steps(asked, servers, bar.follow)
     show.show_results(results, console)
     if json_path is not None:
         results.save(json_path)
@@ -278,11 +284,11 @@ def spark(json_path: Path | None, **asked_for: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Compare units of work with the baseline (half a minute).")
-@click.option("--update", is_flag=True, help="Write the baseline instead: do it on an idle machine.")
+@program.command(short_help="Compare the cost of code units with the baseline (30 seconds).")
+@click.option("--update", is_flag=True, help="Write the baseline. Requires an idle machine.")
 @click.option("--samples", type=click.IntRange(1), default=SAMPLES, show_default=True)
 def check(samples: int, *, update: bool) -> None:
-    """Time units of work, as ratios to a loop in the same process, and compare them with the committed baseline."""
+    """Time code units as ratios to a loop in the same process, and compare the ratios with the committed baseline."""
     from benchmarks.micro.units import units
 
     console = new_console()
@@ -296,11 +302,11 @@ def check(samples: int, *, update: bool) -> None:
     show_check(compared, console)
     if update:
         baseline.Baseline.of(timed).save()
-        console.print("This is the baseline now.")
+        console.print("Wrote the baseline.")
         return
     if before.python != baseline.python_version():
         console.print(
-            f"The baseline is of Python {before.python or '(none)'}: only that can be compared with it."
+            f"The baseline was written by Python {before.python or '(none)'}; other versions have other ratios."
         )
     if slower := [each.name for each in compared if each.slower]:
         console.print(f"More than {baseline.TOLERANCE - 1:.0%} slower: {', '.join(slower)}", style="bold red")
@@ -316,7 +322,7 @@ def check(samples: int, *, update: bool) -> None:
     "--commit", is_flag=True, help="Also update benchmarks/report, and the figures in README.md and docs."
 )
 def report(results: Path, out: Path, *, commit: bool) -> None:
-    """Make an HTML page with plots from stored RESULTS; nothing is measured."""
+    """Make an HTML page with plots from stored RESULTS, without a measurement."""
     from benchmarks.reporting.headline import write_calls, write_into, write_sentence
     from benchmarks.reporting.pages import write, write_report
 
@@ -325,7 +331,7 @@ def report(results: Path, out: Path, *, commit: bool) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if others := {name for rows in loaded.tables.values() for name in rows} - set(ROWS):
-        raise click.ClickException(f"{results.name}: the pages have no place for {', '.join(sorted(others))}")
+        raise click.ClickException(f"{results.name}: unknown rows {', '.join(sorted(others))}")
     click.echo(write(loaded, out))
     if commit:
         for path in write_report(loaded, REPORT):

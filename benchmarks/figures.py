@@ -1,4 +1,4 @@
-"""What was measured, and the file that keeps it. A report can be made from the file alone."""
+"""Results of a session, and their file. The file is the only input of a report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Series = list[tuple[float, float]]
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One client's run of one row, in a process of its own."""
+    """One run of a row by one client, in a separate process."""
 
     sent: int = 0
-    """How many records it says were acknowledged, from its start to its end; the topic must hold as many."""
+    """Number of records acknowledged during the whole run. The topic must contain exactly this number."""
     figures: dict[str, float] = field(default_factory=dict)
-    """By the names in `benchmarks.row.FIGURES`."""
+    """Figures by their names in `benchmarks.row.FIGURES`."""
     series: Series = field(default_factory=list)
     """Points of a curve: memory over time, cost over partitions."""
 
@@ -33,44 +33,44 @@ class Run:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Make a run of what JSON has for it."""
+        """Return a run from its JSON fields."""
         series = [(float(x), float(y)) for x, y in fields["series"]]
         return cls(sent=fields["sent"], figures=dict(fields["figures"]), series=series)
 
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What came of one row."""
+    """Results of one row."""
 
     runs: dict[str, list[Run | None]] = field(default_factory=dict)
-    """By client, one for each round; None where it failed."""
+    """Runs by client, one per round; None for a failed run."""
     failures: dict[str, list[str]] = field(default_factory=dict)
-    """Why, by client."""
+    """Failure messages by client."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """All of a session."""
+    """Results of a session."""
 
     made: str
-    """The day, as 2026-01-31."""
+    """Date of the session, such as 2026-01-31."""
     machine: dict[str, str]
     versions: dict[str, str]
     options: dict[str, Any]
-    """What was asked for on the command line."""
+    """Options of the command line."""
     tables: dict[Tuning, dict[str, Played]] = field(default_factory=dict)
-    """What came of each row of each table, by the names in `benchmarks.table.ROWS`."""
+    """Results of each row of each table, by the row names in `benchmarks.table.ROWS`."""
     best: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """The options that clients had in the table at their best, by row and client."""
+    """Client options in the table *best*, by row and client."""
 
     @property
     def judged(self) -> bool:
-        """Whether rows were run as they are declared, so that their targets mean something."""
+        """True if all rows ran with their declared settings, so that their targets apply."""
         return not any(self.options.get(name) for name in ("value_bytes", "compression", "uvloop"))
 
     @property
     def failures(self) -> list[str]:
-        """Every failure, in one line each."""
+        """One line per failure."""
         return [
             f"{tuning}: {name}, {client}: {why}"
             for tuning, rows in self.tables.items()
@@ -80,19 +80,19 @@ class Results:
         ]
 
     def save(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write the results as JSON."""
         path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote. Raises: ValueError if it is something else."""
+        """Read a file written by `save`. Raises: ValueError for any other file."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             written = fields.pop("format")
         except (AttributeError, KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path.name} is not a file of results") from error
         if written != FORMAT:
-            raise ValueError(f"{path.name} has format {written}, not {FORMAT}: measure again")
+            raise ValueError(f"{path.name} has format {written} instead of {FORMAT}; repeat the measurement")
         fields["tables"] = {
             Tuning(tuning): {name: _played(played) for name, played in rows.items()}
             for tuning, rows in fields["tables"].items()

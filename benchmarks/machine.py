@@ -1,4 +1,4 @@
-"""On what was it measured, and what? Nothing that tells whose machine it is: no host name, no paths."""
+"""Hardware and package versions of a measurement, without host name and paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB: Final = 1024**3
 
 
 def machine() -> dict[str, str]:
-    """Return what the machine is."""
+    """Return processor, cores, memory and system of the machine."""
     return {
         "processor": processor() or platform.machine(),
         "cores": f"{os.cpu_count()} cores",
@@ -27,7 +27,7 @@ def machine() -> dict[str, str]:
 
 
 def versions(clients: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python and of what *clients* are."""
+    """Return the versions of Python and of the packages of *clients*."""
     names = {adapter(client).distribution for client in clients if client != JVM}
     return {platform.python_implementation(): platform.python_version()} | {
         name: version(name) for name in sorted(names)
@@ -35,7 +35,7 @@ def versions(clients: Iterable[str]) -> dict[str, str]:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return what the processor calls itself, if the system tells."""
+    """Return the model name of the processor; empty if unknown."""
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")

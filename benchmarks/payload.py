@@ -1,4 +1,4 @@
-"""What is sent: distinct values, and keys and headers where they are asked for; the same in every process."""
+"""Records to send: distinct values, with optional keys and headers, equal in every process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Records that are handed over together, as columns."""
+    """Records that are sent together, as columns."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes] | None = None
@@ -35,7 +35,7 @@ class Window:
 
 
 def window_of(settings: Settings) -> Window:
-    """Return the window that a run sends again and again."""
+    """Return the window that a run sends repeatedly."""
     chance = random.Random(1)
     make = json_value if settings.json_like else random_value
     numbers = range(settings.window)
@@ -47,13 +47,13 @@ def window_of(settings: Settings) -> Window:
 
 
 def random_value(chance: random.Random, number: int, size: int) -> bytes:
-    """Return *size* bytes that begin with their *number*."""
+    """Return *size* random bytes that begin with *number*."""
     start = b"%d:" % number
     return (start + chance.randbytes(max(0, size - len(start))))[:size]
 
 
 def json_value(chance: random.Random, number: int, size: int) -> bytes:
-    """Return events as JSON, as many as fit into *size* bytes, filled up with blanks; one is cut if it does not."""
+    """Return a JSON list of events, padded with blanks to *size* bytes. A first event above *size* is cut."""
     events: list[bytes] = []
     room = size - len(b"[]")
     for serial in count():

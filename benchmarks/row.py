@@ -1,4 +1,4 @@
-"""What a row is: its work, who does it, the figures that a run has, and what they have to be."""
+"""Type of a row: workload, clients, figures and targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.settings import Settings, Tuning, Work
 
 
 class Figure(NamedTuple):
-    """A kind of number that a run has."""
+    """Title and unit of a measured quantity."""
 
     title: str
     unit: str
@@ -42,11 +42,11 @@ FIGURES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What our figure has to be: next to another client's (a ratio), or by itself if *against* is empty."""
+    """Required figure of aioproducer: a ratio to the client *against*, or an absolute value if *against* is empty."""
 
     figure: str
     tuning: Tuning = Tuning.EQUAL
-    """The table in which it is judged."""
+    """Table that the target applies to."""
     against: str = ""
     must: float | None = None
     goal: float | None = None
@@ -55,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One kind of work with its settings, who does it, and what is to come of it."""
+    """A workload with its settings, clients and targets."""
 
     name: str
     title: str
@@ -63,17 +63,17 @@ class Row:
     clients: tuple[str, ...] = (OURS,)
     targets: tuple[Target, ...] = ()
     tunings: tuple[Tuning, ...] = tuple(Tuning)
-    """The tables that it is in."""
+    """Tables that include the row."""
     tuned_as: str = ""
-    """The row whose sweep says what is best for it; its own, if empty."""
+    """Row whose sweep determines the best options; this row if empty."""
     quick: bool = False
-    """Whether it is part of the short session."""
+    """True if `quick` measures the row."""
     lasts: float = 1.0
-    """How many times as long as others it takes."""
+    """Duration of a run, as a multiple of `--seconds`."""
 
     @property
     def work(self) -> Work:
-        """Its kind."""
+        """Workload of the row."""
         return self.settings.work
 
     @property
@@ -83,5 +83,5 @@ class Row:
 
     @property
     def swept(self) -> bool:
-        """Whether a sweep has to find what is best for it."""
+        """True if a sweep must find the best options of the row."""
         return Tuning.BEST in self.tunings and not self.tuned_as

@@ -1,9 +1,10 @@
-"""A large file of JSON lines into a topic: `aioproducer send` next to kcat, if that is on the PATH.
+"""Send a large file of JSON lines with `aioproducer send`, and with kcat if kcat is on the PATH.
 
     python -m benchmarks.send_file --megabytes 1000
 
-Each is a program of a shell, so its time is from its start to its end. Neither compresses, both wait for all replicas;
-all else is their default. Only with `--key-field` is a line taken apart, and kcat cannot do that.
+Each command runs as a process, and its time includes start and exit. Both programs wait for all replicas and send
+without compression; all other options keep their defaults. `--key-field` parses every line; kcat has no equivalent
+option.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     KCAT: (KCAT, "-P", "-b", "{servers}", "-t", "{topic}", "-l", "{file}"),
 }
 EVENT_BYTES: Final = 250
-"""Room for one event, but not for two."""
+"""Size that fits exactly one event, in bytes."""
 EVENTS: Final = 10_000
-"""So many different ones."""
+"""Number of distinct events."""
 WARM_UP: Final = 20
-"""The broker is warmed up with a file that is so much smaller."""
+"""The file of the warm-up is smaller by this factor."""
 LOOK_EVERY_S: Final = 0.02
 MB: Final = 10**6
 MIB: Final = 2**20
 
 
 class Taken(NamedTuple):
-    """What a command has taken for all of a file."""
+    """Time, CPU and memory of a command for the whole file."""
 
     seconds: float
     cpu_s: float
     rss_bytes: int
-    """The most that was seen."""
+    """Largest resident set size, in bytes."""
 
 
 def write_events(path: Path, size: int) -> int:
-    """Write a file of at least *size* bytes, an event as JSON on each line, and return how many there are."""
+    """Write a file of at least *size* bytes with one JSON event per line; return the number of lines."""
     chance = random.Random(1)
     events = [json_value(chance, number, EVENT_BYTES).strip()[1:-1] + b"\n" for number in range(EVENTS)]
     block = b"".join(events)
@@ -73,13 +74,13 @@ def write_events(path: Path, size: int) -> int:
 
 
 def run(command: Sequence[str]) -> Taken:
-    """Run a command to its end. Raises: RuntimeError, with the last line that it said, if it fails."""
+    """Run a command until it exits. Raises: RuntimeError with the last line of output if the command fails."""
     sizes = [0]
     with TemporaryFile() as said:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            with suppress(psutil.NoSuchProcess):  # it has just ended
+            with suppress(psutil.NoSuchProcess):  # the process has ended
                 sizes.append(psutil.Process(process.pid).memory_info().rss)
             time.sleep(LOOK_EVERY_S)
         seconds = time.perf_counter() - began
@@ -94,9 +95,9 @@ def run(command: Sequence[str]) -> Taken:
 def rounds_of(
     names: Sequence[str], path: Path, records: int, servers: str, rounds: int
 ) -> Iterator[dict[str, Taken]]:
-    """Yield what each command has taken, round by round; each begins with another one.
+    """Yield the costs of all commands per round. Each round starts with a different command.
 
-    Raises: MissingRecordsError if a topic does not hold every line once.
+    Raises: MissingRecordsError unless the topic has every line exactly once.
     """
     topics, numbers = Topics(servers), count(1)
     for first in range(rounds):
@@ -110,7 +111,7 @@ def rounds_of(
 
 
 def told(name: str, played: Sequence[Mapping[str, Taken]], size: int) -> str:
-    """Return a line about one command: medians, the lowest and highest, and its ratio to kcat round by round."""
+    """Return one line about a command: medians with minimum and maximum, and the ratio to kcat per round."""
     megabytes = size / MB
     parts = [
         f"{name}: {_spread((megabytes / each[name].seconds for each in played), '.0f')} MB/s",
@@ -131,20 +132,24 @@ def _spread(values: Iterable[float], form: str) -> str:
 
 
 def kcat_version() -> str:
-    """Return which kcat there is, and on which librdkafka."""
+    """Return the versions of kcat and of its librdkafka."""
     said = subprocess.run([KCAT, "-V"], check=True, capture_output=True, text=True).stdout
     own, library = re.search(r"Version (\S+)", said), re.search(r"librdkafka (\S+)", said)
     return ", ".join(f"{what} {found[1]}" for what, found in ((KCAT, own), ("librdkafka", library)) if found)
 
 
 @click.command()
-@click.option("--megabytes", type=click.IntRange(1), default=1_000, show_default=True, help="Of the file.")
+@click.option(
+    "--megabytes", type=click.IntRange(1), default=1_000, show_default=True, help="Size of the file."
+)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
-    "--bootstrap-servers", metavar="HOST:PORT", help="Your cluster, not an Apache Kafka started for this."
+    "--bootstrap-servers",
+    metavar="HOST:PORT",
+    help="Existing cluster. By default an Apache Kafka is started.",
 )
 def main(megabytes: int, rounds: int, bootstrap_servers: str | None) -> None:
-    """Send a file with each command, in turns, and say how fast that was, and how much memory it took."""
+    """Send a file with each command in turn, and print rate, CPU and memory of each command."""
     names = [name for name in COMMANDS if name != KCAT or shutil.which(KCAT)]
     with TemporaryDirectory() as directory, broker(bootstrap_servers) as (servers, _):
         small, large = Path(directory, "small.jsonl"), Path(directory, "large.jsonl")
@@ -153,7 +158,7 @@ def main(megabytes: int, rounds: int, bootstrap_servers: str | None) -> None:
         [_] = rounds_of(names, small, few, servers, 1)
         played = [*rounds_of(names, large, records, servers, rounds)]
     click.echo(f"{size / MB:,.0f} MB, {records:,} lines, {PARTITIONS} partitions")
-    click.echo(kcat_version() if KCAT in names else "kcat is not on the PATH: left out")
+    click.echo(kcat_version() if KCAT in names else "kcat is not on the PATH; skipped")
     for name in names:
         click.echo(told(name, played, size))
 

@@ -1,4 +1,4 @@
-"""What one client is asked to do in one process: the same words for all of them, passed on as JSON."""
+"""Settings of one run of one client, passed to its process as JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 PARTITIONS: Final = 6
-"""Of every topic that is written to, but for the curves of scale."""
+"""Partitions of each topic, except in the curves of scale."""
 TASKS: Final = 256
-"""How many tasks send at once in a closed loop, as in a service with as many requests."""
+"""Concurrent tasks in a closed loop, as in a service with 256 concurrent requests."""
 WINDOW: Final = 10_000
-"""Records per window and per bulk call …"""
+"""Maximum number of records per window and per bulk call."""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""… but not more than this: every client's memory for unsent records holds it several times over."""
+"""Maximum size of a window. Each client's memory for unsent records holds several windows of this size."""
 GATHERED: Final = 100_000
-"""Records whose Futures one call gathers."""
+"""Number of Futures in one call of `asyncio.gather`."""
 ZONE: Final = "zone-1"
 """Zone of the client; broker *n* is in zone-*n*."""
 TRANSACTION: Final = 10
@@ -24,34 +24,34 @@ TRANSACTION: Final = 10
 
 
 class Work(StrEnum):
-    """The kinds of work."""
+    """Workloads."""
 
     CLOSED = "closed"
     """256 tasks, each awaiting one acknowledgement after the other."""
     FIRE = "fire"
-    """Windows of records handed over one by one, then each outcome awaited."""
+    """Windows of records appended one by one; each outcome is then awaited."""
     CALLBACKS = "callbacks"
-    """Windows of records handed over one by one, with a callback per record."""
+    """Windows of records appended one by one, with a callback per record."""
     GATHER = "gather"
-    """100,000 records handed over one by one, then their Futures gathered at once."""
+    """100,000 records appended one by one; one call then gathers their Futures."""
     BULK = "bulk"
-    """Windows handed over with one call each, several calls in flight."""
+    """Windows appended with one call each, several calls in flight."""
     ONE_BY_ONE = "one-by-one"
-    """The same by one caller, who waits for each call's records before the next call."""
+    """Windows appended by one task with one call each. The task awaits the records of a call before the next call."""
     LONE = "lone"
     """One task, awaiting one acknowledgement after the other."""
     TRANSACTIONS = "transactions"
     """Transactions of ten records with keys, one after the other, each committed before the next begins."""
     MEMORY = "memory"
-    """A million distinct values handed over as fast as the client takes them, their Futures dropped."""
+    """A million distinct values appended at the maximum rate of the client. The Futures of the records are dropped."""
     LAG = "lag"
-    """How late the event loop's timers are meanwhile."""
+    """Delay of the event loop's timers while 256 tasks send."""
     STEADY = "steady"
-    """So many records a second, at even distances, each sent by a task of its own, to in-process brokers."""
+    """Records at a constant rate to in-process brokers, each sent by a separate task."""
     SLOW_BROKER = "slow-broker"
-    """The same, to brokers of which one takes its time for every Produce request (KIP-794)."""
+    """Records at a constant rate to three brokers, one of which delays every Produce request (KIP-794)."""
     ZONES = "zones"
-    """The same, to brokers in three zones, of which one is the client's (KIP-1123)."""
+    """Records at a constant rate to three brokers in three zones, one of them the client's zone (KIP-1123)."""
     COLD = "cold"
     """Import, and the first acknowledged record of a new process."""
     SCALE = "scale"
@@ -59,61 +59,61 @@ class Work(StrEnum):
 
 
 class Tuning(StrEnum):
-    """The ground on which clients are compared: each is a table of its own, in this order."""
+    """Configuration of the clients. Each configuration has a table, in this order."""
 
     DEFAULTS = "defaults"
-    """Each client as it comes: its own acks, idempotence, linger and batch size."""
+    """Each client with its default acks, idempotence, linger and batch size."""
     BEST = "best"
-    """Idempotent with `acks=all`, and for each client what a sweep found to be its best for the work."""
+    """Idempotent with `acks=all`, and each client with its best options for the workload, as found by a sweep."""
     EQUAL = "equal"
-    """Idempotent with `acks=all`, and the same linger and batch size for all."""
+    """Idempotent with `acks=all`, and one linger and batch size for all clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Of one run."""
+    """Settings of one run."""
 
     work: Work
     seconds: float = 1.0
-    """How long the work goes on; it then ends with all that was begun acknowledged."""
+    """Duration of the workload. The run ends once every record that was sent is acknowledged."""
     warm_up_s: float = 0.0
-    """How long it is done before that, uncounted, where a time says it better than a number of calls."""
+    """Duration of the warm-up, in seconds, for workloads with a timed warm-up."""
     records: int = 0
-    """So many instead, if not 0."""
+    """Number of records to send; 0: send for `seconds`."""
     rate: int = 0
-    """How many records a second are sent, where there is a rate."""
+    """Records per second of a workload with a constant rate; else 0."""
     slow_ms: int = 0
-    """Time that one of three brokers takes for a Produce request, or the only one; 0: no delay."""
+    """Delay of each Produce request at the slow broker, in milliseconds; 0: no delay."""
     value_bytes: int = 100
     json_like: bool = False
-    """Whether values are JSON events, which can be compressed; else they are random bytes."""
+    """True if values are compressible JSON events; else random bytes."""
     keys: bool = False
-    """Whether records have keys, of 16 bytes …"""
+    """True if records have keys of 16 bytes."""
     headers: bool = False
-    """… and two headers each."""
+    """True if records have two headers each."""
     compression: str = "none"
     linger_ms: int = 0
     batch_bytes: int = 16_384
     calls_in_flight: int = 4
     uvloop: bool = False
     tls: bool = False
-    """Whether the connection is encrypted; *ca_file* has who is to be trusted then."""
+    """True if connections use TLS. *ca_file* then has the trusted CA certificates."""
     ca_file: str = ""
     tuning: Tuning = Tuning.EQUAL
     options: dict[str, Any] = field(default_factory=dict)
-    """What the client is configured with at its best, under its own names."""
+    """Client options of the table *best*, by the client's option names."""
 
     @property
     def window(self) -> int:
-        """How many records there are in a window or call."""
+        """Records per window or bulk call."""
         return max(1, min(WINDOW, WINDOW_BYTES // self.value_bytes))
 
     def dumps(self) -> str:
-        """Return it as JSON."""
+        """Return the settings as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> Self:
-        """Read what `dumps` wrote."""
+        """Read the JSON of `dumps`."""
         fields = json.loads(text)
         return cls(**fields | {"work": Work(fields["work"]), "tuning": Tuning(fields["tuning"])})

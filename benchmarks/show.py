@@ -1,4 +1,4 @@
-"""What is seen on a terminal: a progress bar with an estimate, then two tables."""
+"""Terminal output: a progress bar with an estimate, then two tables."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TABLES: Final = {
 
 
 def new_console() -> Console:
-    """Return a console; one that is a file or a pipe is wide enough for the tables."""
+    """Return a console. For a file or pipe, the width fits the tables."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 class Bar:
-    """A progress bar over steps; it counts seconds as estimated, so that what is left is about right."""
+    """A progress bar over steps. Its unit is the estimated time of the steps."""
 
     def __init__(self, console: Console, steps: Iterable[Step]) -> None:
         self._console = console
@@ -70,7 +70,7 @@ class Bar:
         self._progress.stop()
 
     def follow(self, step: Step, failure: str) -> None:
-        """Note that a step is over."""
+        """Advance the bar by a finished step, and print its *failure*."""
         what = f"{step.tuning}, {step.row.name}: {step.player}"
         self._progress.update(self._task, advance=step.estimate_s, description=what)
         if failure:
@@ -80,24 +80,24 @@ class Bar:
 
 
 def amount(spread: Spread | None) -> str:
-    """Return a median in three digits or so."""
+    """Return the median with about three digits; empty for None."""
     return "" if spread is None else number(spread.median)
 
 
 def number(value: float) -> str:
-    """Return *value* in three digits or so."""
+    """Return *value* with about three digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def times(spread: Spread, target_unit: str) -> str:
-    """Return a median and how far the rounds lie apart: `2.50× (2.41-2.63)`."""
+    """Return the median and the range of the rounds, such as `2.50× (2.41-2.63)`."""
     return f"{number(spread.median)}{target_unit} ({number(spread.low)}-{number(spread.high)})"
 
 
 def cells_of(row: Row, played: Played, client: str) -> list[str]:
-    """Return what is said of one client in one row, under `HEADINGS`."""
+    """Return the cells of one client in one row, under `HEADINGS`."""
     rate = spread_of(played, client, "records_s")
     apart = "" if rate is None or not rate.low else f"{rate.high / rate.low:.2f}"
     rest = [amount(spread_of(played, client, figure)) for figure in COLUMNS]
@@ -129,7 +129,7 @@ HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "mean ms", "p50 
 
 
 def measured_table(rows: Mapping[str, Played], title: str) -> Table:
-    """Return what was measured, client by client: medians over the rounds."""
+    """Return a table of the medians over all rounds, by row and client."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("work", no_wrap=True)
     for heading in HEADINGS:
@@ -145,12 +145,12 @@ def measured_table(rows: Mapping[str, Played], title: str) -> Table:
 
 
 def ordered(row: Row, played: Played) -> list[str]:
-    """Return the clients that have run, in the order of their declaration: who goes first changes by round."""
+    """Return the clients that ran, in the order of their declaration. The order of runs changes per round."""
     return [client for client in row.clients if client in played.runs]
 
 
 def judged_rows(results: Results) -> list[tuple[Row, Judged]]:
-    """Return every target of what was run, with what came of it, table by table."""
+    """Return every target with its verdict, by table."""
     return [
         (ROWS[name], judged)
         for tuning, rows in results.tables.items()
@@ -160,7 +160,7 @@ def judged_rows(results: Results) -> list[tuple[Row, Judged]]:
 
 
 def value_text(judged: Judged) -> str:
-    """Return the number that a target is about."""
+    """Return the text of a target's measured value."""
     if judged.value is None:
         return ""
     target = judged.target
@@ -169,7 +169,7 @@ def value_text(judged: Judged) -> str:
 
 
 def verdict_text(judged: Judged) -> str:
-    """Return the verdict, with what there is to remark."""
+    """Return the verdict and its remark."""
     return f"{judged.verdict}{f'; {judged.remark}' if judged.remark else ''}"
 
 
@@ -192,7 +192,7 @@ def target_table(results: Results) -> Table:
 
 
 def show_results(results: Results, console: Console) -> None:
-    """Print everything."""
+    """Print machine, versions, tables, verdicts and failures."""
     facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
     console.print(Text(facts, style="dim"))
     for tuning, rows in results.tables.items():
@@ -204,7 +204,7 @@ def show_results(results: Results, console: Console) -> None:
 
 
 def show_check(compared_units: Iterable[Compared], console: Console) -> None:
-    """Print what units of work cost, and what has become of that."""
+    """Print the cost of each code unit and its change since the baseline."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in ("unit", "µs", "ratio", "baseline", "change"):
         table.add_column(heading, justify="left" if heading == "unit" else "right")

@@ -1,4 +1,4 @@
-"""From runs to what is said of them: median and spread, ratios round by round, and whether targets are reached."""
+"""Statistics of runs: median and spread, ratios per round, and verdicts on targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.settings import Tuning
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of several runs, and how far they lie apart."""
+    """Median, minimum and maximum of several runs."""
 
     median: float
     low: float
@@ -25,7 +25,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self | None:
-        """Return that of *values*; None if there are none."""
+        """Return the spread of *values*; None if *values* is empty."""
         values = list(values)
         return cls(median(values), min(values), max(values)) if values else None
 
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A target, the number that it is about, and the verdict."""
+    """A target with its measured value and verdict."""
 
     target: Target
     value: Spread | None
@@ -52,15 +52,15 @@ class Judged:
 
 
 def spread_of(played: Played, client: str, figure: str) -> Spread | None:
-    """Return a client's median of a figure; None if there is no run that has it."""
+    """Return the spread of a client's figure; None if no run has the figure."""
     runs = played.runs.get(client, ())
     return Spread.of(run.figures[figure] for run in runs if run is not None and figure in run.figures)
 
 
 def ratio(played: Played, target: Target) -> Spread | None:
-    """Return our figure over the other client's, of the rounds that both have; or ours, if there is no other.
+    """Return aioproducer's figure divided by the other client's, or aioproducer's figure without another client.
 
-    Round by round, because what else goes on on a machine changes from round to round, and less within one.
+    The ratio is taken per round, because the load of the machine varies more between rounds than within a round.
     """
     if not target.against:
         return spread_of(played, target.ours, target.figure)
@@ -70,7 +70,7 @@ def ratio(played: Played, target: Target) -> Spread | None:
 
 
 def judge(row: Row, played: Played, tuning: Tuning = Tuning.EQUAL) -> list[Judged]:
-    """Return what came of each of a row's targets in the table *tuning*."""
+    """Return the verdicts on a row's targets in the table *tuning*."""
     return [_judge(row, played, target) for target in row.targets if target.tuning is tuning]
 
 
@@ -90,15 +90,15 @@ def _judge(row: Row, played: Played, target: Target) -> Judged:
 
 
 def compressor_share(played: Played, client: str) -> float | None:
-    """Return how much of a client's CPU its compressor takes alone, 0 … 1; None if that was not measured."""
+    """Return the compressor's share of a client's CPU, from 0 to 1; None if unknown."""
     compressor, cpu = (spread_of(played, client, figure) for figure in ("compressor_us", "cpu_us"))
     return None if compressor is None or cpu is None or not cpu.median else compressor.median / cpu.median
 
 
 def growth(costs: Sequence[float]) -> float:
-    """Return how many times dearer any size is than a smaller one, at most; 1 if cost never grows.
+    """Return the largest ratio of a cost to the cost of a smaller size; 1 if the cost never grows.
 
-    Not the last over the first: small sizes can be dear for want of company, and must not hide what comes after.
+    A ratio of the last cost to the first would hide growth, because small sizes can be expensive for other reasons.
     """
     lowest = math.inf
     worst = 1.0
@@ -109,7 +109,7 @@ def growth(costs: Sequence[float]) -> float:
 
 
 def wanted(target: Target, value: float | None) -> str:
-    """Return a bound as it is written: `≥ 2.5×`, `≤ 10 ms`."""
+    """Return the text of a bound, such as `≥ 2.5×` or `≤ 10 ms`."""
     if value is None:
         return ""
     unit = "×" if target.against or target.figure == "growth" else f" {FIGURES[target.figure].unit}"

@@ -1,4 +1,4 @@
-"""The rows of the tables: each is declared here, once. What is run, printed, stored, judged and drawn is made from it."""
+"""The rows of the tables. Runs, output, results, verdicts and plots use only these declarations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.settings import Settings, Tuning, Work
 NOWAIT: Final = "aioproducer-nowait"
 LINGER_0: Final = "aioproducer-linger-0"
 RACK_AWARE: Final = "aioproducer-rack-aware"
-DOOR: Final = "aioproducer-door"
-"""Ours, through what users of aiokafka change one import for."""
+COMPAT: Final = "aioproducer-door"
+"""aioproducer through `aioproducer.compat.aiokafka`."""
 AIOKAFKA: Final = "aiokafka"
 BATCH: Final = "confluent-batch"
 PRODUCE: Final = "confluent-produce"
@@ -28,28 +28,30 @@ MEASURED_CODECS: Final = ("gzip", "lz4", "zstd")
 """Codecs with a row of their own."""
 MEMORY_RECORDS: Final = 1_000_000
 LAG_VALUE_BYTES: Final = 10_240
-"""256 of them are more than two MiB: there is always much to compress."""
+"""Value size, in bytes: 256 values exceed 2 MiB, so the compressor is always busy."""
 CLOSED_LASTS: Final = 2
-"""Of 256 tasks, and from the first records of a topic on: a second alone says more of the broker than of its clients."""
+"""Duration factor for 256 tasks: the result of one second on a new topic depends more on the broker than on the
+client."""
 LINGER_MS: Final = 5
-"""For work that is not awaited record by record."""
+"""Linger of workloads that do not await each record, in milliseconds."""
 STEADY_RATE: Final = 1_000
 SLOW_BROKER_RATE: Final = 4_000
-"""Records a second; what every client can do with half a core to spare."""
+"""Records per second. Every client reaches this rate with half a core idle."""
 SLOW_BROKER_MS: Final = 100
 FULL_MEMORY_MS: Final = 200
 """Delay of each Produce request at which `buffer_memory` is full nearly all the time."""
 SLOW_BROKER_WARM_UP_S: Final = 2.0
-"""At the same rate: until queues are as long as they become, and the JVM client's just-in-time compiler has seen them."""
+"""Warm-up until the queues reach their final length and the JVM client's just-in-time compiler has compiled the
+code."""
 TRANSACTIONS_WARM_UP_S: Final = 3.0
-"""What the JVM client's just-in-time compiler needs, and so what everybody gets."""
+"""Warm-up of all clients. The JVM client's just-in-time compiler needs this time."""
 
 
 EQUAL: Final = (Tuning.EQUAL,)
 AT_BEST: Final = (Tuning.BEST,)
 AT_DEFAULTS: Final = (Tuning.DEFAULTS,)
 REAL: Final = (Tuning.DEFAULTS, Tuning.BEST)
-"""As a program would have its clients: as they come, or tuned."""
+"""Tables of realistic configurations: defaults and tuned."""
 
 
 def _awaited() -> Iterator[Row]:
@@ -126,13 +128,13 @@ def _awaited() -> Iterator[Row]:
 
 
 def _next_to_produce(*, must: float, goal: float, cpu_goal: float) -> Iterator[Target]:
-    """Yield the targets next to `produce` at each client's defaults: throughput, and CPU of at most as much."""
+    """Yield the targets against `produce` with default settings: throughput, and CPU of at most 1×."""
     yield Target(tuning=Tuning.DEFAULTS, figure="records_s", against=PRODUCE, must=must, goal=goal)
     yield Target(tuning=Tuning.DEFAULTS, figure="cpu_us", against=PRODUCE, must=1, goal=cpu_goal)
 
 
 def _with_outcomes() -> Iterator[Row]:
-    """Yield programs that take each record's outcome by a callback, or all outcomes at once."""
+    """Yield the rows with a callback per record, and with one gather of all Futures."""
     callbacks = Settings(work=Work.CALLBACKS, linger_ms=LINGER_MS)
     for name, title, settings, goal in (
         ("callbacks", "windows of 10,000, a callback per record", callbacks, 1.8),
@@ -287,7 +289,7 @@ def _steady() -> Iterator[Row]:
 
 
 def _slow_broker() -> Iterator[Row]:
-    ours = (OURS, LINGER_0, DOOR)
+    ours = (OURS, LINGER_0, COMPAT)
     share = Target(tuning=Tuning.DEFAULTS, figure="slow_share", must=40, goal=33)
     mean = Target(tuning=Tuning.DEFAULTS, figure="mean_ms", against=AIOKAFKA, must=1.5, goal=1)
     yield Row(

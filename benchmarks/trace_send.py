@@ -1,9 +1,9 @@
-"""A traced send: which files of `aioproducer/` one lone `await producer.send(…)` goes through, in order.
+"""Trace a single `await producer.send(…)`: the files of `aioproducer/` that it calls, in order.
 
     python -m benchmarks.trace_send
 
 The producer is warm (connected, with an identity, and an acknowledged record); the broker is in another thread, which
-is not traced. What docs/design.md draws is checked against this.
+is not traced. A test compares docs/design.md with this trace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPIC = "orders"
 
 
 async def traced_send() -> Counter[str]:
-    """Return how many calls of a lone send went into which file, by path in the package, in the order of the first."""
+    """Return the number of calls per file of a single send, by path in the package, in the order of the first call."""
     calls: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -44,7 +44,7 @@ async def traced_send() -> Counter[str]:
 
 
 def main() -> None:
-    """Print the files, in order, and the calls of each."""
+    """Print the files in order, with the number of calls per file."""
     calls = asyncio.run(traced_send())
     for path, count in calls.items():
         print(f"{count:4}  {path}")

@@ -1,6 +1,6 @@
-"""One client, one kind of work, in a process of its own; prints its `Run` as JSON.
+"""Run one workload with one client in a child process, and print the `Run` as JSON.
 
-By hand: python -m benchmarks.child CLIENT SERVERS TOPIC SETTINGS, the latter as `Settings.dumps` writes them.
+By hand: python -m benchmarks.child CLIENT SERVERS TOPIC SETTINGS, with SETTINGS as JSON of `Settings.dumps`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.child import lag, memory, works
+from benchmarks.child import lag, memory, workloads
 from benchmarks.child.watch import peak_rss_mib
 from benchmarks.clients import JVM, adapter
 from benchmarks.clients.base import Client
@@ -21,40 +21,40 @@ from benchmarks.figures import Run
 from benchmarks.payload import window_of
 from benchmarks.settings import Settings, Work
 
-WORKS = {
-    Work.CLOSED: works.closed,
-    Work.FIRE: works.fire,
-    Work.CALLBACKS: works.callbacks,
-    Work.GATHER: works.gather,
-    Work.BULK: works.bulk,
-    Work.ONE_BY_ONE: works.one_by_one,
-    Work.LONE: works.lone,
-    Work.TRANSACTIONS: works.transactions,
+WORKLOADS = {
+    Work.CLOSED: workloads.closed,
+    Work.FIRE: workloads.fire,
+    Work.CALLBACKS: workloads.callbacks,
+    Work.GATHER: workloads.gather,
+    Work.BULK: workloads.bulk,
+    Work.ONE_BY_ONE: workloads.one_by_one,
+    Work.LONE: workloads.lone,
+    Work.TRANSACTIONS: workloads.transactions,
     Work.LAG: lag.lag,
-    Work.STEADY: works.steady,
-    Work.SLOW_BROKER: works.steady,
-    Work.ZONES: works.steady,
+    Work.STEADY: workloads.steady,
+    Work.SLOW_BROKER: workloads.steady,
+    Work.ZONES: workloads.steady,
 }
 
 
-async def play(client: Client, settings: Settings) -> Run:
-    """Start *client*, let it do its work, end it. What ends it counts neither as time nor as memory."""
+async def run_workload(client: Client, settings: Settings) -> Run:
+    """Start *client*, run its workload and close it. The figures exclude the close."""
     if settings.work is Work.MEMORY:
         await client.start()
         run = await memory.memory(client, settings)
     else:
         window = window_of(settings)
         await client.start()
-        run = await WORKS[settings.work](client, window, settings)
+        run = await WORKLOADS[settings.work](client, window, settings)
         run.figures["rss_mib"] = peak_rss_mib()
         if settings.compression != "none" and client.distribution == "aioproducer":
-            run.figures["compressor_us"] = works.compressor_us(window, settings, time.process_time)
+            run.figures["compressor_us"] = workloads.compressor_us(window, settings, time.process_time)
     await client.close()
     return run
 
 
 def on_loop(playing: Coroutine[Any, Any, Run], *, uvloop: bool) -> Run:
-    """Run it on the event loop that is asked for."""
+    """Run *playing* on asyncio's event loop or on uvloop."""
     if uvloop:
         import uvloop as loops
 
@@ -63,14 +63,14 @@ def on_loop(playing: Coroutine[Any, Any, Run], *, uvloop: bool) -> Run:
 
 
 def main(name: str, servers: str, topic: str, text: str) -> None:
-    """Do what the command line says."""
+    """Run the workload of the command line."""
     settings = Settings.loads(text)
     if name == JVM:
         from benchmarks.clients import jvm
 
         run = jvm.measure(servers, topic, settings)
     else:
-        run = on_loop(play(adapter(name)(servers, topic, settings), settings), uvloop=settings.uvloop)
+        run = on_loop(run_workload(adapter(name)(servers, topic, settings), settings), uvloop=settings.uvloop)
     print(json.dumps(asdict(run)))
 
 

@@ -1,8 +1,8 @@
-"""A program that sends one record: how long from its start to the acknowledgement? And how long is the import?
+"""A program that sends one record, for the time from its start to the acknowledgement, and for the import time.
 
-Imports nothing but the client: python -m benchmarks.child.cold CLIENT SERVERS TOPIC, or … CLIENT for the import alone.
-Prints when the record was acknowledged, by the monotonic clock, which all processes of a machine share; or how many
-seconds the import took.
+The program imports only the client. `python -m benchmarks.child.cold CLIENT SERVERS TOPIC` prints the time of the
+acknowledgement (monotonic clock, shared by all processes of a machine). `python -m benchmarks.child.cold CLIENT` prints
+the duration of the import in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 
 
 async def aioproducer(servers: str, topic: str) -> None:
-    """Ours, without a linger: aiokafka has none either."""
+    """Send by aioproducer without a linger, as by aiokafka."""
     from aioproducer import Producer
 
     async with Producer(servers, linger_ms=0) as producer:
@@ -23,7 +23,7 @@ async def aioproducer(servers: str, topic: str) -> None:
 
 
 async def aiokafka(servers: str, topic: str) -> None:
-    """The aiokafka producer, idempotent and waiting for all replicas, as ours is by default."""
+    """Send by an idempotent aiokafka producer with acks=all, as aioproducer's defaults."""
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=True, acks="all") as producer:
@@ -36,7 +36,7 @@ PRODUCERS = {"aioproducer": "Producer", "aiokafka": "AIOKafkaProducer"}
 
 
 def import_alone(name: str) -> float:
-    """Return how many seconds it takes to get at a client's producer, asyncio being there already."""
+    """Return the import time of a client's producer class in seconds. asyncio is already imported."""
     began = time.perf_counter()
     getattr(import_module(name), PRODUCERS[name])
     return time.perf_counter() - began

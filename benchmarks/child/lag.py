@@ -1,7 +1,7 @@
-"""How late are the event loop's timers while a client works? And in a process that does nothing at the same time?
+"""Delay of the event loop's timers while a client sends, compared with an idle process at the same time.
 
-The control sees what the machine does to everybody; what goes beyond it is the client's doing.
-By itself: python -m benchmarks.child.lag SECONDS
+The idle process is the control: its delay is caused by the machine. The client causes the rest of the delay. The
+control alone: python -m benchmarks.child.lag SECONDS
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.child.works import closed
+from benchmarks.child.workloads import closed
 from benchmarks.clients.base import Client
 from benchmarks.figures import Run
 from benchmarks.payload import Window
@@ -21,11 +21,11 @@ from benchmarks.settings import Settings
 
 BEAT_S: Final = 0.001
 WARM_UP_S: Final = 0.1
-"""After that connections and compressors are there."""
+"""Warm-up, in seconds, in which the client opens connections and creates compressors."""
 
 
 async def heartbeat(late: list[float]) -> None:
-    """Note by how much each of a row of timers is late, until cancelled."""
+    """Append the delay of one timer after another to *late*, in seconds, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due_at = loop.time() + BEAT_S
@@ -34,7 +34,7 @@ async def heartbeat(late: list[float]) -> None:
 
 
 async def lag(client: Client, window: Window, settings: Settings) -> Run:
-    """Let 256 tasks send, and watch the loop's timers here and in a process that does nothing."""
+    """Send from 256 tasks, and measure the delay of timers in this process and in an idle process."""
     before = await closed(client, window, replace(settings, seconds=WARM_UP_S))
     control = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __spec__.name, str(settings.seconds), stdout=asyncio.subprocess.PIPE
@@ -52,7 +52,7 @@ async def lag(client: Client, window: Window, settings: Settings) -> Run:
 
 
 async def main(seconds: float) -> None:
-    """Be the control."""
+    """Run the control and print its delays as JSON."""
     late: list[float] = []
     beating = asyncio.create_task(heartbeat(late))
     await asyncio.wait([beating], timeout=seconds)

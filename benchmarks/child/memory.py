@@ -1,4 +1,4 @@
-"""Memory of a client during and after more records than it can send at once."""
+"""Memory of a client while records are appended faster than sent, and afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECK_EVERY: Final = 5_000
 
 
 async def memory(client: Client, settings: Settings) -> Run:
-    """Hand over distinct values as fast as the client takes them and drop their Futures."""
+    """Append distinct values at the maximum rate of the client and drop their Futures."""
     watch, seen = Watch(), MemoryWatch()
     filler = b"." * settings.value_bytes
     for number in range(settings.records):

@@ -1,4 +1,4 @@
-"""What a run takes: time, CPU of the whole process (the threads of native clients included), memory."""
+"""Measurement of a run: time, memory, and CPU of the whole process, including threads of native clients."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MIB: Final = 1024 * 1024
 
 
 class Watch:
-    """Runs from when it is made."""
+    """Stopwatch for time and CPU, started when it is created."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._cpu_began = time.process_time()
 
     def figures(self, records: int) -> dict[str, float]:
-        """Return the figures of a run that ends now with so many *records* acknowledged."""
+        """Return the figures of a run that ends now with *records* acknowledged records."""
         cpu_s = time.process_time() - self._cpu_began
         seconds = time.perf_counter() - self._began
         return {"records_s": records / seconds, "cpu_us": cpu_s / records * 1e6}
 
 
 class MemoryWatch:
-    """Looks at this process's resident memory, as often as it is told to."""
+    """Series of samples of this process's resident memory."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -38,15 +38,15 @@ class MemoryWatch:
         self.look()
 
     def look(self) -> None:
-        """Note how much it is now."""
+        """Add a sample of the resident memory."""
         seconds = time.perf_counter() - self._began
         self.series.append((round(seconds, 4), round(self._process.memory_info().rss / MIB, 2)))
 
 
 def peak_rss_mib() -> float:
-    """Return the most memory that this process ever had.
+    """Return the peak resident memory of this process, in MiB.
 
-    From /proc where there is one: what `getrusage` says there is not less than its parent had when it started us.
+    On Linux the value is read from /proc, because `getrusage` there includes the parent's memory at the fork.
     """
     status = Path("/proc/self/status")
     if status.exists():

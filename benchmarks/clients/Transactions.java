@@ -1,5 +1,5 @@
-// Transactions of the JVM client, one after the other: warmed up, then counted for a while. Run from source.
-// Arguments: servers, topic, records in a transaction, seconds of warm-up, seconds that count, bytes of a value, then
+// Consecutive transactions of the JVM client: a warm-up, then measured transactions. Java runs this file from source.
+// Arguments: servers, topic, records per transaction, warm-up in seconds, measured seconds, bytes per value, then
 // name=value of the producer.
 
 import java.util.Map;

@@ -1,4 +1,4 @@
-"""The clients by name; each is imported only in the one process that measures it."""
+"""Clients by name. A client is imported only in the process that measures the client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarks.clients.base import Client
 
 OURS: Final = "aioproducer"
 JVM: Final = "jvm"
-"""Not a `Client`: a program of its own, see `benchmarks.clients.jvm`."""
+"""A Java program instead of a `Client`, see `benchmarks.clients.jvm`."""
 
 _HOMES: Final = {
     OURS: ("ours", "Aioproducer"),
     "aioproducer-nowait": ("ours", "AioproducerNowait"),
     "aioproducer-linger-0": ("ours", "AioproducerLinger0"),
     "aioproducer-rack-aware": ("ours", "AioproducerRackAware"),
-    "aioproducer-door": ("aiokafka", "AiokafkaDoor"),
+    "aioproducer-door": ("aiokafka", "AiokafkaCompat"),
     "aiokafka": ("aiokafka", "Aiokafka"),
     "confluent-produce": ("confluent_produce", "ConfluentProduce"),
     "confluent-callback": ("confluent_callback", "ConfluentCallback"),

@@ -1,4 +1,4 @@
-"""aiokafka, and our class in its place."""
+"""aiokafka, and the class of `aioproducer.compat.aiokafka` in its place."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from benchmarks.settings import Work
 
 
 class Aiokafka(FuturesClient):
-    """It has no call for many records: bulk is the same as fire."""
+    """aiokafka has no call for many records, so `bulk` equals `fire`."""
 
-    works: ClassVar = frozenset(Work) - {Work.SCALE}
+    workloads: ClassVar = frozenset(Work) - {Work.SCALE}
     distribution: ClassVar = "aiokafka"
 
     async def start(self) -> None:
@@ -30,14 +30,14 @@ class Aiokafka(FuturesClient):
         await self._producer.start()
 
     def kind(self) -> type[Any]:
-        """Import its class, and return it."""
+        """Import and return the producer class."""
         from aiokafka import AIOKafkaProducer
 
         kind: type[Any] = AIOKafkaProducer
         return kind
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the producer."""
         await self._producer.stop()
 
     def call(self, value: bytes) -> Send:
@@ -49,7 +49,7 @@ class Aiokafka(FuturesClient):
         return partial(self._producer.send_and_wait, self.topic, value, key, headers=headers)
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
-        """Hand one record over."""
+        """Append one record."""
         taken: Awaitable[Future[Any]] = self._producer.send(self.topic, value)
         return taken
 
@@ -60,27 +60,27 @@ class Aiokafka(FuturesClient):
         return send
 
     async def settle(self) -> None:
-        """Wait for everything."""
+        """Wait for all acknowledgements."""
         await self._producer.flush()
 
     async def transact(self, window: Window) -> None:
-        """Begin a transaction, hand the records over, commit."""
+        """Begin a transaction, append the records, commit."""
         async with self._producer.transaction():
             for value, key, _ in rows(window):
                 _ = await self._producer.send(self.topic, value, key)
 
     async def bulk(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
+        """Append records one by one, then wait for each."""
         await self.fire(window)
 
 
-class AiokafkaDoor(Aiokafka):
-    """The same program with our class of that name."""
+class AiokafkaCompat(Aiokafka):
+    """The program of `Aiokafka` with the class of `aioproducer.compat.aiokafka`."""
 
     distribution: ClassVar = "aioproducer"
 
     def kind(self) -> type[Any]:
-        """Import our class, and return it."""
+        """Import and return the class of `aioproducer.compat.aiokafka`."""
         from aioproducer.compat.aiokafka import AIOKafkaProducer
 
         return AIOKafkaProducer

@@ -1,4 +1,4 @@
-"""What every client is measured through: as thin as can be, since what it costs is measured too."""
+"""Interface of all measured clients. The interface is thin, because its cost is part of every measurement."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Record: TypeAlias = tuple[bytes, bytes | None, list[Header] | None]
 class Client(ABC):
     """One producer that writes to one topic.
 
-    The methods that a kind of work needs are there if `works` names it. `call` and `call_whole` return a call of the
-    client's own method with its arguments, as a user writes it, and `enqueue` what that returns: a function around a send
-    costs a twentieth of a fast one, and a coroutine a tenth.
+    A client implements the methods of every workload in `workloads`. `call` and `call_whole` return a partial call of the
+    client's own method, and `enqueue` returns the result of that method: a wrapper function costs a twentieth of a fast
+    send, and a wrapper coroutine a tenth.
     """
 
-    works: ClassVar[frozenset[Work]]
+    workloads: ClassVar[frozenset[Work]]
     distribution: ClassVar[str]
-    """What the package index calls it."""
+    """Name of the client's package on PyPI."""
 
     def __init__(self, servers: str, topic: str, settings: Settings) -> None:
         self.servers = servers
@@ -38,22 +38,22 @@ class Client(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End it."""
+        """Close the producer."""
 
     def call(self, value: bytes) -> Send:
-        """Return the call that sends one record; awaited, it is acknowledged."""
+        """Return the call that sends one record. Awaiting the call waits for the acknowledgement."""
         raise NotImplementedError
 
     def call_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Send:
-        """Return the call that sends one record with a key and headers; awaited, it is acknowledged."""
+        """Return the call that sends one record with a key and headers. Awaiting the call waits for the acknowledgement."""
         raise NotImplementedError
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
-        """Hand one record over; awaited, it returns the Future of its acknowledgement."""
+        """Append one record. The awaited call returns the Future of the acknowledgement."""
         raise NotImplementedError
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for the outcome of each."""
+        """Append records one by one, then wait for the outcome of each."""
         raise NotImplementedError
 
     async def outcomes(self, window: Window) -> list[tuple[int, int]] | None:
@@ -62,23 +62,23 @@ class Client(ABC):
         return None
 
     async def callbacks(self, window: Window) -> None:
-        """Hand records over one by one, each with a callback, and wait until all callbacks were called."""
+        """Append records one by one, each with a callback, and wait until all callbacks were called."""
         raise NotImplementedError
 
     async def gather(self, window: Window, count: int) -> None:
-        """Hand *count* records over one by one, from *window* again and again, then gather the outcomes."""
+        """Append *count* records one by one, from *window* repeatedly, then gather the outcomes."""
         raise NotImplementedError
 
     async def bulk(self, window: Window) -> None:
-        """Hand records over with one call, if the client has one; they are acknowledged after `settle`."""
+        """Append records, with one call if the client has a call for many records. `settle` waits for the acknowledgements."""
         raise NotImplementedError
 
     async def transact(self, window: Window) -> None:
-        """Begin a transaction, hand the records over, commit."""
+        """Begin a transaction, append the records, commit."""
         raise NotImplementedError
 
-    async def settle(self) -> None:  # noqa: B027 - for many there is nothing to do
-        """Wait for everything that was handed over with `bulk` or `enqueue`."""
+    async def settle(self) -> None:  # noqa: B027 - most clients have nothing to wait for
+        """Wait for the acknowledgement of all records of `bulk` and `enqueue`."""
 
 
 def rows(window: Window) -> Iterable[Record]:

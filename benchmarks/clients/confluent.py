@@ -1,4 +1,4 @@
-"""What the three ways into librdkafka share."""
+"""Configuration and flush of all clients on librdkafka."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from uuid import uuid4
 from benchmarks.settings import Settings, Tuning, Work
 
 FULL_POLL_S: Final = 0.01
-"""How long to wait when librdkafka's queue is full."""
+"""Duration of a poll while librdkafka's queue is full, in seconds."""
 FLUSH_S: Final = 60.0
 
 
 def configuration(servers: str, settings: Settings) -> dict[str, Any]:
-    """Return librdkafka's configuration: of the options of its best those with dots, as all of its names have.
+    """Return librdkafka's configuration, including the options of the table *best* whose names have a dot.
 
-    With keys, partitions are chosen as the JVM client and we choose them, but for its own defaults.
+    Except in the table *defaults*, keys select partitions as in the JVM client and aioproducer.
     """
     options: dict[str, Any] = {"bootstrap.servers": servers, "compression.type": settings.compression}
     if settings.tls:
@@ -32,6 +32,6 @@ def configuration(servers: str, settings: Settings) -> dict[str, Any]:
 
 
 def flush(producer: Any) -> None:
-    """Wait until everything is acknowledged. Raises: TimeoutError."""
+    """Wait until all records are acknowledged. Raises: TimeoutError."""
     if left := producer.flush(FLUSH_S):
         raise TimeoutError(f"{left} records are not acknowledged after {FLUSH_S:.0f} s")

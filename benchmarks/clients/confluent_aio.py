@@ -13,20 +13,20 @@ from benchmarks.payload import Window
 from benchmarks.settings import Tuning, Work
 
 SOON_S: Final = 0.1
-"""The shortest time after which it looks for records that wait in its buffer."""
+"""Shortest interval in which AIOProducer checks its buffer for records, in seconds."""
 
 
 class ConfluentAio(Client):
-    """It buffers records before librdkafka does: by default until there are 1,000, or for a second.
+    """AIOProducer buffers records before librdkafka: by default 1,000 records, or for a second.
 
-    It takes no headers. With equal settings its buffer holds one record where others get no linger.
+    AIOProducer has no headers. In the table *equal*, its buffer holds one record for workloads without a linger.
     """
 
-    works: ClassVar = frozenset({Work.CLOSED, Work.FIRE, Work.LONE, Work.LAG})
+    workloads: ClassVar = frozenset({Work.CLOSED, Work.FIRE, Work.LONE, Work.LAG})
     distribution: ClassVar = "confluent-kafka"
 
     async def start(self) -> None:
-        """Make a producer; it connects by itself."""
+        """Create the producer, which connects in the background."""
         from confluent_kafka.aio import AIOProducer
 
         self._producer = AIOProducer(configuration(self.servers, self.settings), **self._buffer())
@@ -39,7 +39,7 @@ class ConfluentAio(Client):
         return {"buffer_timeout": SOON_S}
 
     async def close(self) -> None:
-        """End it."""
+        """Close the producer."""
         await self._producer.close()
 
     def call(self, value: bytes) -> Send:
@@ -50,11 +50,11 @@ class ConfluentAio(Client):
         return await (await self._producer.produce(self.topic, value))
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
-        """Hand one record over."""
+        """Append one record."""
         return self._producer.produce(self.topic, value)
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
+        """Append records one by one, then wait for each."""
         topic, produce = self.topic, self._producer.produce
         futures = [await produce(topic, value) for value in window.values]
         for future in futures:

@@ -1,4 +1,4 @@
-"""confluent-kafka's Producer.produce_batch: the fastest way there is into librdkafka from Python."""
+"""confluent-kafka's Producer.produce_batch, the fastest call of librdkafka from Python."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from benchmarks.payload import Window
 from benchmarks.settings import Work
 
 QUEUE_RECORDS: Final = 100_000
-"""What librdkafka's queue holds by default: more than the calls that others have in flight."""
+"""Default capacity of librdkafka's queue, in records. Other clients have fewer records in flight."""
 ROOM_POLL_S: Final = 0.001
 
 
 class ConfluentBatch(Client):
-    """Synchronous; call follows call as long as librdkafka's queue has room. It takes no headers."""
+    """Synchronous client without headers. Calls follow each other while librdkafka's queue has room."""
 
-    works: ClassVar = frozenset({Work.BULK, Work.ONE_BY_ONE})
+    workloads: ClassVar = frozenset({Work.BULK, Work.ONE_BY_ONE})
     distribution: ClassVar = "confluent-kafka"
 
     async def start(self) -> None:
-        """Make a producer; it connects by itself."""
+        """Create the producer, which connects in the background."""
         from confluent_kafka import Producer
 
         self._producer = Producer(configuration(self.servers, self.settings))
@@ -30,11 +30,11 @@ class ConfluentBatch(Client):
         self._messages: dict[int, list[dict[str, Any]]] = {}
 
     async def close(self) -> None:
-        """End it."""
+        """Wait for all acknowledgements."""
         flush(self._producer)
 
     async def bulk(self, window: Window) -> None:
-        """Hand records over with one call, when there is room for all of them: finding none is dear."""
+        """Append records with one call once the queue has room for all records, because a full queue is expensive."""
         messages = self._as_messages(window)
         while len(self._producer) + len(messages) > self._room:
             self._producer.poll(ROOM_POLL_S)
@@ -44,11 +44,11 @@ class ConfluentBatch(Client):
             raise BufferError(f"only {taken} of {len(messages)} records were taken")
 
     async def settle(self) -> None:
-        """Wait for everything."""
+        """Wait for all acknowledgements."""
         flush(self._producer)
 
     def _as_messages(self, window: Window) -> list[dict[str, Any]]:
-        """Return the form that the call takes; made once, as a program would that has its records in that form."""
+        """Return *window* as arguments of `produce_batch`. The list is created once, as in a program with such records."""
         messages = self._messages.get(id(window))
         if messages is None:
             keys = window.keys or repeat(None)

@@ -16,16 +16,16 @@ OnDelivery = Callable[[Any, Any], None]
 
 
 class ConfluentCallback(ConfluentProduce):
-    """Each record's outcome is reported to the program, as Futures report it."""
+    """Client that receives the outcome of each record, as with Futures."""
 
-    works: ClassVar = frozenset({Work.FIRE, Work.CALLBACKS, Work.GATHER})
+    workloads: ClassVar = frozenset({Work.FIRE, Work.CALLBACKS, Work.GATHER})
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for the outcome of each."""
+        """Append records one by one, then wait for the outcome of each."""
         await self.gather(window, len(window))
 
     async def callbacks(self, window: Window) -> None:
-        """Hand records over one by one, each with a callback, and wait until all callbacks were called."""
+        """Append records one by one, each with a callback, and wait until all callbacks were called."""
         await self.gather(window, len(window))
 
     async def outcomes(self, window: Window) -> list[tuple[int, int]]:
@@ -41,7 +41,7 @@ class ConfluentCallback(ConfluentProduce):
         return places
 
     async def gather(self, window: Window, count: int) -> None:
-        """Hand *count* records over one by one, then wait until all callbacks were called."""
+        """Append *count* records one by one, then wait until all callbacks were called."""
         left, errors = count, []
 
         def delivered(error: Any, message: Any) -> None:
@@ -55,7 +55,7 @@ class ConfluentCallback(ConfluentProduce):
             raise RuntimeError(f"{left} records without an outcome, {len(errors)} failed: {errors[:1]}")
 
     def _hand_over(self, window: Window, count: int, delivered: OnDelivery) -> None:
-        """Call `produce` for each record, serve callbacks now and then, and flush."""
+        """Call `produce` for each record, poll every `TURN_EVERY` records, and flush."""
         topic, produce, poll = self.topic, self._producer.produce, self._producer.poll
         if window.keys is None and window.headers is None:
             for number, value in enumerate(islice(cycle(window.values), count), 1):

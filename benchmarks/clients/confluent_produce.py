@@ -1,4 +1,4 @@
-"""confluent-kafka's Producer.produce: a call per record, no callback per record (with one it is slower)."""
+"""confluent-kafka's Producer.produce without a callback per record, which would be slower."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.settings import Work
 
 
 class ConfluentProduce(Client):
-    """Synchronous: it blocks the event loop, on which nothing else is."""
+    """Synchronous client that blocks the event loop, which has no other task."""
 
-    works: ClassVar = frozenset({Work.FIRE, Work.BULK, Work.ONE_BY_ONE, Work.TRANSACTIONS})
+    workloads: ClassVar = frozenset({Work.FIRE, Work.BULK, Work.ONE_BY_ONE, Work.TRANSACTIONS})
     distribution: ClassVar = "confluent-kafka"
 
     async def start(self) -> None:
-        """Make a producer; it connects by itself."""
+        """Create the producer, which connects in the background."""
         from confluent_kafka import Producer
 
         self._producer = Producer(configuration(self.servers, self.settings))
@@ -25,16 +25,16 @@ class ConfluentProduce(Client):
             self._producer.init_transactions()
 
     async def close(self) -> None:
-        """End it."""
+        """Wait for all acknowledgements."""
         flush(self._producer)
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for all of them."""
+        """Append records one by one, then wait for all acknowledgements."""
         await self.bulk(window)
         flush(self._producer)
 
     async def bulk(self, window: Window) -> None:
-        """Hand records over one by one."""
+        """Append records one by one."""
         topic, produce = self.topic, self._producer.produce
         if window.keys is None and window.headers is None:
             for value in window.values:
@@ -51,7 +51,7 @@ class ConfluentProduce(Client):
         self._producer.poll(0)
 
     async def transact(self, window: Window) -> None:
-        """Begin a transaction, hand the records over, commit."""
+        """Begin a transaction, append the records, commit."""
         producer = self._producer
         producer.begin_transaction()
         for value, key, _ in rows(window):
@@ -59,7 +59,7 @@ class ConfluentProduce(Client):
         producer.commit_transaction()
 
     async def settle(self) -> None:
-        """Wait for everything."""
+        """Wait for all acknowledgements."""
         flush(self._producer)
 
     def _insist(self, *record: Any, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Programs of clients whose call, when awaited, returns the Future of a record."""
+"""Base of clients whose awaited call returns the Future of a record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.payload import Window
 HandOver: TypeAlias = Callable[..., Awaitable[Future[Any]]]
 
 TURN_EVERY = 500
-"""Records between two turns of the event loop, in a program whose call needs no await."""
+"""Number of records between two yields to the event loop, in a program whose call needs no await."""
 
 
 class FuturesClient(Client):
-    """Client with a call of `topic, value, key, headers=` that is awaited for a Future."""
+    """Client whose call with `topic, value, key, headers=` returns a Future when awaited."""
 
     @property
     @abstractmethod
@@ -36,7 +36,7 @@ class FuturesClient(Client):
         ]
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
+        """Append records one by one, then wait for each."""
         for future in await self.futures(window):
             await future
 
@@ -85,5 +85,5 @@ class FuturesClient(Client):
 
 
 def repeated(window: Window, count: int) -> Iterator[Record]:
-    """Yield the value, key and headers of *count* records, from *window* again and again."""
+    """Yield the value, key and headers of *count* records, from *window* repeatedly."""
     return islice(cycle(rows(window)), count)

@@ -1,4 +1,4 @@
-"""The JVM's own tool, org.apache.kafka.tools.ProducerPerformance, from the jars that the broker is started with."""
+"""Kafka's tool org.apache.kafka.tools.ProducerPerformance, from the jars of the broker."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from tests.kafka.apache.java import find_java
 
 TOOL: Final = "org.apache.kafka.tools.ProducerPerformance"
 RECORDS_PER_SECOND: Final = 500_000
-"""It is told a number of records, not a time: roughly this many of 100 bytes in a second."""
+"""Estimated records of 100 bytes per second. The tool has an option for the number of records and no option for a
+time."""
 WARM_UP_S: Final = 1.0
-"""Its just-in-time compiler needs a while: as many records as that take are not counted."""
+"""Duration of the warm-up, in seconds. The just-in-time compiler needs this time, so the first records do not count."""
 RATE: Final = re.compile(r"([\d.]+) records/sec")
 LATENCIES: Final = re.compile(
     r"([\d.]+) ms avg latency, .* (\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
 )
-"""In the tool's last lines: of all of it, then of what came after the warm-up."""
+"""Latencies in the tool's last lines: of the whole run, then of the part after the warm-up."""
 
 
 def measure(servers: str, topic: str, settings: Settings) -> Run:
-    """Run the tool, and return what it says of itself after its warm-up. Raises: RuntimeError if it fails."""
+    """Run the tool and return its figures after the warm-up. Raises: RuntimeError if the tool fails."""
     if settings.work is Work.TRANSACTIONS:
         return transactions(servers, topic, settings)
     records, warm_up = numbers(settings)
@@ -59,7 +60,7 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
 
 
 def transactions(servers: str, topic: str, settings: Settings) -> Run:
-    """Run a program of ours, since the tool has transactions by time only. It takes a Java that compiles."""
+    """Run Transactions.java, because the tool limits transactions only by time. Requires a JDK."""
     program = Path(__file__).with_name("Transactions.java")
     asked = (TRANSACTION, settings.warm_up_s, settings.seconds, settings.value_bytes)
     done = subprocess.run(
@@ -77,7 +78,7 @@ def transactions(servers: str, topic: str, settings: Settings) -> Run:
 
 
 def numbers(settings: Settings) -> tuple[int, int]:
-    """Return how many records to send, and how many of those are the warm-up."""
+    """Return the number of records to send, and the number of warm-up records among them."""
     per_second = settings.rate or RECORDS_PER_SECOND * 100 / max(100, settings.value_bytes)
     warm_up = int(per_second * (settings.warm_up_s if settings.rate else WARM_UP_S))
     return warm_up + (settings.records or int(per_second * settings.seconds)), warm_up
@@ -94,17 +95,17 @@ def properties(settings: Settings) -> list[str]:
 
 
 def steady_rate(said: Iterable[str]) -> float:
-    """Return the records per second of the tool's last line that has any: that of its steady state."""
+    """Return the records per second of the tool's last line with a rate, which covers the time after the warm-up."""
     rates = [float(found.group(1)) for line in said if (found := RATE.search(line))]
     if not rates:
-        raise RuntimeError(f"{TOOL} told no records/sec")
+        raise RuntimeError(f"{TOOL} printed no records/sec")
     return rates[-1]
 
 
 def latencies(said: Iterable[str]) -> dict[str, float]:
-    """Return the mean and percentiles of latencies, in milliseconds, of the tool's last line that has any."""
+    """Return the mean and percentiles of latencies, in milliseconds, of the tool's last line with latencies."""
     lines = [found for line in said if (found := LATENCIES.search(line))]
     if not lines:
-        raise RuntimeError(f"{TOOL} told no latencies")
+        raise RuntimeError(f"{TOOL} printed no latencies")
     names = ("mean_ms", "p50_ms", "p99_ms", "p999_ms")
     return {name: float(told) for name, told in zip(names, lines[-1].groups(), strict=True)}

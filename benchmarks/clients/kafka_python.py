@@ -14,9 +14,9 @@ PATIENCE_S: Final = 60.0
 
 
 class KafkaPython(Client):
-    """Synchronous, with a thread of its own that talks to brokers."""
+    """Synchronous client whose thread sends requests to brokers."""
 
-    works: ClassVar = frozenset({Work.FIRE, Work.LONE})
+    workloads: ClassVar = frozenset({Work.FIRE, Work.LONE})
     distribution: ClassVar = "kafka-python"
 
     async def start(self) -> None:
@@ -26,7 +26,7 @@ class KafkaPython(Client):
         self._producer = KafkaProducer(bootstrap_servers=self.servers, **options(self.settings))
 
     async def close(self) -> None:
-        """End it."""
+        """Close the producer."""
         self._producer.close()
 
     def call(self, value: bytes) -> Send:
@@ -37,7 +37,7 @@ class KafkaPython(Client):
         return self._producer.send(self.topic, value).get(timeout=PATIENCE_S)
 
     async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
+        """Append records one by one, then wait for each."""
         topic, send = self.topic, self._producer.send
         if window.keys is None and window.headers is None:
             futures = [send(topic, value) for value in window.values]

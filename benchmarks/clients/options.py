@@ -1,4 +1,4 @@
-"""What the clients that are written in Python are configured with: they agree on nearly all names."""
+"""Options of the clients written in Python, which share nearly all option names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.settings import Settings, Tuning, Work
 
 
 def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, Any]:
-    """Return keyword arguments; *batch_size* is what the client calls the size of its batches."""
+    """Return keyword arguments. *batch_size* is the client's name of the batch size."""
     given: dict[str, Any] = {"security_protocol": "SSL"} if settings.tls else {}
     if settings.work is Work.TRANSACTIONS:
         given["transactional_id"] = f"benchmark-{uuid4()}"

@@ -17,9 +17,9 @@ from benchmarks.settings import ZONE, Work
 
 
 class Aioproducer(FuturesClient):
-    """Fires through `enqueue`; gathers through `send_nowait`; in bulk through `send_many`."""
+    """aioproducer: `fire` uses `enqueue`, `gather` uses `send_nowait`, and `bulk` uses `send_many`."""
 
-    works: ClassVar = frozenset(Work)
+    workloads: ClassVar = frozenset(Work)
     distribution: ClassVar = "aioproducer"
 
     async def start(self) -> None:
@@ -36,11 +36,11 @@ class Aioproducer(FuturesClient):
         await self._producer.start()
 
     def options(self) -> dict[str, Any]:
-        """Return what it is configured with."""
+        """Return the producer's options."""
         return options(self.settings)
 
     async def close(self) -> None:
-        """End it."""
+        """Close the producer."""
         await self._producer.close()
 
     def call(self, value: bytes) -> Send:
@@ -52,7 +52,7 @@ class Aioproducer(FuturesClient):
         return partial(self._producer.send, self.topic, value, key, headers=headers or ())
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
-        """Hand one record over."""
+        """Append one record."""
         return self._producer.enqueue(self.topic, value)
 
     @property
@@ -61,7 +61,7 @@ class Aioproducer(FuturesClient):
         return self._producer.enqueue
 
     async def gather(self, window: Window, count: int) -> None:
-        """Append by `send_nowait`, by one `enqueue` where the memory is full, then gather the Futures."""
+        """Append records by `send_nowait`, or by `enqueue` while memory is full, then gather the Futures."""
         topic, send_nowait, enqueue, full = (
             self.topic,
             self._producer.send_nowait,
@@ -90,24 +90,24 @@ class Aioproducer(FuturesClient):
         await asyncio.gather(*futures)
 
     async def settle(self) -> None:
-        """Wait for everything."""
+        """Wait for all acknowledgements."""
         await self._producer.flush()
 
     async def bulk(self, window: Window) -> None:
-        """Hand records over with one call."""
+        """Append records with one call."""
         await self._producer.send_many(self.topic, window.values, keys=window.keys, headers=window.headers)
 
     async def transact(self, window: Window) -> None:
-        """Begin a transaction, hand the records over, commit."""
+        """Begin a transaction, append the records, commit."""
         async with self._producer.transaction():
             await self._producer.send_many(self.topic, window.values, keys=window.keys)
 
 
 class AioproducerNowait(Aioproducer):
-    """Fires through `send_nowait`."""
+    """aioproducer with `send_nowait` in `fire`."""
 
     async def start(self) -> None:
-        """Connect, and wait until the topic is known: `send_nowait` does not."""
+        """Connect, and wait for the metadata of the topic, which `send_nowait` requires."""
         await super().start()
         await self._producer.partitions_for(self.topic)
 
@@ -120,16 +120,16 @@ class AioproducerNowait(Aioproducer):
 
 
 class AioproducerLinger0(Aioproducer):
-    """As many have it who came from a client that lingers: without any linger, whatever else is set."""
+    """aioproducer with `linger_ms=0` in every table, a common setting of users of other clients."""
 
     def options(self) -> dict[str, Any]:
-        """Return what it is configured with."""
+        """Return the producer's options."""
         return {**super().options(), "linger_ms": 0}
 
 
 class AioproducerRackAware(Aioproducer):
-    """Sends records without a key to leaders in its zone (KIP-1123)."""
+    """aioproducer with records without a key sent to leaders in its zone (KIP-1123)."""
 
     def options(self) -> dict[str, Any]:
-        """Return what it is configured with."""
+        """Return the producer's options."""
         return {**super().options(), "client_rack": ZONE, "partitioner_rack_aware": True}

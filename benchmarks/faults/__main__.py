@@ -1,10 +1,10 @@
-"""What do faults do to aioproducer, and what to other clients?
+"""Compare aioproducer and other clients under faults.
 
 Run: python -m benchmarks.faults [--json FILE], or make bench-faults.
 
-Each client gets the same load in a process of its own, from the same brokers (`aioproducer.testing`, on real sockets),
-while the same thing goes wrong. The log is read from the brokers, and compared with what the client said. All of it
-takes some five minutes.
+Each client runs in a separate process and sends an equal load to in-process brokers (`aioproducer.testing`, on real
+sockets) during an equal fault. The records in the brokers' logs are compared with the outcomes that the client
+reported. A full run takes about five minutes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.faults.clients import CLIENTS, versions
-from benchmarks.faults.play import play
 from benchmarks.faults.report import row, table
+from benchmarks.faults.run import run_scenario
 from benchmarks.faults.scenarios import SCENARIOS
 from benchmarks.faults.score import Score
 
 
 async def main() -> None:
-    """Print one table, when all is done; on stderr what goes on."""
+    """Print the progress on stderr, and one table on stdout at the end."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     names = [scenario.name for scenario in SCENARIOS]
     parser.add_argument("--scenarios", nargs="+", choices=names, default=names)
     options = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)  # brokers tell of every connection they hang up
+    logging.basicConfig(level=logging.ERROR)  # brokers log every connection that they reset
     played: dict[str, dict[str, Score]] = {}
     for scenario in SCENARIOS:
         if scenario.name not in options.scenarios:
@@ -40,7 +40,7 @@ async def main() -> None:
         of_clients = played[scenario.title] = {}
         for client in options.clients:
             print(f"{scenario.name}: {client} …", file=sys.stderr)
-            of_clients[client] = await play(scenario, client)
+            of_clients[client] = await run_scenario(scenario, client)
     print(table((title, [row(*each) for each in scores.items()]) for title, scores in played.items()))
     print("\n" + ", ".join(f"{name} {number}" for name, number in versions().items()))
     if options.json is not None:

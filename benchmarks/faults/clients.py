@@ -1,7 +1,7 @@
-"""The clients, each behind the same two calls, with the settings that their documentation gives for reliability.
+"""The clients, each with two methods, and with the reliability settings of their documentation.
 
-All wait for every in-sync replica; all are idempotent, but for the one that is there to show what plain means.
-Where a client has an option for something in `terms`, it is set to that.
+All clients wait for every in-sync replica. All clients are idempotent, except "aioproducer, plain". Every option with a
+value in `terms` has that value.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from benchmarks.faults import terms
 
 
 class Outcome(NamedTuple):
-    """What a client says of a record."""
+    """Outcome of a record, as reported by the client."""
 
     offset: int | None = None
-    """Where it is; -1 if the client does not know, None if it failed."""
+    """Offset of the record; -1 if unknown to the client, None if the record failed."""
     error: str = ""
     possibly_persisted: bool = False
-    """Whether the client says of a failed record that it may be in the log all the same."""
+    """True if the client reports that the failed record may be in the log."""
 
 
 Settle = Callable[[Outcome], None]
 
 
 class Client(Protocol):
-    """A producer."""
+    """Interface of a measured producer."""
 
     async def start(self) -> None:
         """Connect."""
 
     async def send(self, partition: int, value: bytes, settle: Settle) -> None:
-        """Hand a record over; *settle* hears its outcome later. Raises whatever the client does if it takes none."""
+        """Append a record, whose outcome is passed to *settle*. Raises: the client's error for a refused record."""
 
 
 class Aioproducer:
-    """Ours."""
+    """Client of aioproducer."""
 
     def __init__(self, servers: str, *, idempotent: bool) -> None:
         self._producer = aioproducer.Producer(
@@ -66,16 +66,17 @@ class Aioproducer:
         await self._producer.start()
 
     async def send(self, partition: int, value: bytes, settle: Settle) -> None:
-        """Hand a record over."""
+        """Append a record."""
         future = await self._producer.enqueue(terms.TOPIC, value, partition=partition)
         future.add_done_callback(partial(_settled, settle))
 
 
 class Aiokafka:
-    """The aiokafka producer.
+    """Client of aiokafka.
 
-    It has no delivery timeout: `request_timeout_ms` ends both requests and batches. So it gets the longer of the
-    two, else it would give records up while the others still try. Its backoff is always the same.
+    aiokafka has no delivery timeout: `request_timeout_ms` limits both requests and batches. The option has the delivery
+    timeout of the other clients, because a shorter value would fail records earlier than in the other clients. The
+    backoff of aiokafka is constant.
     """
 
     def __init__(self, servers: str) -> None:
@@ -93,13 +94,13 @@ class Aiokafka:
         await self._producer.start()
 
     async def send(self, partition: int, value: bytes, settle: Settle) -> None:
-        """Hand a record over."""
+        """Append a record."""
         future = await self._producer.send(terms.TOPIC, value, partition=partition)
         future.add_done_callback(partial(_settled, settle))
 
 
 class Confluent:
-    """confluent-kafka's Producer, polled by a thread as its documentation has it."""
+    """Client of confluent-kafka's Producer, polled by a thread as in its documentation."""
 
     def __init__(self, servers: str) -> None:
         self._producer = confluent_kafka.Producer(
@@ -119,11 +120,11 @@ class Confluent:
         )
 
     async def start(self) -> None:
-        """Have outcomes delivered; it connects by itself."""
+        """Start the thread that polls outcomes. The producer connects in the background."""
         threading.Thread(target=self._poll, daemon=True).start()
 
     async def send(self, partition: int, value: bytes, settle: Settle) -> None:
-        """Hand a record over."""
+        """Append a record."""
 
         def delivered(error: Any, message: Any) -> None:
             settle(Outcome(message.offset()) if error is None else Outcome(error=error.name()))
@@ -145,7 +146,9 @@ def _settled(settle: Settle, future: asyncio.Future[Any]) -> None:
 
 def failed(error: BaseException) -> Outcome:
     """Return the outcome of a record that failed with *error*."""
-    possibly_persisted = getattr(error, "possibly_persisted", False)  # only ours has it
+    possibly_persisted = getattr(
+        error, "possibly_persisted", False
+    )  # an attribute of aioproducer's errors only
     return Outcome(error=f"{type(error).__name__}: {error}", possibly_persisted=possibly_persisted)
 
 
@@ -158,6 +161,6 @@ CLIENTS: Mapping[str, Callable[[str], Client]] = {
 
 
 def versions() -> dict[str, str]:
-    """Return which releases are compared."""
+    """Return the versions of the compared clients."""
     names = {client.partition(",")[0] for client in CLIENTS}
     return {name: version(name) for name in sorted(names)}

@@ -1,12 +1,12 @@
-"""A client under a steady load, in a process of its own: what it was asked to do, and what it said became of it.
+"""A client under a steady load, in a separate process: its calls and their outcomes.
 
-Run by `benchmarks.faults.play`, which speaks to it over its pipes:
+`benchmarks.faults.run` starts the process and exchanges lines over its pipes:
 
-    us: {"began_at": …, "started_at": …}     the client is started, the load begins
-    it: any line                             enough, the fault is over
-    us: [[partition, number, …], …]          every record, then the end
+    child: {"began_at": …, "started_at": …}     the client has started, the load begins
+    parent: any line                            end of the fault, the load stops
+    child: [[partition, number, …], …]          every record; the process then exits
 
-Times are of the monotonic clock, which all processes of a machine share.
+All times are of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Sent:
 
     partition: int
     number: int
-    """Counts the calls for the partition."""
+    """Number of the call among the calls for the partition."""
     probe: bool
-    """Whether it was sent after all others had their outcome, to see if the producer still lives."""
+    """True for a record sent after all other outcomes, to test whether the producer still works."""
     called_at: float
     taken_at: float | None = None
-    """When the call returned."""
+    """Time at which the call returned."""
     resolved_at: float | None = None
     offset: int | None = None
     error: str = ""
@@ -42,18 +42,18 @@ class Sent:
 
     @property
     def value(self) -> bytes:
-        """What it is recognised by in the log."""
+        """Start of the value, unique in the log."""
         return b"%d/%d/" % (self.partition, self.number)
 
     def settle(self, outcome: Outcome) -> None:
-        """Note the outcome; the first one counts."""
+        """Store the first *outcome*."""
         if self.resolved_at is None:
             self.offset, self.error, self.possibly_persisted = outcome
             self.resolved_at = time.monotonic()
 
 
 class Load:
-    """Calls for every partition from a task of its own, so that a partition that blocks holds up no other."""
+    """Load with one task per partition, so that a blocked partition does not delay other partitions."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class Load:
         self.sent: list[Sent] = []
 
     async def run(self, enough: asyncio.Event) -> None:
-        """Make calls until it is *enough*, then wait for their outcomes, but not beyond what is promised."""
+        """Send until *enough* is set, then wait for the outcomes, at most for the delivery timeout and a grace period."""
         tasks = [asyncio.create_task(self._run(each, enough)) for each in range(terms.PARTITIONS)]
         await enough.wait()
         _, stuck = await asyncio.wait(tasks, timeout=terms.DELIVERY_TIMEOUT_S + terms.GRACE_S)
@@ -70,7 +70,7 @@ class Load:
         await self._outcomes()
 
     async def probe(self) -> None:
-        """Make one call more for each partition, and wait for its outcome."""
+        """Send one more record to each partition, and wait for the outcomes."""
         calls = (self._send(partition, probe=True) for partition in range(terms.PARTITIONS))
         await asyncio.wait([asyncio.create_task(call) for call in calls], timeout=terms.DELIVERY_TIMEOUT_S)
         await self._outcomes()
@@ -88,13 +88,13 @@ class Load:
         self.sent.append(sent)
         try:
             await self._client.send(partition, sent.value.ljust(terms.VALUE_BYTES, b"."), sent.settle)
-        except Exception as error:  # noqa: BLE001 - whatever the client raises is its answer
+        except Exception as error:  # noqa: BLE001 - every exception of the client is an outcome
             sent.settle(failed(error))
         sent.taken_at = time.monotonic()
 
     async def _outcomes(self) -> None:
         patience_until = time.monotonic() + terms.DELIVERY_TIMEOUT_S + terms.GRACE_S
-        while self._open() and time.monotonic() < patience_until:  # noqa: ASYNC110 - set in another thread, too
+        while self._open() and time.monotonic() < patience_until:  # noqa: ASYNC110 - another thread may set it
             await asyncio.sleep(terms.PAUSE_S)
 
     def _open(self) -> bool:
@@ -102,7 +102,7 @@ class Load:
 
 
 async def main(name: str, servers: str) -> None:
-    """Play the part of one client."""
+    """Run the load with one client."""
     began_at = time.monotonic()
     client = CLIENTS[name](servers)
     await client.start()
@@ -117,7 +117,7 @@ async def main(name: str, servers: str) -> None:
     await load.run(enough)
     await load.probe()
     print(json.dumps([astuple(each) for each in load.sent]), flush=True)
-    os._exit(0)  # how a client closes is not the question, and one that is stuck might not
+    os._exit(0)  # skip the close, which may hang
 
 
 if __name__ == "__main__":

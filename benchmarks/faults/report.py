@@ -1,4 +1,4 @@
-"""The scoreboard, as a table that reads well on a terminal and is Markdown."""
+"""The scores as a Markdown table with aligned columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADINGS: Final = (
 
 
 def row(client: str, figures: Score) -> tuple[str, ...]:
-    """Return the cells of *client*, all but the first."""
+    """Return the cells of *client*, without the cell of the scenario."""
     alive = figures.partitions_alive
     return (
         client,
@@ -46,7 +46,7 @@ def row(client: str, figures: Score) -> tuple[str, ...]:
 
 
 def table(titled: Iterable[tuple[str, Sequence[tuple[str, ...]]]]) -> str:
-    """Return a table of rows under their scenario's title, which stands in the first of them only."""
+    """Return a table of all rows. The first row of a scenario has the scenario's title."""
     rows: list[tuple[str, ...]] = [HEADINGS]
     for title, cells in titled:
         rows += [(title if not index else "", *each) for index, each in enumerate(cells)]

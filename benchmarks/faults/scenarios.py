@@ -1,4 +1,4 @@
-"""What goes wrong, declared once for all clients."""
+"""Fault scenarios, shared by all clients."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from benchmarks.faults.terms import BROKERS, BURST, DELIVERY_TIMEOUT_S, PARTITIO
 from tests.scenarios.faults import hostile
 
 PATIENCE_S: Final = 10.0
-"""How long to wait for a request to strike."""
+"""Time limit for the request that gets the fault, in seconds."""
 SMALL_BATCH_BYTES: Final = 400
-"""Room for two records of 100 bytes, not for five."""
+"""Batch limit in bytes: two records of 100 bytes fit, five records exceed the limit."""
 
 Fault = Callable[[Cluster], Awaitable[None]]
 
 
 async def broker_away(cluster: Cluster) -> None:
-    """Nobody leads its partitions meanwhile."""
+    """Stop broker 1 for 3 s; its partitions have no leader."""
     await cluster.stop_broker(1)
     await asyncio.sleep(3)
     await cluster.start_broker(1)
 
 
 async def broker_away_for_too_long(cluster: Cluster) -> None:
-    """It is back when the first records have long expired."""
+    """Stop broker 1 until 2 s after the delivery timeout, so that records expire."""
     await cluster.stop_broker(1)
     await asyncio.sleep(DELIVERY_TIMEOUT_S + 2)
     await cluster.start_broker(1)
 
 
 async def leaders_move(cluster: Cluster) -> None:
-    """Every 200 ms every partition gets another leader."""
+    """Give every partition another leader, every 200 ms."""
     for move in range(1, 16):
         for partition in range(PARTITIONS):
             cluster.move_leader(TOPIC, partition, to_broker=1 + (partition + move) % BROKERS)
@@ -44,20 +44,20 @@ async def leaders_move(cluster: Cluster) -> None:
 
 
 async def bootstrap_frozen(cluster: Cluster) -> None:
-    """It stays so for a while; nothing depends on it but the start."""
+    """Thaw broker 1 after 3 s. Broker 1 is only a bootstrap server."""
     await asyncio.sleep(3)
     cluster.thaw_broker(1)
 
 
 def freeze_first_bootstrap(cluster: Cluster) -> None:
-    """Node 1, the first of the bootstrap servers, leads nothing and answers nothing."""
+    """Move all leaders away from node 1, the first bootstrap server, and freeze node 1."""
     for partition in range(PARTITIONS):
         cluster.move_leader(TOPIC, partition, to_broker=2 + partition % 2)
     cluster.freeze_broker(1)
 
 
 async def reset_storm(cluster: Cluster) -> None:
-    """All connections are reset, every 50 ms for 1.5 s."""
+    """Reset all connections every 50 ms for 1.5 s."""
     for _ in range(30):
         for node in range(1, BROKERS + 1):
             cluster.disconnect(node)
@@ -65,20 +65,20 @@ async def reset_storm(cluster: Cluster) -> None:
 
 
 async def batch_refused(cluster: Cluster) -> None:
-    """One batch is answered with an error that no retry mends; it is not appended."""
+    """Refuse one batch with a permanent error."""
     async with asyncio.timeout(PATIENCE_S):
         await cluster.on("produce", partition=0).answer(InvalidRecord).happened()
 
 
 async def small_batches_only(cluster: Cluster) -> None:
-    """For half a second brokers take records, but no batches of the usual size."""
+    """Refuse batches above `SMALL_BATCH_BYTES` for half a second."""
     usual, cluster.message_max_bytes = cluster.message_max_bytes, SMALL_BATCH_BYTES
     await asyncio.sleep(0.5)
     cluster.message_max_bytes = usual
 
 
 def mangled(change: Rewrite) -> Fault:
-    """One answer to Produce is not what the protocol says; the batches are in the log."""
+    """Return a fault that corrupts one Produce response by *change*. The batches are in the log."""
 
     async def fault(cluster: Cluster) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -89,14 +89,14 @@ def mangled(change: Rewrite) -> Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Something that goes wrong under load."""
+    """A fault during a load."""
 
     name: str
     title: str
     fault: Fault
-    """Returns when it is over."""
+    """Coroutine function that returns at the end of the fault."""
     before: Callable[[Cluster], None] | None = None
-    """What is wrong before the client starts."""
+    """Fault that exists before the client starts; None for none."""
 
 
 SCENARIOS: Final = (

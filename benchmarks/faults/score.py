@@ -1,4 +1,4 @@
-"""The figures: from what a client was asked, what it said, and what is in the log."""
+"""Scores: a comparison of the sent records, the reported outcomes and the log."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from dataclasses import dataclass
 from benchmarks.faults.load import Sent
 
 Log = Sequence[bytes]
-"""The values in a partition, in order of offset, without what fills them up."""
+"""Values in a partition, in order of offset, without their padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a client made of a fault. All figures but the last three are better the smaller they are."""
+    """Score of a client in a scenario. Smaller values are better, except in the last three fields."""
 
     acknowledged_not_in_log: int
     duplicates: int
     out_of_order: int
-    """Records behind a later one of their partition, each counted once."""
+    """Number of records whose offset is above the offset of a later record of the partition."""
     failed: int
     failed_but_in_log: int
-    """Those of them that are in the log, and the error does not say that they may be."""
+    """Number of failed records in the log whose error lacks `possibly_persisted`."""
     unresolved: int
-    """Records without an outcome some time after the delivery timeout, counted from when the client took them."""
+    """Number of records without an outcome after delivery timeout and grace period, measured from the return of the
+    call."""
     recovery_s: float | None
-    """How soon after the fault every partition had a record acknowledged; None: one never had."""
+    """Time from the end of the fault until every partition had an acknowledged record, in seconds; None if a partition
+    had none."""
     records: int
     partitions_alive: int
-    """In how many of them a record was delivered that was sent after everything else was settled."""
+    """Number of partitions that delivered a probe, which is sent after all other outcomes."""
     errors: Mapping[str, int]
-    """What records failed with."""
+    """Number of failed records by error name."""
 
 
 def score(sent: Sequence[Sent], logs: Sequence[Log], *, healed_at: float, patience_s: float) -> Score:
-    """Return the figures of a run in which the fault was over at *healed_at*."""
+    """Return the score of a run whose fault ended at *healed_at* (monotonic clock)."""
     found = [Counter(log) for log in logs]
     load = [each for each in sent if not each.probe]
     failed = [each for each in load if each.error]
@@ -60,7 +62,7 @@ def _delivered(sent: Iterable[Sent]) -> list[Sent]:
 
 
 def _is_missing(sent: Sent, log: Log) -> bool:
-    """Whether it is not where the client says; -1 is anywhere."""
+    """Return True if the log lacks the record at its reported offset; offset -1 stands for any offset."""
     if sent.offset is None or sent.offset < 0:
         return sent.value not in log
     return not (sent.offset < len(log) and log[sent.offset] == sent.value)

@@ -1,4 +1,4 @@
-"""What every client is given, so that figures can be set side by side."""
+"""Load and timeouts of every client, equal for comparable figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ BROKERS: Final = 3
 PARTITIONS: Final = 4
 
 BURST: Final = 5
-"""So many records each partition gets at a time; as a rule they become a batch …"""
+"""Number of records that each partition receives at a time, usually as one batch."""
 PAUSE_S: Final = 0.02
-"""… and so long it is until the next: 1,000 records a second in all."""
+"""Time between two bursts of a partition, in seconds. All partitions together receive 1,000 records per second."""
 VALUE_BYTES: Final = 100
 
 LINGER_MS: Final = 5
@@ -20,4 +20,4 @@ DELIVERY_TIMEOUT_S: Final = 6.0
 BACKOFF_MS: Final = 50
 BACKOFF_MAX_MS: Final = 100
 GRACE_S: Final = 1.0
-"""A record without an outcome so long after its delivery timeout counts as unresolved."""
+"""Time after the delivery timeout, in seconds, until a record without an outcome counts as unresolved."""

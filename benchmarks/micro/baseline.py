@@ -1,4 +1,4 @@
-"""The committed costs of units of work, as ratios, and what has become slower since."""
+"""Committed baseline of the costs of code units, as ratios, and the comparison with new measurements."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TOLERANCE: Final = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What was measured when it was last written."""
+    """Ratios at the last update."""
 
     python: str
-    """Major and minor version: with another one, ratios are others."""
+    """Major and minor version of Python. The ratios differ between versions."""
     ratios: dict[str, float]
 
     @classmethod
     def load(cls, path: Path = PATH) -> Self:
-        """Read what `save` wrote; empty if nothing was ever written."""
+        """Read a file written by `save`; return an empty baseline if the file is missing."""
         if not path.exists():
             return cls("", {})
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -33,18 +33,18 @@ class Baseline:
 
     @classmethod
     def of(cls, timed: Mapping[str, Timed]) -> Self:
-        """Make a baseline of what was measured just now."""
+        """Return a baseline of new measurements."""
         return cls(python_version(), {name: round(each.ratio, 5) for name, each in timed.items()})
 
     def save(self, path: Path = PATH) -> None:
-        """Write it."""
+        """Write the baseline as JSON."""
         fields = {"python": self.python, "ratios": self.ratios}
         path.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A unit's cost, now and then."""
+    """New cost of a unit and its baseline."""
 
     name: str
     timed: Timed
@@ -52,20 +52,20 @@ class Compared:
 
     @property
     def change(self) -> float | None:
-        """How many times as dear as before; None if there is no before."""
+        """Ratio of the new cost to the baseline; None without a baseline."""
         return None if self.baseline is None else self.timed.ratio / self.baseline
 
     @property
     def slower(self) -> bool:
-        """Whether that is more than what chance does."""
+        """True if the change exceeds the tolerance."""
         return self.change is not None and self.change > TOLERANCE
 
 
 def compare(timed: Mapping[str, Timed], baseline: Baseline) -> list[Compared]:
-    """Return every unit next to its baseline."""
+    """Return every unit with its baseline."""
     return [Compared(name, each, baseline.ratios.get(name)) for name, each in timed.items()]
 
 
 def python_version() -> str:
-    """Return this interpreter's version, as far as it matters to costs."""
+    """Return major and minor version of the interpreter."""
     return ".".join(platform.python_version_tuple()[:2])

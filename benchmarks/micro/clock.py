@@ -1,7 +1,7 @@
-"""How long does one unit of work take, as a multiple of a loop that never changes?
+"""Cost of a code unit, as a ratio to the cost of a constant calibration loop.
 
-Both are timed in turns in one process, and the fastest of many times counts: what a machine does besides can only add.
-So the ratio is about the same on a busy machine and an idle one, and far closer from machine to machine than a time.
+Unit and loop are timed alternately in one process, and the shortest of many times counts, because other load only adds
+time. The ratio is nearly independent of the machine's load, and differs less between machines than a time.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ COLLECT_EVERY: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Something that our code does often."""
+    """A frequent operation of aioproducer."""
 
     prepare: Callable[[], Any]
-    """Makes what one run works on; not timed."""
+    """Creates the argument of one run, outside the measured time."""
     run: Callable[[Any], object]
     per: int
-    """How many times a run does it."""
+    """Number of operations per run."""
 
 
 def calibration(_: None = None) -> int:
-    """Do what Python code does: look things up, add, append, call, slice, join."""
+    """Run typical Python operations: look-ups, additions, appends, calls, slices and a join."""
     table = {number: number * 7 for number in range(64)}
     out: list[bytes] = []
     total = 0
@@ -44,7 +44,7 @@ CALIBRATION: Final = Unit(lambda: None, calibration, 1)
 
 
 def sample_ns(unit: Unit) -> int:
-    """Return how long one run takes, in nanoseconds."""
+    """Return the duration of one run, in nanoseconds."""
     prepared = unit.prepare()
     began = perf_counter_ns()
     unit.run(prepared)
@@ -53,17 +53,17 @@ def sample_ns(unit: Unit) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A unit's cost."""
+    """Cost of one operation."""
 
     ratio: float
-    """Of a single one to the calibration loop."""
+    """Ratio of one operation to the calibration loop."""
     microseconds: float
 
 
 def measure(
     units: Mapping[str, Unit], *, samples: int = SAMPLES, clock: Callable[[Unit], int] = sample_ns
 ) -> dict[str, Timed]:
-    """Return the cost of every unit. The garbage collector is off meanwhile."""
+    """Return the cost of every unit, measured with the garbage collector disabled."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The units of work of which sending is made. Each is checked once before it is timed."""
+"""Code units of a send. The result of each unit is checked once before the measurement."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ A_BATCH: Final = 120
 """Records of 100 bytes in a batch of 16 KiB."""
 APPENDED: Final = 1_000
 SMALL_BATCH: Final = 1_024
-"""Bytes; much larger ones would time the operating system's memory, which is different each time."""
+"""Size of a small batch, in bytes. The time of much larger batches depends on the operating system's memory
+allocation."""
 LARGE_TOPIC: Final = 1_000
 PRODUCE_VERSION: Final = 9
 METADATA_VERSION: Final = 12
 AT: Final = 1_700_000_000_000
-"""Milliseconds since the epoch."""
+"""Timestamp of all records, in milliseconds since the epoch."""
 
 
 def window(**settings: Any) -> Window:
-    """Return records to work on."""
+    """Return a window of records."""
     return window_of(Settings(work=Work.FIRE, **settings))
 
 
@@ -73,7 +74,7 @@ def columns(records: Window, count: int = A_BATCH) -> RecordColumns:
 
 
 def encoding(records: Window, codec: Codec = Codec.NONE) -> Unit:
-    """Encode a batch."""
+    """Return the unit that encodes a batch of *records*."""
     compress = None if codec is Codec.NONE else compressor(codec, None)
     encode_one = partial(
         encode_batch, attributes=codec, compress=compress, producer_id=1, producer_epoch=0, base_sequence=0
@@ -85,7 +86,7 @@ def encoding(records: Window, codec: Codec = Codec.NONE) -> Unit:
 
 
 class Bench:
-    """An accumulator with one topic, and nobody who drains it."""
+    """An accumulator with one topic and no sender."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         settings = ProducerConfig(bootstrap_servers="localhost:9092").batching_settings()
@@ -103,7 +104,7 @@ class Bench:
 
 
 def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
-    """Append records one by one, each with a Future."""
+    """Return the unit that appends records one by one, each with an Acknowledgement."""
     size = record_size_bound(records.values[0], None, ())
     values = records.values[:APPENDED]
 
@@ -119,7 +120,7 @@ def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
 
 
 def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
-    """Take records with keys and headers from arguments into batches, each with an Acknowledgement, as `send_nowait` does."""
+    """Return the unit that appends records with keys and headers through `FastAppend`, each with an Acknowledgement."""
     assert records.keys is not None
     assert records.headers is not None
     rows = list(zip(records.values, records.keys, records.headers, strict=True))[:APPENDED]
@@ -155,7 +156,7 @@ def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
 
 
 def extending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
-    """Append records as columns."""
+    """Return the unit that appends records as columns."""
     count = len(records)
     rows = Rows(
         TOPIC,
@@ -184,7 +185,7 @@ def produce_request(batch: bytes) -> ProduceRequest:
 
 
 def produce_answer() -> bytes:
-    """Return a broker's answer to it, which acknowledges each."""
+    """Return a broker's response to `produce_request`, which acknowledges every batch."""
     partitions = [
         PartitionProduceResponse(index=index, error_code=0, base_offset=1_000, log_start_offset=0)
         for index in range(PARTITIONS)
@@ -194,7 +195,7 @@ def produce_answer() -> bytes:
 
 
 def metadata_answer(partitions: int) -> bytes:
-    """Return a broker's answer about a large topic."""
+    """Return a Metadata response about one topic with *partitions* partitions."""
     known = [
         MetadataResponsePartition(
             partition_index=index,
@@ -215,7 +216,7 @@ def metadata_answer(partitions: int) -> bytes:
 
 
 def topics_answer(*names: str) -> MetadataResponse:
-    """Return a broker's answer about topics."""
+    """Return a Metadata response about the topics *names*."""
     of_one = decode(MetadataResponse, METADATA_VERSION, metadata_answer(PARTITIONS))
     partitions = of_one.topics[0].partitions
     topics = [MetadataResponseTopic(name=name, partitions=partitions) for name in names]
@@ -223,7 +224,7 @@ def topics_answer(*names: str) -> MetadataResponse:
 
 
 def learning(others: int) -> Unit:
-    """Take in an answer about one topic, where so many others are known."""
+    """Return the unit that applies a Metadata response about one topic to a snapshot with *others* topics."""
     names = [f"{TOPIC}-{number}" for number in range(others)]
     known = MetadataSnapshot().with_answer(topics_answer(*names), asked=names, complete=True, now=0.0)
     missing = MissingBrokers(cast("Pool", IdlePool()))
@@ -245,7 +246,7 @@ class IdlePool:
         """Do nothing."""
 
     def next_attempt_at(self, node_id: int) -> float | None:
-        """Return never."""
+        """Return None: no attempt is planned."""
 
     def get(self, node_id: int) -> None:
         """Return no connection."""
@@ -255,7 +256,7 @@ class IdlePool:
 
 
 def each(function: Callable[[bytes], object], items: Sequence[bytes]) -> Unit:
-    """Call a function with item after item."""
+    """Return the unit that calls *function* with each of *items*."""
 
     def run(work: Sequence[bytes]) -> None:
         for item in work:
@@ -265,7 +266,7 @@ def each(function: Callable[[bytes], object], items: Sequence[bytes]) -> Unit:
 
 
 def many(function: Callable[[], object], times: int) -> Unit:
-    """Call a function again and again."""
+    """Return the unit that calls *function* *times* times."""
 
     def run(prepared: None) -> None:
         for _ in range(times):
@@ -275,7 +276,7 @@ def many(function: Callable[[], object], times: int) -> Unit:
 
 
 def counting() -> Unit:
-    """Count a batch that is written, alone in its request, and the answer to it: what metrics cost, always on."""
+    """Return the unit that counts a request with one batch and its response, the constant cost of metrics."""
     now = 0.0
     metrics = Metrics(lambda: now)
     node = metrics.node(1)
@@ -291,7 +292,7 @@ def counting() -> Unit:
 
 
 def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
-    """Return all of them by name; costs are per record, or per message. Nothing runs on *loop*."""
+    """Return all units by name. Costs are per record or per message. The units create objects of *loop* and never run it."""
     plain = window()
     keyed, rich = window(keys=True), window(keys=True, headers=True)
     events = window(json_like=True)

@@ -1,7 +1,7 @@
-"""Import time and the first acknowledged record: many short processes, of which the median counts.
+"""Import time and time to the first acknowledged record: the median of several short processes.
 
-What a user has is byte code, compiled when the packages were installed. So it is here, for everybody: a first run
-leaves it in a folder of its own, whatever this environment says about writing it, and whoever may write where.
+Users run byte code that was compiled when the packages were installed. Here, a first run of each client compiles the
+byte code into a separate folder, independent of the environment's settings and of file permissions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMES: Final = 5
 
 
 def measure(client: str, topics: Topics, name: str) -> Run:
-    """Return a client's figures; every first record is looked for in its topic."""
+    """Return a client's figures, after a check that the topic has every first record."""
     with TemporaryDirectory() as compiled, topics.fresh(name, PARTITIONS) as topic:
         variables = {"PYTHONPYCACHEPREFIX": compiled, "PYTHONDONTWRITEBYTECODE": ""}
         sending = [client, topics.servers, topic]

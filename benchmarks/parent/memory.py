@@ -1,4 +1,4 @@
-"""Memory of a client whose broker takes its time: the client's own memory for unsent records is always full."""
+"""Memory of a client with a slow broker, so that the client's memory for unsent records is always full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC: Final = "memory"
 
 
 def measure(client: str, settings: Settings) -> Run:
-    """Return a client's figures next to an in-process broker that delays each Produce request."""
+    """Return a client's figures with an in-process broker that delays each Produce request."""
     with ThreadedCluster(topics={TOPIC: PARTITIONS}) as cluster:
         cluster.on("produce", times=None).delay(settings.slow_ms / 1_000)
         told = Run.loads(answer_of(CHILD, [client, cluster.bootstrap_servers, TOPIC, settings.dumps()]))

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: the child's command line, its answer, and what it has complained of."""
+"""Runs in child processes: command line, answer and error output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final
 
 PATIENCE_S: Final = 180.0
 SLOWING: Final = frozenset({"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"})
-"""What is on in tests, costs every client time, and lets confluent-kafka's AIOProducer hang."""
+"""Variables that tests set. They slow every client down and make confluent-kafka's AIOProducer hang."""
 
 
 class ChildFailedError(RuntimeError):
-    """A run ended with no answer; the message is the last line of what it said."""
+    """A child process ended without an answer. The message is its last line of output."""
 
 
 def answer_of(
     module: str, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Run `python -m MODULE ARGUMENTS`, and return the last line that it prints. Raises: ChildFailedError.
+    """Run `python -m MODULE ARGUMENTS` and return its last line of output. Raises: ChildFailedError.
 
-    Its environment is ours, but for what would slow it down, and with *variables*.
+    The child inherits the environment without `SLOWING`, and with *variables*.
     """
     try:
         done = subprocess.run(
@@ -43,6 +43,6 @@ def answer_of(
 
 
 def last_line(said: str) -> str:
-    """Return the last line that is not blank: of a traceback, the error."""
+    """Return the last line that is not blank. In a traceback this line has the error."""
     lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+    return lines[-1].strip() if lines else "no output"

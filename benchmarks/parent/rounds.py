@@ -1,4 +1,4 @@
-"""What is run in which order: each round every client once, so that all of them see the machine at its best and worst."""
+"""Order of runs: every client runs once per round, so that changes of the machine's load affect all clients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.row import Row
 from benchmarks.settings import Tuning, Work
 
 OVERHEAD_S: Final = 1.3
-"""What a run takes besides its work: a process, a topic, the count."""
+"""Overhead of a run in seconds: process start, topic creation, check of the record count."""
 FIXED_S: Final = {Work.COLD: 6.0, Work.MEMORY: 10.0, Work.SCALE: 40.0}
-"""Kinds of work that take as long as they take."""
+"""Duration of workloads that ignore `--seconds`, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class Step:
     estimate_s: float
     tuning: Tuning = Tuning.EQUAL
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of a client at its best, or that might be."""
+    """Client options of the table *best*, or of a set that a sweep tries."""
     point: int | None = None
-    """Which of the sets of options of a sweep these are."""
+    """Index of the set of options in a sweep; None outside a sweep."""
 
     @property
     def player(self) -> str:
-        """Who has its turn: a client, or a client with one of its sets of options."""
+        """Name of the client, with the index of its set of options in a sweep."""
         return self.client if self.point is None else f"{self.client} {self.point}"
 
 
 def no_options(row: Row, client: str) -> Mapping[str, Any]:
-    """Return that a client has none but those that the table gives everybody."""
+    """Return no options besides those of the table."""
     return {}
 
 
@@ -51,7 +51,7 @@ def plan(
     tuning: Tuning = Tuning.EQUAL,
     options: Callable[[Row, str], Mapping[str, Any]] = no_options,
 ) -> list[Step]:
-    """Return every run of a table in order. Clients take turns in going first."""
+    """Return every run of a table in order. The first client of a round changes."""
     steps = []
     for row in rows:
         taking_part = [client for client in row.clients if client in clients]
@@ -65,21 +65,21 @@ def plan(
 
 
 def estimate(row: Row, seconds: float) -> float:
-    """Return how many seconds a run will take."""
+    """Return the estimated duration of a run, in seconds."""
     return FIXED_S.get(row.work, row.settings.warm_up_s + seconds * row.lasts) + OVERHEAD_S
 
 
 def rounds_of(row: Row, rounds: int) -> int:
-    """Return how many rounds a row gets: one, if it takes long and comes out the same each time."""
+    """Return the number of rounds of a row: one if a run is long and its results vary little."""
     return 1 if row.work in {Work.SCALE, Work.MEMORY} else rounds
 
 
-def play(
+def run_steps(
     steps: Sequence[Step], run: Callable[[Step], Run], follow: Callable[[Step, str], None]
 ) -> dict[str, Played]:
-    """Take *steps*, and return what came of them by row; *follow* hears of each that it is over, and why it failed.
+    """Run *steps* and return their results by row. Calls *follow* after each step, with the reason of a failure or "".
 
-    A client that fails is no reason to stop; its failure is kept.
+    After the failure of a client, the other steps continue. The results contain the failure.
     """
     rows: dict[str, Played] = {}
     for step in steps:

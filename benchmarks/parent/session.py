@@ -15,7 +15,7 @@ from benchmarks.figures import Played, Results, Run
 from benchmarks.machine import machine, versions
 from benchmarks.parent import cold, memory, steady
 from benchmarks.parent.process import answer_of
-from benchmarks.parent.rounds import Step, no_options, plan, play
+from benchmarks.parent.rounds import Step, no_options, plan, run_steps
 from benchmarks.parent.topics import Topics
 from benchmarks.row import Row
 from benchmarks.scale import curve
@@ -30,17 +30,18 @@ from tests.unit._core.security.certificates import Authority
 
 CHILD: Final = "benchmarks.child"
 WARM_UPS: Final = (("bulk", "confluent-batch", 5.0), ("lone", "aiokafka", 15.0), ("closed", "aiokafka", 20.0))
-"""What the broker is warmed up with: row, client, seconds. Bytes by the bulk, and then requests by the ten thousands,
-with one record and with several batches: its just-in-time compiler counts calls. Without the second it was three times
-as slow in the first round of a closed loop as in the last, without the third half as fast as after a million records."""
+"""Runs that warm up the broker: row, client, seconds. The runs send many bytes, then tens of thousands of requests with
+one record and with several batches, because the broker's just-in-time compiler counts calls. Without the run of `lone`,
+the broker was three times slower in the first round of a closed loop than in the last round. Without the run of
+`closed`, the broker had half the speed that it has after a million records."""
 TRANSACTIONS_WARM_UPS: Final = (("transactions", "aiokafka", 5.0), ("transactions", "jvm", 5.0))
-"""The same for a session with transactions, some thousand of them: of the protocol in which a client names the partitions
-of a transaction first, and of the one in which the broker does (KIP-890). Neither is what is judged."""
+"""Warm-up runs of a session with transactions, with about a thousand transactions each. One client names the partitions
+of a transaction in advance; for the other client the broker adds the partitions (KIP-890)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     rows: tuple[str, ...]
     clients: tuple[str, ...]
@@ -54,7 +55,7 @@ class Asked:
     scale_sizes: Mapping[str, Sequence[int]]
 
     def settings_of(self, step: Step) -> Settings:
-        """Return what a client is asked to do for *step*."""
+        """Return the settings of *step*."""
         row = step.row
         settings = replace(
             row.settings,
@@ -70,9 +71,9 @@ class Asked:
 
 
 def steps_of(asked: Asked, winners: Winners) -> dict[Tuning, list[Step]]:
-    """Return the runs of each table. Raises: LookupError if one at its best was never swept."""
+    """Return the runs of each table. Raises: LookupError if a row of the table *best* was never swept."""
     rows = [ROWS[name] for name in asked.rows]
-    if asked.bootstrap_servers is not None:  # who knows where it speaks TLS, and as whom
+    if asked.bootstrap_servers is not None:  # the TLS address and CA of that cluster are unknown
         rows = [row for row in rows if not row.settings.tls]
 
     def best(row: Row, client: str) -> Options:
@@ -94,7 +95,7 @@ def steps_of(asked: Asked, winners: Winners) -> dict[Tuning, list[Step]]:
 
 
 def best_of(steps: Iterable[Step]) -> dict[str, dict[str, Options]]:
-    """Return the options that each client has at its best, by row."""
+    """Return each client's options of the table *best*, by row."""
     options: dict[str, dict[str, Options]] = {}
     for step in steps:
         options.setdefault(step.row.name, {})[step.client] = dict(step.options)
@@ -102,7 +103,7 @@ def best_of(steps: Iterable[Step]) -> dict[str, dict[str, Options]]:
 
 
 class Session:
-    """Runs what was asked for, step by step."""
+    """Runs the steps of a session on one cluster."""
 
     def __init__(self, asked: Asked, topics: Topics, tls: TlsListener) -> None:
         self._asked = asked
@@ -111,17 +112,17 @@ class Session:
         self._runs = 0
 
     def warm_up(self, steps: Iterable[Step]) -> None:
-        """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
-        works = {step.row.work for step in steps if not step.row.in_process}
-        if not works:
+        """Warm up the broker for the workloads of *steps*, so that no measured run includes the warm-up."""
+        workloads = {step.row.work for step in steps if not step.row.in_process}
+        if not workloads:
             return
-        warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
+        warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in workloads else ())
         for row, client, seconds in warm_ups:
             self._in_child(client, replace(ROWS[row].settings, seconds=seconds), f"warm-up-{row}")
 
-    def play(self, steps: Sequence[Step], follow: Callable[[Step, str], None]) -> dict[str, Played]:
-        """Take steps, and return what came of them."""
-        return play(steps, self._run, follow)
+    def run_steps(self, steps: Sequence[Step], follow: Callable[[Step, str], None]) -> dict[str, Played]:
+        """Run *steps* and return their results by row."""
+        return run_steps(steps, self._run, follow)
 
     def _run(self, step: Step) -> Run:
         self._runs += 1
@@ -147,7 +148,7 @@ class Session:
 
 
 class TlsListener(NamedTuple):
-    """Where the broker of a session speaks TLS, and the file with the authority that vouches for it."""
+    """TLS address of a session's broker, and the file with its CA certificate."""
 
     servers: str
     ca_file: str
@@ -155,13 +156,13 @@ class TlsListener(NamedTuple):
 
 NO_TLS: Final = TlsListener("", "")
 GONE_AFTER_MS: Final = 100
-"""How soon the broker lets go of the data of a topic that is deleted, instead of Kafka's minute: else the operating system
-writes to the disk what the runs of that minute have sent, and those behind them wait for the disk."""
+"""Delay until the broker deletes the files of a deleted topic, in milliseconds (Kafka's default: one minute). With the
+default, the operating system writes the records of earlier runs to the disk, and later runs wait for the disk."""
 
 
 @contextmanager
 def broker(bootstrap_servers: str | None) -> Iterator[tuple[str, TlsListener]]:
-    """Start an Apache Kafka, unless there is one; it ends with the `with` block."""
+    """Yield the address of *bootstrap_servers*, or of an Apache Kafka that runs during the `with` block."""
     if bootstrap_servers is not None:
         yield bootstrap_servers, NO_TLS
         return
@@ -184,7 +185,7 @@ def broker(bootstrap_servers: str | None) -> Iterator[tuple[str, TlsListener]]:
 
 
 def empty_results(asked: Asked) -> Results:
-    """Return results with nothing in them but what they are of."""
+    """Return results without runs: only date, machine, versions and options."""
     options = asdict(asked)
     own_broker = options.pop("bootstrap_servers") is None
     used = dict.fromkeys(

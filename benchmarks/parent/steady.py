@@ -1,4 +1,4 @@
-"""A steady rate over many partitions of several in-process brokers: slow ones, or in zones; requests are counted."""
+"""A constant rate to many partitions of three in-process brokers, with a slow broker or zones if set."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ BROKERS: Final = 3
 PARTITIONS: Final = 12
 TOPIC: Final = "steady"
 SLOW_NODE: Final = BROKERS
-"""The broker that takes its time, if one does: it leads every third partition."""
+"""Node id of the slow broker, which leads every third partition."""
 OTHERS_S: Final = 0.001
-"""What the others take then, as a broker with a disk and replicas would; alone in memory they would take nothing."""
+"""Delay of each Produce request at the other brokers, in seconds, as with a disk and replicas. Without a delay, an
+in-process broker answers at once."""
 METADATA_VERSION: Final = 13
 """Version of Metadata that the producer and the in-process brokers agree on."""
 LENGTH_BYTES: Final = 4
@@ -35,7 +36,7 @@ def measure(client: str, settings: Settings) -> Run:
             slow_down(cluster, OTHERS_S)
             zones.rewrite(with_zones)
         told = Run.loads(answer_of(CHILD, [client, cluster.bootstrap_servers, TOPIC, settings.dumps()]))
-        zones.remove()  # other clients ask in other versions
+        zones.remove()  # other clients use other versions
         told.figures["requests"] = 1_000 * cluster.request_count("produce") / told.sent
         partitions = [(TOPIC, partition) for partition in range(PARTITIONS)]
         check_count(told.sent, stored(cluster.bootstrap_servers, partitions))
@@ -49,14 +50,14 @@ def measure(client: str, settings: Settings) -> Run:
 
 
 def slow_down(cluster: ThreadedCluster, slow_s: float) -> None:
-    """Let each broker take its time for a Produce request; the later ones of its connection wait as long, as in Kafka."""
+    """Delay each Produce request, and later requests of the same connection, as in Kafka."""
     for node in range(1, BROKERS + 1):
         takes_s = slow_s if node == SLOW_NODE else OTHERS_S
         cluster.on("produce", node=node, times=None).delay(takes_s)
 
 
 def with_zones(answer: bytes) -> bytes:
-    """Return a Metadata response in which each broker has a zone of its own."""
+    """Return a Metadata response with a different zone for each broker."""
     payload = answer[LENGTH_BYTES:]
     metadata, _ = decode_response(MetadataResponse, METADATA_VERSION, payload)
     for broker in metadata.brokers:

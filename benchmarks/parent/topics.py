@@ -1,4 +1,4 @@
-"""Topics for runs: created, counted, deleted; through another client than those that are measured matter to."""
+"""Topics of runs: creation, record count and deletion, by confluent-kafka's admin client and consumer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PATIENCE_S: Final = 30.0
 
 
 class MissingRecordsError(RuntimeError):
-    """A topic does not hold what a client says was acknowledged: its time means nothing."""
+    """A topic lacks acknowledged records or has duplicates, so the figures of the run are invalid."""
 
 
 class Topics:
-    """On one cluster, for one session, whose topics have a prefix of their own."""
+    """Topics of one session on one cluster, with a random prefix."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -30,12 +30,12 @@ class Topics:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """Made when it is first needed: curves of scale need none."""
+        """Admin client, created at its first use. Curves of scale use no admin client."""
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     @contextmanager
     def fresh(self, name: str, partitions: int) -> Iterator[str]:
-        """Create a topic, wait until each partition has a leader, and delete it in the end."""
+        """Create a topic, wait until each partition has a leader, and delete the topic afterwards."""
         topic = f"{self._prefix}-{name}"
         created = self._admin.create_topics([NewTopic(topic, num_partitions=partitions)])
         created[topic].result(PATIENCE_S)
@@ -46,9 +46,9 @@ class Topics:
             self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
     def check(self, topic: str, partitions: int, sent: int, *, committed: bool = False) -> None:
-        """Raise MissingRecordsError unless *topic* holds as many records as were *sent*.
+        """Raise MissingRecordsError unless *topic* has exactly *sent* records.
 
-        *committed*: as many as a consumer of committed records sees; its offsets are those of markers, too.
+        With *committed*, only committed records count. A consumer counts them, because markers also take offsets.
         """
         of_topic = [(topic, partition) for partition in range(partitions)]
         check_count(sent, seen(self.servers, of_topic) if committed else stored(self.servers, of_topic))
@@ -66,7 +66,7 @@ class Topics:
 
 
 def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
-    """Return how many records the *partitions* of fresh topics hold: the sum of the offsets at which they end."""
+    """Return the number of records in *partitions* of new topics: the sum of their end offsets."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(*each): latest for each in partitions}
@@ -75,7 +75,7 @@ def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
 
 
 def seen(servers: str, partitions: Sequence[tuple[str, int]]) -> int:
-    """Return how many records of the *partitions* a consumer of committed records sees."""
+    """Return the number of committed records in *partitions*, as read by a consumer."""
     options = {
         "bootstrap.servers": servers,
         "group.id": "benchmark",
@@ -95,6 +95,6 @@ def seen(servers: str, partitions: Sequence[tuple[str, int]]) -> int:
 
 
 def check_count(sent: int, stored: int) -> None:
-    """Raise MissingRecordsError unless as many records are *stored* as were *sent*; twice is as wrong as not at all."""
+    """Raise MissingRecordsError unless *stored* equals *sent*; duplicates are also an error."""
     if stored != sent:
         raise MissingRecordsError(f"{sent:,} records were acknowledged, but the topic holds {stored:,}")

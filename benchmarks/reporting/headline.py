@@ -18,7 +18,7 @@ from benchmarks.table import ROWS
 
 BEGINS: Final = "<!-- made by make bench-report: begin -->\n"
 ENDS: Final = "<!-- made by make bench-report: end -->\n"
-WORKS: Final = {
+WORKLOADS: Final = {
     "closed": "256 tasks, each awaiting `send`",
     "closed-headers": "256 tasks, each awaiting `send`, with key and two headers",
     "closed-uvloop": "256 tasks, each awaiting `send`, on uvloop",
@@ -76,7 +76,7 @@ def headlines(results: Results) -> Iterator[Headline]:
     for tuning, played in results.tables.items():
         rows = [
             [told, *(_cell(name, played[name], begins) for begins in COLUMNS)]
-            for name, told in WORKS.items()
+            for name, told in WORKLOADS.items()
             if name in played
         ]
         if rows := [row for row in rows if any(row[1:])]:
@@ -132,8 +132,8 @@ def sentence(results: Results) -> str:
                 + (f" ({_short(cpu.median)}× the CPU per record)" if cpu else "")
             )
     ratios = [
-        (found.median, WORKS[name], TITLES[client])
-        for name in WORKS
+        (found.median, WORKLOADS[name], TITLES[client])
+        for name in WORKLOADS
         if name in played and ROWS[name].work is not Work.LONE
         for client in ordered(ROWS[name], played[name])
         if client != OURS and client not in LEFT_OUT
@@ -165,7 +165,7 @@ def write_calls(page: Path, results: Results) -> None:
 
 
 def write_sentence(page: Path, results: Results) -> None:
-    """Replace the text between the marks in *page* by the sentence. Raises: ValueError if a mark is missing."""
+    """Replace the text between the marks in *page* by the list of ratios. Raises: ValueError if a mark is missing."""
     _write(page, sentence(results))
 
 
@@ -178,7 +178,7 @@ def _write(page: Path, text: str) -> None:
     before, begins, rest = page.read_text(encoding="utf-8").partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     if not begins or not ends:
-        raise ValueError(f"{page.name} has no place for the headline: {BEGINS.strip()} … {ENDS.strip()}")
+        raise ValueError(f"{page.name} lacks the marks of the headline: {BEGINS.strip()} … {ENDS.strip()}")
     page.write_text(f"{before}{BEGINS}\n{text}\n{ENDS}{after}", encoding="utf-8")
 
 

@@ -180,7 +180,9 @@ def _render(template: str, results: Results, plots: list[Plot]) -> str:
         sections=list(sections(results)),
         anchor=anchor,
         behind=behind(results) if results.judged else [],
-        works=[row for row in ROWS.values() if any(row.name in played for played in results.tables.values())],
+        workloads=[
+            row for row in ROWS.values() if any(row.name in played for played in results.tables.values())
+        ],
         failures=[NEWLINES.sub(" / ", failure) for failure in results.failures],
     )
 

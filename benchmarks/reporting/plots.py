@@ -1,4 +1,4 @@
-"""Plots of results, as SVG: each is a function of the results alone."""
+"""Plots of results, as SVG. Each plot depends only on the results."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from benchmarks.summary import Spread, spread_of
 from benchmarks.table import ROWS, SHAPES
 
 STYLE: Final[Any] = {
-    "svg.hashsalt": "aioproducer",  # the same results make the same file
-    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "aioproducer",  # equal results give equal files
+    "svg.fonttype": "none",  # keep text as text elements
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
-    "figure.facecolor": "white",  # readable on dark pages, too
+    "figure.facecolor": "white",  # also readable on dark pages
 }
 OUR_COLOUR: Final = "#0b6e4f"
 PALETTE: Final = (
@@ -40,13 +40,13 @@ COLOURS: Final = {
 }
 SHAPE_COLOURS: Final = dict(zip(SHAPES, (OUR_COLOUR, PALETTE[4], PALETTE[7]), strict=True))
 HEADLINE: Final = ("closed", "fire", "bulk")
-"""What the README shows."""
+"""Rows of the plot in the README."""
 BAR_INCHES: Final = 0.24
 WIDTH_INCHES: Final = 10.5
 
 
 def all_plots(results: Results) -> dict[str, str]:
-    """Return every plot that there is something for, by name, as SVG."""
+    """Return every plot with results, by name, as SVG."""
     plots: dict[str, Callable[[Results], Figure | None]] = {
         "headline": lambda these: bars(these, "records_s", "records/s: longer is better", HEADLINE),
         "throughput": lambda these: bars(these, "records_s", "records/s: longer is better"),
@@ -61,14 +61,14 @@ def all_plots(results: Results) -> dict[str, str]:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as an SVG document that says nothing of when and with what it was made."""
+    """Return a figure as an SVG document without date and creator."""
     text = StringIO()
     figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     return text.getvalue()
 
 
 def bars(results: Results, figure: str, title: str, rows: Container[str] = ROWS) -> Figure | None:
-    """Return bars for each of some *rows*, a column for each table: the median, and how far rounds lie apart."""
+    """Return bars for each of *rows*, with a column per table: the median, and the range of the rounds."""
     panels: dict[str, dict[Tuning, Mapping[str, Spread]]] = {}
     for tuning, name, played in _played(results):
         if name in rows and len(found := _spreads(name, played, figure)) > 1:
@@ -98,7 +98,7 @@ def bars(results: Results, figure: str, title: str, rows: Container[str] = ROWS)
 
 
 def _bar_panel(panel: Axes, clients: Sequence[str], found: Mapping[str, Spread], furthest: float) -> None:
-    """Draw a bar for each client that there is a figure of, as long as it is next to the furthest of its row."""
+    """Draw a bar for each client with a figure, scaled to the largest value of the row."""
     places = {client: place for place, client in enumerate(reversed(clients))}
     panel.barh(
         [places[client] for client in found],
@@ -120,7 +120,7 @@ def _bar_panel(panel: Axes, clients: Sequence[str], found: Mapping[str, Spread],
 
 
 def latency(results: Results) -> Figure | None:
-    """Return latency percentiles of the rows in which every call is awaited, on a logarithmic axis, table by table."""
+    """Return latency percentiles of the rows in which every call is awaited, on a logarithmic axis, per table."""
     names = list(PERCENTILES.values())
     panels: dict[str, dict[Tuning, dict[str, list[float]]]] = {}
     for tuning, name, played in _played(results):
@@ -151,7 +151,7 @@ def latency(results: Results) -> Figure | None:
 
 
 def scale(results: Results) -> Figure | None:
-    """Return what a record costs over numbers of partitions and topics."""
+    """Return a plot of the CPU per record over the number of partitions and topics."""
     curves: dict[str, dict[str, Sequence[tuple[float, float]]]] = {}
     for _, name, played in _played(results):
         if ROWS[name].work is not Work.SCALE:
@@ -178,7 +178,7 @@ def scale(results: Results) -> Figure | None:
 
 
 def memory(results: Results) -> Figure | None:
-    """Return resident memory over time, of the first round that there is of each client."""
+    """Return a plot of resident memory over time, from the first successful round of each client."""
     played = next((rows["memory"] for rows in results.tables.values() if "memory" in rows), None)
     lines = {
         client: run.series
@@ -202,7 +202,7 @@ def memory(results: Results) -> Figure | None:
 
 
 def _played(results: Results) -> Iterator[tuple[Tuning, str, Played]]:
-    """Return what came of each row of each table, in the order of their declaration."""
+    """Yield the results of each row and table, in the order of the declared rows."""
     for name in ROWS:
         for tuning in Tuning:
             if name in (rows := results.tables.get(tuning, {})):
@@ -220,7 +220,7 @@ def _spreads(name: str, played: Played, figure: str) -> Mapping[str, Spread]:
 
 
 def _logarithmic(panel: Axes) -> None:
-    """Let a panel's y axis count in powers of ten, and name some steps between them."""
+    """Give *panel* a logarithmic y axis with labels at 1, 2 and 5 times powers of ten."""
     panel.set_yscale("log")
     panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.yaxis.set_major_formatter(FuncFormatter(_plain))

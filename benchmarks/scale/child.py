@@ -1,4 +1,4 @@
-"""Our producer at one size, in a process of its own, so that the CPU it takes is not the broker's.
+"""aioproducer at one size, in a separate process, so that its CPU excludes the broker.
 
 By hand: python -m benchmarks.scale.child SERVERS WHAT SHAPE SIZE RECORDS. Prints a `Run`: "cpu_us" is per record.
 """
@@ -20,18 +20,18 @@ from benchmarks.scale.shapes import Point, Shape, Target
 
 VALUE: Final = b"v" * 100
 WARM_UP_AT_ONCE: Final = 100
-"""Topics that are asked for at a time before the clock runs."""
+"""Number of topics per concurrent metadata request during the warm-up."""
 RECORDS_A_TURN: Final = 100
-"""Records that are handed over in one turn of the event loop."""
+"""Number of records appended per iteration of the event loop."""
 
 
 def batch_bytes(records: int) -> int:
-    """Return the batch size that so many records fill exactly."""
+    """Return the batch size that exactly *records* records fill."""
     return BATCH_OVERHEAD + records * record_size_bound(VALUE, None, ())
 
 
 async def measure(servers: str, point: Point, least_records: int) -> Run:
-    """Write batch after batch, partition after partition; a batch that is full goes while the next one fills."""
+    """Fill one batch per partition after the other. A full batch is sent while the next batch is filled."""
     active, per_batch = point.active, point.records_a_batch
     rounds = point.rounds(least_records)
     async with Producer(servers, batch_size=batch_bytes(per_batch)) as producer:
@@ -55,10 +55,10 @@ async def _write(producer: Producer, active: Sequence[Target], per_batch: int) -
     written = 0
     for topic, partition in active:
         for _ in range(per_batch):
-            _ = await producer.enqueue(topic, VALUE, partition=partition)  # the flush waits for it
+            _ = await producer.enqueue(topic, VALUE, partition=partition)  # the flush waits for the record
         written += per_batch
         if written % RECORDS_A_TURN == 0:
-            await asyncio.sleep(0)  # as in a service: others run, the sender among them
+            await asyncio.sleep(0)  # other tasks run, such as the sender
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A curve of scale: our producer in a process of its own, at one size after the other, against the in-process broker.
+"""A curve of scale: aioproducer in child processes, at one size after the other, with an in-process broker.
 
-Other processes make CPU time dearer, for seconds, by as much as the half; nothing makes it cheaper. So all sizes have
-several turns, and the cheapest of each counts: a machine that is busy now and then is not a cost that grows.
+Other processes raise the measured CPU time by up to 50 % for seconds. So every size is measured several times, and the
+lowest cost counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TURNS: Final = 5
 
 
 def measure(name: str, sizes: Sequence[int], least_records: int = 0) -> Run:
-    """Return the curve of the row *name*, such as `scale-topics-all`, and by how much the cost grows along it."""
+    """Return the curve of the row *name*, such as `scale-topics-all`, and its growth."""
     _, what, shape = name.split("-")
     run = Run()
     costs = dict.fromkeys(sizes, math.inf)

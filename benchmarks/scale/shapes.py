@@ -1,4 +1,4 @@
-"""What the curves of scale go over."""
+"""Sizes and shapes of the curves of scale."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Final
 
 SIZES: Final = {"partitions": (10, 100, 1_000, 10_000), "topics": (1, 10, 100, 1_000, 5_000)}
 QUICK_SIZES: Final = {"partitions": (10, 1_000), "topics": (100, 1_000)}
-"""For the short session and for trying things out."""
+"""Sizes of `quick` and `scale --quick`."""
 
 FEW: Final = 10
 RECORDS_A_BATCH: Final = 100
 LEAST_RECORDS: Final = 100_000
-"""Of which the cost is taken at each size; every active partition has a batch of them, however many those are."""
+"""Minimum number of records at each size. Every active partition receives at least one batch."""
 LEAST_BATCHES: Final = 20_000
-"""The same, where a batch is one record."""
+"""Minimum number of batches with one record at each size."""
 
 Target = tuple[str, int]
 """A topic and a partition."""
 
 
 class Shape(StrEnum):
-    """Who is active."""
+    """Active partitions and batch size."""
 
     TEN = "ten"
     ALL = "all"
     SINGLE = "single"
-    """All, with one record a batch."""
+    """All partitions, with one record per batch."""
 
     @property
     def counts_from(self) -> int:
@@ -46,14 +46,14 @@ class Point:
 
     @property
     def topics(self) -> dict[str, int]:
-        """What there has to be: topics, and how many partitions each."""
+        """Topics of the cluster, with their number of partitions."""
         if self.what == "partitions":
             return {"scale": self.size}
         return {f"scale-{number}": 1 for number in range(self.size)}
 
     @property
     def active(self) -> list[Target]:
-        """The partitions that are written to."""
+        """Partitions that receive records."""
         everything = [
             (topic, partition) for topic, count in self.topics.items() for partition in range(count)
         ]
@@ -61,11 +61,11 @@ class Point:
 
     @property
     def records_a_batch(self) -> int:
-        """How many records make a batch full."""
+        """Number of records per batch."""
         return 1 if self.shape is Shape.SINGLE else RECORDS_A_BATCH
 
     def rounds(self, least_records: int = 0) -> int:
-        """Return how often each active partition gets a batch, for so many records at least (0: as declared)."""
+        """Return the number of batches per active partition for at least *least_records* (0: default of the shape)."""
         if not least_records:
             least_records = LEAST_BATCHES if self.shape is Shape.SINGLE else LEAST_RECORDS
         return max(1, -(-least_records // (len(self.active) * self.records_a_batch)))

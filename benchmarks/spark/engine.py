@@ -1,4 +1,4 @@
-"""A warm Spark, as a user has it: compiled in full, with two cores. And what its processes have used of them."""
+"""A Spark session with the full just-in-time compiler and two cores, and the CPU time of its processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from tests.spark.session import spark_session
 
 SETTINGS: Final = {
-    "spark.driver.extraJavaOptions": "",  # the tests have the JVM start fast, and stay slow
+    "spark.driver.extraJavaOptions": "",  # the tests limit the just-in-time compiler for a fast start
     "spark.driver.memory": "2g",
-    "spark.sql.files.openCostInBytes": "128m",  # each file is a task, however small
+    "spark.sql.files.openCostInBytes": "128m",  # one task per file, also for small files
     "spark.python.unix.domain.socket.enabled": "true",  # as docs/spark.md advises for small micro-batches
 }
 
@@ -27,23 +27,23 @@ class Cpu(NamedTuple):
     python: float
 
     def since(self, before: Cpu) -> Cpu:
-        """Return what came after *before*."""
+        """Return the CPU time since *before*."""
         return Cpu(self.jvm - before.jvm, self.python - before.python)
 
 
 class Engine:
-    """Spark, and how much it works."""
+    """A Spark session and the CPU time of its processes."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        jvm = spark._jvm  # noqa: SLF001 - the only door to it, which half the world goes through
+        jvm = spark._jvm  # noqa: SLF001 - the only access to the JVM, widely used
         assert jvm is not None
         self._jvm = psutil.Process(jvm.java.lang.ProcessHandle.current().pid())
 
     @classmethod
     @contextmanager
     def running(cls, directory: Path) -> Iterator[Self]:
-        """Start Spark; *directory* is for what it writes."""
+        """Start Spark, which writes its files to *directory*."""
         with spark_session(directory, SETTINGS) as spark:
             yield cls(spark)
 
@@ -52,13 +52,15 @@ class Engine:
         return self._jvm.children(recursive=True)
 
     def cpu(self) -> Cpu:
-        """Return what Spark's JVM, and the Python processes that it has started, have used so far.
+        """Return the CPU time so far of Spark's JVM and of the Python processes that it started.
 
-        What a process has used that has ended is with the one that started it, at the last with the JVM.
+        The CPU time of an ended process counts for its parent, and finally for the JVM.
         """
         own = self._jvm.cpu_times()
         python = own.children_user + own.children_system
         for process in self.python():
             with suppress(psutil.NoSuchProcess):
-                python += sum(process.cpu_times()[:4])  # user and system, its own and those of its children
+                python += sum(
+                    process.cpu_times()[:4]
+                )  # user and system time, of the process and its children
         return Cpu(own.user + own.system, python)

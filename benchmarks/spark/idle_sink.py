@@ -1,4 +1,4 @@
-"""A sink in Python that writes nothing: what is left of a micro-batch is how Spark runs any such sink."""
+"""A Python sink that discards all rows. Its micro-batches show Spark's own overhead for a Python sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.spark.table import IDLE
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format(IDLE)` mean it."""
+    """Register the sink for `format(IDLE)`."""
 
     # Defined here, so that Spark sends the classes to its processes, which cannot import this module.
     class Writer(DataSourceStreamArrowWriter):

@@ -1,4 +1,4 @@
-"""The jobs: the same for each sink, which is a word in `format(…)`."""
+"""Spark jobs of the benchmark, equal for each sink except for the name in `format(…)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.spark.table import AT_LEAST_ONCE, MICRO_BATCH_ROWS, TASKS, WARM_
 
 KEY = "substr(sha2(cast(id as string), 256), 1, 16) as key"
 VALUE = "rpad(concat(id, ':', sha2(cast(id as string), 256)), {bytes}, '.') as value"
-"""Distinct, and of that many bytes."""
+"""SQL expression of a distinct value with *bytes* bytes."""
 HEADERS = """array(
     named_struct('key', 'trace', 'value', encode(substr(sha2(cast(id as string), 256), 1, 16), 'utf-8')),
     named_struct('key', 'type', 'value', encode('created', 'utf-8'))
@@ -25,14 +25,14 @@ HEADERS = """array(
 
 
 class Target(NamedTuple):
-    """Where rows go, and through what."""
+    """Destination of the rows: sink, servers and topic."""
 
     sink: str
-    """What stands in `format(…)`."""
+    """Name in `format(…)`."""
     servers: str
     topic: str
     guarantee: str = ""
-    """`deliveryGuarantee` of our sink; empty: its default."""
+    """`deliveryGuarantee` of aioproducer's sink; empty for the default."""
     settings: Settings = Settings(work=Work.BULK, tuning=Tuning.DEFAULTS)
 
     @property
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether rows are written in transactions."""
+        """True if rows are written in transactions."""
         return self.guarantee not in ("", AT_LEAST_ONCE)
 
 
@@ -72,7 +72,7 @@ def cached_rows(
 
 
 def batch(engine: Engine, rows: DataFrame, target: Target) -> Run:
-    """Write *rows*, and return how fast they were acknowledged, and what that took."""
+    """Write *rows*, and return their rate and CPU time."""
     count = rows.count()
     before, began = engine.cpu(), perf_counter()
     rows.write.format(target.sink).mode("append").options(**target.options).save()
@@ -86,9 +86,9 @@ def batch(engine: Engine, rows: DataFrame, target: Target) -> Run:
 
 
 def micro_batches(spark: SparkSession, count: int, target: Target, directory: Path) -> Run:
-    """Stream *count* files of one row each, one at a time, after some more; return how long a micro-batch takes.
+    """Stream *count* files of one row, one file per micro-batch, after a warm-up; return the duration of a micro-batch.
 
-    As many files as there are, as many micro-batches: so the rows can be counted when the query has ended by itself.
+    The query ends after the last file, so the number of micro-batches and rows is fixed.
     """
     rows = directory / "rows"
     rows.mkdir(parents=True)
@@ -100,7 +100,7 @@ def micro_batches(spark: SparkSession, count: int, target: Target, directory: Pa
 
 
 def write_files(spark: SparkSession, count: int, settings: Settings, directory: Path) -> None:
-    """Write the files for *count* large micro-batches, after some more."""
+    """Write the files for *count* large micro-batches and for the warm-up."""
     batches = WARM_UP_BATCHES + count
     (
         spark.range(0, batches * MICRO_BATCH_ROWS, numPartitions=batches * TASKS)
@@ -112,7 +112,7 @@ def write_files(spark: SparkSession, count: int, settings: Settings, directory: 
 def large_micro_batches(
     rows: DataFrame, count: int, target: Target, directory: Path, *, one_task: bool
 ) -> Run:
-    """Stream the *rows* of files, TASKS of them at a time and each a task, or all one task; likewise."""
+    """Stream *rows* in micro-batches of TASKS files, with one task per file, or with *one_task* for all files."""
     batches = WARM_UP_BATCHES + count
     written = rows.coalesce(1) if one_task else rows
     return _to_the_end(written, batches, batches * MICRO_BATCH_ROWS, target, directory)
@@ -131,13 +131,13 @@ def _to_the_end(rows: DataFrame, batches: int, sent: int, target: Target, direct
 
 
 def latencies(durations: Sequence[dict[str, Any]], batches: int) -> dict[str, float]:
-    """Return the medians of a query that took as many *batches*, without the first ones.
+    """Return the median durations of a query with *batches* micro-batches, without the warm-up.
 
-    Raises: RuntimeError: it was another number of them, so that they were not of as many rows each.
+    Raises: RuntimeError if the number of micro-batches differs, because their sizes then differ.
     """
     written = [each for each in durations if "addBatch" in each]
     if len(written) != batches:
-        raise RuntimeError(f"{batches} micro-batches were expected, there were {len(written)}")
+        raise RuntimeError(f"expected {batches} micro-batches, got {len(written)}")
     counted = written[WARM_UP_BATCHES:]
     return {
         "p50_ms": median(each["triggerExecution"] for each in counted),

@@ -1,9 +1,9 @@
-"""What a job of very many tasks and partitions takes: time, connections, memory, markers.
+"""Costs of a job with many tasks and partitions: time, connections, memory, markers.
 
     python -m benchmarks.spark.scale --tasks 1000 --partitions 1000
     python -m benchmarks.spark.scale --tasks 1000 --partitions 10 --guarantee exactly-once
 
-Two tasks run at a time, on one broker: constants are what it tells, not how fast a cluster is.
+Two tasks run at a time, on one broker, so the figures show costs per task and not the speed of a cluster.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from benchmarks.spark.jobs import KEY, VALUE, Target
 from benchmarks.spark.table import AT_LEAST_ONCE, GUARANTEES, OURS
 
 SAMPLE_S: Final = 0.5
-"""Connections that were closed stay in the machine's table for a minute: none is missed."""
+"""Interval of the samples, in seconds. The kernel lists closed connections for a minute, so the samples include every
+connection."""
 MIB: Final = 2**20
 NUMBERS: Final = count(1)
 
 
 class Watch:
-    """Looks at the Python processes of Spark's, and at what is connected to a broker."""
+    """Samples Spark's Python processes and the connections to a broker."""
 
     def __init__(self, engine: Engine, port: int) -> None:
         self._engine = engine
@@ -46,7 +47,7 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look until the block is left."""
+        """Take samples until the end of the `with` block."""
         thread = threading.Thread(target=self._watch)
         before = {local for local, _ in self._connected()}
         thread.start()
@@ -80,21 +81,21 @@ class Watch:
 
 
 class Taken(NamedTuple):
-    """What a job has taken."""
+    """Costs of a job."""
 
     seconds: float
     processes: int
     rss_bytes: int
-    """Of the largest of them."""
+    """Peak resident memory of the largest Python process, in bytes."""
     opened: int
-    """Connections, from first to last …"""
+    """Number of all connections."""
     at_once: int
-    """… and the most there were at a time."""
+    """Peak number of open connections."""
     markers: int
 
 
 def job(engine: Engine, servers: str, *, tasks: int, partitions: int, rows: int, guarantee: str) -> Taken:
-    """Write so many *rows* with keys in each task, all found in the end, and return what that took."""
+    """Write *rows* rows with keys in each task, check the topic, and return the costs."""
     topics, every = Topics(servers), tasks * rows
     with topics.fresh(f"scale-{next(NUMBERS)}", partitions) as topic:
         target = Target(OURS, servers, topic, guarantee)
@@ -117,13 +118,13 @@ def job(engine: Engine, servers: str, *, tasks: int, partitions: int, rows: int,
 @click.command()
 @click.option("--tasks", type=click.IntRange(1), default=1_000, show_default=True)
 @click.option("--partitions", type=click.IntRange(1), default=1_000, show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=1_000, show_default=True, help="Of each task.")
+@click.option("--rows", type=click.IntRange(1), default=1_000, show_default=True, help="Rows per task.")
 @click.option("--guarantee", type=click.Choice(GUARANTEES), default=AT_LEAST_ONCE, show_default=True)
 @click.option(
-    "--times", type=click.IntRange(1), default=1, show_default=True, help="One job after the other."
+    "--times", type=click.IntRange(1), default=1, show_default=True, help="Number of consecutive jobs."
 )
 def main(tasks: int, partitions: int, rows: int, guarantee: str, times: int) -> None:
-    """Write rows with keys, as many in each task, and say what that took."""
+    """Write rows with keys in many tasks, and print the costs."""
     with (
         TemporaryDirectory() as directory,
         broker(None) as (servers, _),

@@ -1,4 +1,4 @@
-"""A session on Spark: one broker, one Spark, each sink in turns."""
+"""A session of the Spark benchmark: one broker, one Spark session, all sinks in turn."""
 
 from __future__ import annotations
 
@@ -41,30 +41,32 @@ from tests.kafka.apache.jars import VERSION
 from tests.spark.jars import VERSION as CONNECTOR
 
 REASON_LENGTH: Final = 300
-"""Of Java's reasons, which go on for pages."""
+"""Maximum length of a Java error message, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     rows: int
-    """Of the DataFrame."""
+    """Number of rows of the DataFrame."""
     rounds: int
     work: tuple[str, ...] | None = None
-    """Which rows of the table; None: all."""
+    """Names of the measured rows of the table; None for all."""
 
     def steps(self) -> list[Step]:
-        """Return every run in order: in a round more than is asked for, as the first one only warms up."""
+        """Return every run in order, including a first round as a warm-up."""
         rows = [row for name, row in TABLE.items() if self.work is None or name in self.work]
         return rounds.plan(rows, (*SINKS, IDLE, *GUARANTEES), self.rounds + 1, seconds=1)
 
 
-def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[Tuning, dict[str, Played]]:
-    """Start Spark, take all steps, and return their results by tuning, without the first round."""
+def run_steps(
+    asked: Asked, servers: str, follow: Callable[[Step, str], None]
+) -> dict[Tuning, dict[str, Played]]:
+    """Start Spark, run all steps, and return their results by table, without the first round."""
     with TemporaryDirectory() as directory, Engine.running(Path(directory)) as engine:
         session = Session(asked, engine, Topics(servers), Path(directory))
-        rows = rounds.play(asked.steps(), session.run, follow)
+        rows = rounds.run_steps(asked.steps(), session.run, follow)
     for played in rows.values():
         for runs in played.runs.values():
             del runs[0]
@@ -75,7 +77,7 @@ def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dic
 
 
 class Session:
-    """Runs jobs, each into a topic of its own."""
+    """Runs jobs, each with a new topic."""
 
     def __init__(self, asked: Asked, engine: Engine, topics: Topics, directory: Path) -> None:
         self._engine = engine
@@ -83,14 +85,14 @@ class Session:
         self._directory = directory
         self._count = asked.rows
         self._cached: tuple[Row, DataFrame] | None = None
-        """Of the row that is measured; others have their memory again."""
+        """Cached DataFrame of the current row. The DataFrames of other rows are freed."""
         self._numbers = count(1)
         idle_sink.register(engine.spark)
 
     def run(self, step: Step) -> Run:
-        """Take a step, and return what came of it.
+        """Run a step and return its result.
 
-        Raises: RuntimeError: the job failed, or the topic does not hold its rows.
+        Raises: RuntimeError if the job fails or the topic lacks its rows.
         """
         name = f"{next(self._numbers)}-{step.client}"
         with self._topics.fresh(name, PARTITIONS) as topic:
@@ -115,7 +117,7 @@ class Session:
         )
 
     def _rows(self, row: Row) -> DataFrame:
-        """Return the DataFrame that *row* is about, the same for each sink."""
+        """Return the DataFrame of *row*, shared by all sinks."""
         if self._cached is not None and self._cached[0] != row:
             self._cached[1].unpersist()
             self._cached = None
@@ -126,7 +128,7 @@ class Session:
         return self._cached[1]
 
     def _stream(self, batches: int) -> DataFrame:
-        """Return what so many micro-batches with many rows are read from, the same for all who do."""
+        """Return the stream of *batches* large micro-batches, shared by all sinks."""
         spark, files = self._engine.spark, self._directory / f"rows-{batches}"
         if not files.exists():
             jobs.write_files(spark, batches, ONE_TASK.settings, files)
@@ -135,7 +137,7 @@ class Session:
 
 
 def empty_results(asked: Asked) -> Results:
-    """Return results with nothing in them but what they are of."""
+    """Return results without runs: only date, machine, versions and options."""
     return Results(
         made=datetime.now(UTC).date().isoformat(),
         machine=machine(),

@@ -1,4 +1,4 @@
-"""What is seen on a terminal of a session on Spark: what was measured, and what there was to reach."""
+"""Terminal output of the Spark benchmark: figures and targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.summary import judge, spread_of, wanted
 
 
 def show_results(results: Results, console: Console) -> None:
-    """Print everything."""
+    """Print machine, versions, tables, verdicts and failures."""
     facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
     console.print(Text(facts, style="dim"))
     for tuning, rows in results.tables.items():
@@ -29,7 +29,7 @@ def show_results(results: Results, console: Console) -> None:
 
 
 def measured_table(rows: Mapping[str, Played]) -> Table:
-    """Return what was measured, sink by sink: medians over the rounds."""
+    """Return a table of the medians over all rounds, by row and sink."""
     table = _table("work", "sink")
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right", no_wrap=True)
@@ -41,7 +41,7 @@ def measured_table(rows: Mapping[str, Played]) -> Table:
 
 
 def target_table(rows: Mapping[str, Played], tuning: Tuning) -> Table:
-    """Return the targets, next to Spark's own sink or a weaker guarantee, with their verdicts."""
+    """Return the targets, relative to Spark's sink or to a weaker guarantee, with their verdicts."""
     table = _table(*TARGET_HEADINGS)
     for name, played in rows.items():
         for judged in judge(TABLE[name], played, tuning):

@@ -11,27 +11,28 @@ from benchmarks.settings import Settings, Tuning, Work
 OURS: Final = "aioproducer"
 SPARKS: Final = "kafka"
 SINKS: Final = (OURS, SPARKS)
-"""By what stands in `format(…)`."""
+"""Sinks by their names in `format(…)`."""
 IDLE: Final = "python-idle"
-"""A sink in Python that writes nothing (`idle_sink.py`): what is left is Spark's, whose it is for any sink in Python."""
+"""Python sink that discards all rows (`idle_sink.py`). Its micro-batches show Spark's own overhead for a Python
+sink."""
 AT_LEAST_ONCE: Final = "at-least-once"
 SINGLE: Final = "exactly-once-single"
 LOG: Final = "exactly-once"
 GUARANTEES: Final = (AT_LEAST_ONCE, SINGLE, LOG)
-"""By what stands in `deliveryGuarantee`, of our sink."""
+"""Values of `deliveryGuarantee` of aioproducer's sink."""
 
 ROWS: Final = 1_000_000
 MICRO_BATCHES: Final = 30
 WARM_UP_BATCHES: Final = 10
-"""A query starts slowly, whatever its sink is: so many micro-batches more are not counted."""
+"""Number of micro-batches in the warm-up of a query."""
 LARGE_MICRO_BATCHES: Final = 15
 MICRO_BATCH_ROWS: Final = 100_000
 TASKS: Final = 4
-"""Of a micro-batch that is written by several."""
+"""Tasks of a micro-batch with several tasks."""
 
 
 def _rate(tuning: Tuning, must: float | None, goal: float | None) -> Target:
-    """Return the target of a row's rate next to Spark's own sink."""
+    """Return the target for a row's rate relative to Spark's sink."""
     return Target(tuning=tuning, figure="records_s", ours=OURS, against=SPARKS, must=must, goal=goal)
 
 
@@ -84,7 +85,7 @@ BATCHES: Final = (
 )
 STREAM: Final = Row(
     name="micro-batch",
-    title="micro-batches of one row, as fast as they come",
+    title="micro-batches of one row, without a pause",
     settings=Settings(work=Work.LONE, records=MICRO_BATCHES, tuning=Tuning.DEFAULTS),
     clients=(*SINKS, IDLE),
     targets=(Target(tuning=Tuning.DEFAULTS, figure="p50_ms", ours=OURS, against=SPARKS, must=1.2, goal=1.1),),
@@ -93,7 +94,7 @@ STREAM: Final = Row(
 
 
 def _exactly_once(guarantee: str, tasks: str) -> Row:
-    """Return the row that tells what a guarantee costs, in micro-batches of as many tasks without it."""
+    """Return the row that compares a guarantee with at-least-once delivery, in micro-batches with an equal number of tasks."""
     return Row(
         name=guarantee,
         title=f"micro-batches of {MICRO_BATCH_ROWS:,} rows in {tasks}",
@@ -124,4 +125,4 @@ COLUMNS: Final = {
     "p50_ms": "micro-batch ms",
     "sink_ms": "of it the write",
 }
-"""The figures of a run, and what they are called: medians over the rounds."""
+"""Heading of each figure. The figures are medians over the rounds."""

@@ -1,4 +1,4 @@
-"""The grid of a sweep: what is tried for each client (`grid.toml`), and what of it was best (`best.json`)."""
+"""The grid of a sweep: the sets of options per client (`grid.toml`). `best.json` has the winners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS: Final = {
     "confluent-callback": "confluent-kafka",
     "confluent-aio": "AIOProducer",
 }
-"""Where a client's options stand, if not under its own name."""
+"""Table of a client's options in the grid, if different from the client's name."""
 TUNED_AS: Final = {"confluent-callback": "confluent-produce"}
 """Clients that take another client's winners: the same calls with a callback."""
 AWAITED: Final = frozenset({Work.CLOSED, Work.LONE})
@@ -27,7 +27,7 @@ Options = dict[str, Any]
 
 
 def points(client: str, work: Work) -> list[Options]:
-    """Return the sets of options that are tried for *client* at such *work*."""
+    """Return the sets of options that a sweep tries for *client* in the workload *work*."""
     kind = "awaited" if work in AWAITED else "windows"
     found: list[Options] = _grid()[HEADINGS.get(client, client)][kind]
     return found

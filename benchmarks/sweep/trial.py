@@ -1,4 +1,4 @@
-"""A trial of every set of options of the grid: each round all clients with all of theirs, in turns."""
+"""Trial of every set of options: each round runs every client with every set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.table import ROWS
 
 
 def steps_of(asked: Asked) -> list[Step]:
-    """Return every run in order: a round has all sets of options of all clients, and begins with others than before."""
+    """Return every run in order. A round has all sets of options of all clients; the first set differs per round."""
     return [step for name in asked.rows for step in _steps_of(ROWS[name], asked)]
 
 
@@ -29,19 +29,19 @@ def _steps_of(row: Row, asked: Asked) -> list[Step]:
             for client in clients
             for point, options in enumerate(points(client, row.work))
         ]
-        players.sort(key=lambda step: step.point or 0)  # clients in turns, not one after the other
+        players.sort(key=lambda step: step.point or 0)  # alternate between clients
         first = len(players) * number // asked.rounds
         steps += [*players[first:], *players[:first]]
     return steps
 
 
 def decides(row: Row) -> str:
-    """Return the figure by which the best is chosen: throughput, or how long a lone call takes."""
+    """Return the figure that decides: throughput, or the median latency for a single task."""
     return "p50_ms" if row.work is Work.LONE else "records_s"
 
 
 def note(winners: Winners, session: Results, steps: Sequence[Step], rows: Mapping[str, Played]) -> None:
-    """Take what came of a sweep into *winners*; *session* says when, where and with what it was."""
+    """Add the results of a sweep to *winners*, with date, machine and versions of *session*."""
     winners.made, winners.machine = session.made, session.machine
     winners.versions |= session.versions
     winners.rounds = session.options["rounds"]

@@ -1,4 +1,4 @@
-"""The winners of a sweep: what was tried of each row and client, the best first; a committed file."""
+"""The winners of a sweep: the sets of options per row and client, best first, in a committed file."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from benchmarks.sweep.grid import Options
 BEST: Final = Path(__file__).with_name("best.json")
 
 Tried = list[dict[str, Any]]
-"""Options with the median of the figure that decides, the best first."""
+"""Sets of options with the median of the deciding figure, best first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Winners:
-    """Of all sweeps so far: a row and client that is swept again is replaced."""
+    """Results of all sweeps. A new sweep of a row and client replaces the old result."""
 
     made: str = ""
-    """The day of the last one."""
+    """Date of the last sweep."""
     machine: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
     rows: dict[str, dict[str, Tried]] = field(default_factory=dict)
 
     def options(self, row: str, client: str) -> Options:
-        """Return what was best for *client*. Raises: LookupError if that was never swept."""
+        """Return the best options for *client*. Raises: LookupError if the row was never swept for *client*."""
         try:
             best: Options = self.rows[row][client][0]["options"]
         except KeyError:
             command = f"python -m benchmarks sweep --work {row} --clients {client}"
-            raise LookupError(f"what is best for {client} at {row} was never looked for: {command}") from None
+            raise LookupError(f"the options of {client} for {row} were never swept: {command}") from None
         return best
 
     def note(self, row: str, client: str, tried: Tried) -> None:
-        """Take the outcome for one row and client; nothing, if all of it has failed."""
+        """Store the results of one row and client, unless every set failed."""
         if tried:
             self.rows.setdefault(row, {})[client] = tried
 
     def save(self, path: Path) -> None:
-        """Write it as JSON, one set of options a line, so that a change of it can be read."""
+        """Write JSON with one set of options per line, for readable diffs."""
         head = {"made": self.made, "machine": self.machine, "versions": self.versions, "rounds": self.rounds}
         facts = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items())
         rows = ",\n".join(
@@ -56,7 +56,7 @@ class Winners:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote; nothing, if there is no such file."""
+        """Read a file written by `save`; return no winners if the file is missing."""
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
 
@@ -67,7 +67,7 @@ def _lines(clients: dict[str, Tried]) -> Iterable[str]:
 
 
 def ranked(played: Played, players: Sequence[tuple[str, Options]], figure: str) -> Tried:
-    """Return the *players* of one client, the best first, by the median of *figure*; none that failed in a round."""
+    """Return the *players* of one client by the median of *figure*, best first, without players that failed in a round."""
     tried = [
         {"options": options, figure: float(f"{spread.median:.4g}")}
         for player, options in players

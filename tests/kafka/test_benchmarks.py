@@ -75,7 +75,7 @@ def test_file_benchmark_runs_commands_and_detects_lost_records(
     done = CliRunner().invoke(send_file.main, small)
     assert done.exit_code == 0, done.output
     first, left_out, *told = done.output.splitlines()
-    assert (first, left_out) == ("2 MB, 10,000 lines, 6 partitions", "kcat is not on the PATH: left out")
+    assert (first, left_out) == ("2 MB, 10,000 lines, 6 partitions", "kcat is not on the PATH; skipped")
     assert [line.split(":")[0] for line in told] == [
         name for name in send_file.COMMANDS if name != send_file.KCAT
     ]

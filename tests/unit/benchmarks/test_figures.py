@@ -30,7 +30,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text('{"format": 0}')
-    with pytest.raises(ValueError, match="has format 0, not 2"):
+    with pytest.raises(ValueError, match="has format 0 instead of 2"):
         Results.load(path)
 
 

@@ -29,7 +29,7 @@ def test_clients_of_rows_support_the_work() -> None:
         assert row.clients[0] == OURS
         for client in row.clients:
             if client != JVM:
-                assert row.work in adapter(client).works, row.name
+                assert row.work in adapter(client).workloads, row.name
             assert client in TITLES
 
 

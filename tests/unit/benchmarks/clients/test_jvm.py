@@ -18,9 +18,9 @@ def test_what_counts_is_what_came_after_the_warm_up() -> None:
 
 
 def test_a_tool_that_tells_nothing_is_found_out() -> None:
-    with pytest.raises(RuntimeError, match="told no latencies"):
+    with pytest.raises(RuntimeError, match="printed no latencies"):
         latencies(SAID[:1])
-    with pytest.raises(RuntimeError, match="told no records/sec"):
+    with pytest.raises(RuntimeError, match="printed no records/sec"):
         steady_rate([])
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Run
-from benchmarks.parent.rounds import OVERHEAD_S, Step, plan, play
+from benchmarks.parent.rounds import OVERHEAD_S, Step, plan, run_steps
 from benchmarks.parent.topics import MissingRecordsError
 from benchmarks.table import ROWS
 
@@ -43,7 +43,7 @@ def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:
             raise MissingRecordsError("9 of 10")
         return Run(sent=step.round_number)
 
-    rows = play(plan([CLOSED], CLIENTS, 2, 1), run, lambda _, failure: told.append(failure))
+    rows = run_steps(plan([CLOSED], CLIENTS, 2, 1), run, lambda _, failure: told.append(failure))
     played = rows["closed"]
     assert played.runs["aiokafka"] == [None, Run(sent=1)]
     assert played.runs["aioproducer"] == [Run(sent=0), Run(sent=1)]

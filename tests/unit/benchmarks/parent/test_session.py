@@ -125,7 +125,7 @@ def test_a_time_is_believed_only_if_every_record_arrived(
     topics = FakeTopics()
     [steps] = steps_of(what, WINNERS).values()
     tls = session.TlsListener("there:2", "ca.pem")
-    played = Session(what, cast("Topics", topics), tls).play(steps, lambda *_: None)[row]
+    played = Session(what, cast("Topics", topics), tls).run_steps(steps, lambda *_: None)[row]
     [[client, servers, topic, _]] = calls
     assert (client, servers) == ("aioproducer", at)
     assert topics.deleted == [topic]

@@ -9,7 +9,7 @@ from benchmarks.reporting.headline import (
     BEGINS,
     CALLS,
     ENDS,
-    WORKS,
+    WORKLOADS,
     calls,
     headlines,
     markdown,
@@ -98,7 +98,7 @@ def test_it_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
 def test_a_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
     page = tmp_path / "README.md"
     page.write_text(text)
-    with pytest.raises(ValueError, match=r"README\.md has no place for the headline"):
+    with pytest.raises(ValueError, match=r"README\.md lacks the marks of the headline"):
         write_into(page, results())
     assert page.read_text() == text
 
@@ -128,7 +128,7 @@ def test_sentence_names_the_weakest_ratio(tmp_path: Path) -> None:
 
 
 def test_what_is_told_is_measured() -> None:
-    assert set(WORKS) <= set(ROWS)
+    assert set(WORKLOADS) <= set(ROWS)
 
 
 def test_calls_are_measured_rows() -> None:

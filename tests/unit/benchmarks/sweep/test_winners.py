@@ -25,7 +25,7 @@ def test_winners_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
     winners = Winners.load(tmp_path / "best.json")
-    with pytest.raises(LookupError, match="best for aiokafka at closed was never looked for"):
+    with pytest.raises(LookupError, match="the options of aiokafka for closed were never swept"):
         winners.options("closed", "aiokafka")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.testing import in_virtual_time
-from benchmarks.child import works
+from benchmarks.child import workloads
 from benchmarks.clients.base import Client, Send
 from benchmarks.payload import Header, Window, window_of
 from benchmarks.settings import GATHERED, TASKS, TRANSACTION, WINDOW_BYTES, Settings, Work
@@ -46,14 +46,14 @@ class FakeClient(Client):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(works, "perf_counter", clock)
+    monkeypatch.setattr(workloads, "perf_counter", clock)
     return clock
 
 
 async def test_transactions_are_warmed_up_for_a_time_that_does_not_count(clock: Clock) -> None:
     settings = Settings(work=Work.TRANSACTIONS, keys=True, warm_up_s=2.95, seconds=0.95)
     client = FakeClient(settings, clock)
-    run = await works.transactions(client, window_of(settings), settings)
+    run = await workloads.transactions(client, window_of(settings), settings)
     assert len(client.windows) == 30 + 10
     assert run.sent == 40 * TRANSACTION
     assert run.figures["p50_ms"] == pytest.approx(100)
@@ -79,10 +79,10 @@ class Sends(FakeClient):
 @in_virtual_time
 async def test_steady_load_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     time = asyncio.get_running_loop().time
-    monkeypatch.setattr(works, "perf_counter", time)
+    monkeypatch.setattr(workloads, "perf_counter", time)
     settings = Settings(work=Work.STEADY, keys=True, records=5, rate=1_000)
     client = Sends(settings, time)
-    run = await works.steady(client, window_of(settings), settings)
+    run = await workloads.steady(client, window_of(settings), settings)
     assert run.sent == len(client.came_at) == TASKS + 5
     assert client.came_at[TASKS:] == pytest.approx([0, 0.001, 0.002, 0.003, 0.004])
     assert run.figures.keys() >= {"cpu_us", "load_us"}
@@ -97,11 +97,11 @@ async def test_steady_load_does_not_time_its_warm_up(monkeypatch: pytest.MonkeyP
         return {}
 
     time = asyncio.get_running_loop().time
-    monkeypatch.setattr(works, "perf_counter", time)
-    monkeypatch.setattr(works, "latency_figures", latency_figures)
+    monkeypatch.setattr(workloads, "perf_counter", time)
+    monkeypatch.setattr(workloads, "latency_figures", latency_figures)
     settings = Settings(work=Work.SLOW_BROKER, keys=True, records=5, rate=1_000, warm_up_s=0.02)
     client = Sends(settings, time)
-    run = await works.steady(client, window_of(settings), settings)
+    run = await workloads.steady(client, window_of(settings), settings)
     assert run.sent == len(client.came_at) == TASKS + 20 + 5
     assert [len(latencies) for latencies in timed] == [5]
     assert max(client.came_at) == pytest.approx(23 / 1_000)
@@ -129,15 +129,15 @@ class Outcomes(FakeClient):
 @pytest.mark.parametrize("work", [Work.CALLBACKS, Work.GATHER])
 async def test_outcomes_are_checked_before_they_are_timed(clock: Clock, work: Work) -> None:
     settings = Settings(work=work, value_bytes=WINDOW_BYTES // 2, seconds=0.25)
-    play = works.callbacks if work is Work.CALLBACKS else works.gather
+    program = workloads.callbacks if work is Work.CALLBACKS else workloads.gather
     count = 2 if work is Work.CALLBACKS else GATHERED
     for places in ([(0, 0), (0, 1)], [(0, 0), (1, 0)], None):
         client = Outcomes(settings, clock, places)
-        run = await play(client, window_of(settings), settings)
+        run = await program(client, window_of(settings), settings)
         assert client.counts == [count] * 3
         assert run.sent == 2 + 3 * count
         assert run.figures["records_s"] > 0
     client = Outcomes(settings, clock, [(0, 0), (0, 0)])
-    with pytest.raises(RuntimeError, match="2 records were sent, to 1 different offsets"):
-        await play(client, window_of(settings), settings)
+    with pytest.raises(RuntimeError, match="2 records were sent, but have only 1 distinct offsets"):
+        await program(client, window_of(settings), settings)
     assert client.counts == []

@@ -1,6 +1,6 @@
-"""The kinds of work that are about throughput and latency: each warms up, then goes on until its time is over.
+"""Workloads for throughput and latency. Each workload warms up and then runs until its time ends.
 
-All that was begun is acknowledged, and its time counted, before the watch is stopped.
+The measured time includes the acknowledgement of every record that was sent.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from benchmarks.percentiles import latency_figures
 from benchmarks.settings import GATHERED, TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
-"""So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
+"""Number of tasks that measure the latency of their calls. Each measurement costs up to a twentieth of a fast call."""
 LOAD_S: Final = 1.0
-"""Time for which a steady load is measured without a client."""
+"""Duration of the measurement of a steady load without a client, in seconds."""
 LONE_WARM_UPS: Final = 5
 LONE_WARM_UP_S: Final = 1.0
-"""No call more after this, for clients that let a lone one wait for seconds."""
+"""Time after which no further warm-up call starts, in seconds. Some clients delay a single record for seconds."""
 
 
 class Turns:
-    """Says when to stop: after some seconds, or a number of records."""
+    """End of a workload: after a duration or a number of records."""
 
     def __init__(self, settings: Settings) -> None:
         self._until = perf_counter() + settings.seconds
@@ -36,7 +36,7 @@ class Turns:
         self._done = 0
 
     def over(self, records: int = 1) -> bool:
-        """Say whether it is over now that so many more *records* have been sent."""
+        """Add *records* sent records; return True at the end of the workload."""
         if not self._wanted:
             return perf_counter() >= self._until
         self._done += records
@@ -84,7 +84,7 @@ async def closed(client: Client, window: Window, settings: Settings) -> Run:
 
 
 async def steady(client: Client, window: Window, settings: Settings) -> Run:
-    """Records at even distances, each sent by a task of its own, as by a service with as many requests a second."""
+    """Records at a constant rate, each sent by a separate task, as in a service with this rate of requests."""
     calls = sends(client, window)
     await asyncio.gather(*(send() for send in calls[:TASKS]))
     going_round, warm_ups = cycle(calls), int(settings.rate * settings.warm_up_s)
@@ -101,7 +101,7 @@ async def steady(client: Client, window: Window, settings: Settings) -> Run:
 
 
 async def _nothing() -> None:
-    """Send nothing: the load without a client."""
+    """Return immediately: the load without a client."""
 
 
 async def _at_rate(calls: Iterator[Send], rate: int, is_over: Callable[[int], bool]) -> list[float]:
@@ -154,12 +154,12 @@ async def lone(client: Client, window: Window, settings: Settings) -> Run:
 
 
 async def fire(client: Client, window: Window, settings: Settings) -> Run:
-    """Windows of records handed over one by one, then each outcome awaited."""
+    """Windows of records appended one by one; each outcome is then awaited."""
     return await _windows(client.fire, client, window, settings)
 
 
 async def callbacks(client: Client, window: Window, settings: Settings) -> Run:
-    """Windows of records handed over one by one, each with a callback; the next one after all callbacks."""
+    """Windows of records appended one by one, each with a callback. The next window follows after all callbacks."""
     return await _windows(client.callbacks, client, window, settings)
 
 
@@ -177,7 +177,7 @@ async def _windows(
 
 
 async def gather(client: Client, window: Window, settings: Settings) -> Run:
-    """100,000 records handed over one by one, then all outcomes gathered at once."""
+    """100,000 records appended one by one; one call then gathers all outcomes."""
     await check(client, window)
     turns, watch, times = Turns(settings), Watch(), 0
     while True:
@@ -192,11 +192,13 @@ async def check(client: Client, window: Window) -> None:
     """Send *window* once, as a warm-up. Raises: RuntimeError if two records have the same partition and offset."""
     places = await client.outcomes(window)
     if places is not None and len(set(places)) != len(window):
-        raise RuntimeError(f"{len(window)} records were sent, to {len(set(places))} different offsets")
+        raise RuntimeError(
+            f"{len(window)} records were sent, but have only {len(set(places))} distinct offsets"
+        )
 
 
 async def bulk(client: Client, window: Window, settings: Settings) -> Run:
-    """Windows handed over with one call each, several calls in flight."""
+    """Windows appended with one call each, several calls in flight."""
     await client.bulk(window)
     await client.settle()
     turns, watch, calls = Turns(settings), Watch(), 0
@@ -217,7 +219,7 @@ async def bulk(client: Client, window: Window, settings: Settings) -> Run:
 
 
 async def one_by_one(client: Client, window: Window, settings: Settings) -> Run:
-    """Windows handed over with one call each; the next one when all of it is acknowledged."""
+    """Windows appended with one call each. The next call follows after all acknowledgements of the window."""
     await client.bulk(window)
     await client.settle()
     turns, watch, calls = Turns(settings), Watch(), 0
@@ -256,7 +258,7 @@ async def transactions(client: Client, window: Window, settings: Settings) -> Ru
 
 
 def compressor_us(window: Window, settings: Settings, clock: Callable[[], float]) -> float:
-    """Return the CPU that compressing alone takes per record, in batches of the size that was sent."""
+    """Return the CPU of the compressor alone per record, in µs, with batches of `batch_bytes`."""
     from aioproducer._core.records.compression import Codec, compressor
 
     compress = compressor(getattr(Codec, settings.compression.upper()), None)

@@ -1,4 +1,4 @@
-"""One scenario, one client: the brokers are here, the client is in a process of its own."""
+"""Run of one scenario with one client. The brokers run in this process, the client in a child process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from benchmarks.faults.scenarios import Scenario
 from benchmarks.faults.score import Score, score
 
 CALM_S: Final = 1.0
-"""How long all is well before the fault …"""
+"""Duration of the load before the fault, in seconds."""
 AFTERMATH_S: Final = 2.0
-"""… and how long the load goes on after it."""
+"""Duration of the load after the fault, in seconds."""
 START_S: Final = 30.0
-"""How long a client may take to start."""
+"""Time limit for the start of a client, in seconds."""
 END_S: Final = 3 * (terms.DELIVERY_TIMEOUT_S + terms.GRACE_S) + 10
-"""How long it may take to see every outcome, or give up."""
+"""Time limit for all outcomes, in seconds."""
 LINE_BYTES: Final = 1 << 26
 
 
-async def play(scenario: Scenario, client: str) -> Score:
-    """Return what *client* makes of *scenario*. Raises: RuntimeError if its process ends with no answer."""
+async def run_scenario(scenario: Scenario, client: str) -> Score:
+    """Return the score of *client* in *scenario*. Raises: RuntimeError if the client's process ends without an answer."""
     async with Cluster(terms.BROKERS, {terms.TOPIC: terms.PARTITIONS}, auto_create_topics=False) as cluster:
         if scenario.before is not None:
             scenario.before(cluster)
@@ -78,5 +78,7 @@ async def _line(answers: asyncio.StreamReader, patience_s: float, complaints: IO
         line = await answers.readline()
     if not line:
         complaints.seek(0)
-        raise RuntimeError(f"the client's process has ended: {complaints.read().decode()[-2000:]}")
+        raise RuntimeError(
+            f"the client's process ended without an answer: {complaints.read().decode()[-2000:]}"
+        )
     return line
