@@ -402,7 +402,7 @@ def test_error_table_marks_retriable_errors(
     retriable = getattr(kind, "retriable", False)
     assert advice.startswith("retry") == retriable
     if kind is SendManyError:
-        assert said == "if any of them is"
+        assert said == "if any of the errors is"
     else:
         assert said == ("yes" if retriable else "no")
 

@@ -100,10 +100,10 @@ class Scenario:
 
 
 SCENARIOS: Final = (
-    Scenario(name="away", title="a broker away for 3 s", fault=broker_away),
+    Scenario(name="away", title="a broker down for 3 s", fault=broker_away),
     Scenario(
         name="away-too-long",
-        title=f"a broker away for {DELIVERY_TIMEOUT_S + 2:.0f} s (some 1,000 have to fail)",
+        title=f"a broker down for {DELIVERY_TIMEOUT_S + 2:.0f} s (some 1,000 must fail)",
         fault=broker_away_for_too_long,
     ),
     Scenario(name="leaders", title="leaders move every 200 ms, for 3 s", fault=leaders_move),
@@ -114,12 +114,12 @@ SCENARIOS: Final = (
         fault=bootstrap_frozen,
     ),
     Scenario(name="resets", title="connections reset every 50 ms, for 1.5 s", fault=reset_storm),
-    Scenario(name="refused", title=f"one batch refused for good ({BURST} have to fail)", fault=batch_refused),
+    Scenario(name="refused", title=f"one batch refused permanently ({BURST} must fail)", fault=batch_refused),
     Scenario(name="too-large", title="batches over the broker's limit, for 0.5 s", fault=small_batches_only),
     Scenario(
         name="correlation-id",
-        title="one answer with another correlation id",
+        title="one response with another correlation id",
         fault=mangled(hostile.other_correlation_id),
     ),
-    Scenario(name="garbage", title="one answer full of garbage", fault=mangled(hostile.garbage)),
+    Scenario(name="garbage", title="one response full of invalid bytes", fault=mangled(hostile.garbage)),
 )
