@@ -138,10 +138,10 @@ def test_design_guide_is_at_most_350_lines() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "said"),
     [
-        ("why a batch is not sent now", "_core/batching/partition_queue.py", "def next_batch"),
-        ("why a record timed out", "_core/sender/obstacles.py", "class Obstacles"),
+        ("obstacle of an unsent batch", "_core/batching/partition_queue.py", "def next_batch"),
+        ("cause of a timed-out record", "_core/sender/obstacles.py", "class Obstacles"),
         ("add an option", "config/kinds.py", "class Kind("),
-        ("judged possibly persisted", "_core/idempotence.py", "def possibly_persisted"),
+        ("decides on `possibly_persisted`", "_core/idempotence.py", "def possibly_persisted"),
         ("add a metric", "_core/metrics.py", "class TopicCounters"),
         ("add an error code", "_core/sender/outcomes.py", "def decide"),
     ],
