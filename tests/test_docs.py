@@ -228,7 +228,7 @@ def test_testing_page_names_methods_of_cluster_and_rule() -> None:
 def test_metrics_page_lists_metrics_as_the_expositions() -> None:
     listed: dict[str, dict[str, tuple[str, ...]]] = {}
     part: dict[str, tuple[str, ...]] = {}
-    for line in METRICS_PAGE.split("## All of them")[1].splitlines():
+    for line in METRICS_PAGE.split("## All metrics")[1].splitlines():
         if heading := re.match(r"### `metrics\(\)\[\"(\w+)\"\]", line):
             part = listed.setdefault(heading[1], {})
         elif row := re.match(r"\| `(\w+)` \| (.*) \| (.*) \| (.*) \|", line):

@@ -37,8 +37,8 @@ WITHOUT_EFFECT = frozenset(
 """Names of Kafka's producer that have no effect here. Source: ProducerConfig of Kafka 4.4; a test compares them."""
 
 REFUSED: Mapping[str, str] = {
-    "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
-    "ssl.engine.factory.class": "Java classes cannot be loaded here; give an ssl_context",
+    "interceptor.classes": "Python cannot load Java classes; give Python objects as 'interceptors'",
+    "ssl.engine.factory.class": "Python cannot load Java classes; give an ssl_context",
 }
 """Kafka's names whose features are missing here. A value that enables such a feature is an error."""
 
@@ -104,7 +104,7 @@ HARMLESS = frozenset(
 """Options of librdkafka, aiokafka and kafka-python without a counterpart. A file or mapping may contain them."""
 
 _UNCALLED = "callbacks of other clients are never called; {}"
-_REPORTED = _UNCALLED.format("await send(), or add a callback to its Future")
+_REPORTED = _UNCALLED.format("await send(), or add a callback to the Future of enqueue()")
 _OBSERVED = _UNCALLED.format("read the log events and metrics()")
 _SOCKETS = "asyncio opens and closes sockets; give dial, an async function that connects to a host and port"
 _PROXY = "give dial, an async function that connects through the proxy"

@@ -115,7 +115,7 @@ class Options(SecurityOptions):
         metadata={
             "kind": Servers(),
             "meaning": "Addresses of brokers for the first connection. One reachable broker is enough; the producer"
-            " discovers the others.",
+            " discovers the other brokers.",
         }
     )
     client_id: str = option(
@@ -181,7 +181,7 @@ class Options(SecurityOptions):
         NotGiven(5),
         Number(0, unit="ms"),
         "Time that a partial batch waits for more records. If unset, a batch is sent immediately if its"
-        " broker has no request of this producer in flight; otherwise it waits until the broker has"
+        " broker has no request of this producer in flight; otherwise the batch waits until the broker has"
         " responded or the batch is half full, for at most 5 ms.",
     )
     max_request_size: int = option(
@@ -233,7 +233,7 @@ class Options(SecurityOptions):
     partitioner_availability_timeout_ms: int = option(
         0,
         long_ms(),
-        "Exclude a broker from keyless partitioning when batches have waited for it this long and other"
+        "Excludes a broker from keyless partitioning when batches have waited for this broker for this time and other"
         " brokers are available. 0 disables the check.",
     )
     partitioner_rack_aware: bool = option(
@@ -274,7 +274,7 @@ class Options(SecurityOptions):
     start_wait: bool = option(
         True,
         Flag(),
-        "If True, `start()` and `async with` wait for the first metadata response. If False, both return"
+        "If True, `start()` and `async with` wait for the first metadata response. If False, both calls return"
         " immediately and the producer connects in the background.",
     )
     bootstrap_timeout_ms: int = option(
@@ -320,7 +320,7 @@ class Options(SecurityOptions):
         "Maximum age of metadata; older metadata is requested again, even without an error.",
     )
     metadata_max_idle_ms: int = option(
-        300_000, long_ms(5_000), "Drop a topic's metadata after this time without a send."
+        300_000, long_ms(5_000), "Drops a topic's metadata after this time without a send."
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = option(
         "rebootstrap",
@@ -348,7 +348,7 @@ class Options(SecurityOptions):
     transactional_id: str | None = option(
         None,
         TransactionalId(),
-        "Enables transactions. Only one running producer may use an id; a newer one fences the older.",
+        "Enables transactions. Only one running producer may use an id; a newer producer fences the older producer.",
     )
     transaction_timeout_ms: int = option(
         60_000, int_ms(1), "Time limit of a transaction; the coordinator then aborts the transaction."
@@ -357,7 +357,7 @@ class Options(SecurityOptions):
         False,
         Flag(),
         "Keeps transactions open without a time limit until a process ends them (KIP-939). The brokers must"
-        " allow it.",
+        " allow two-phase commits.",
     )
 
 

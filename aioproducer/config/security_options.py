@@ -112,8 +112,8 @@ class SecurityOptions(Immutable):
     security_protocol: SecurityProtocolName = option(
         "PLAINTEXT",
         Choice(PROTOCOLS),
-        "Protocol of broker connections: TLS (`SSL`), login (`SASL_PLAINTEXT`), both (`SASL_SSL`) or"
-        " neither (`PLAINTEXT`).",
+        "Protocol of broker connections: TLS (`SSL`), login (`SASL_PLAINTEXT`), TLS and login (`SASL_SSL`), or plain"
+        " TCP without login (`PLAINTEXT`).",
     )
     ssl_context: "SslContextSource | None" = option(
         None,

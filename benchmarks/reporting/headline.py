@@ -92,7 +92,7 @@ def reached(results: Results) -> str:
         f" {counts[Verdict.MUST]} met only the minimum, {counts[Verdict.MISSED]} missed the minimum"
     )
     if counts[Verdict.SHORT]:
-        told += f"; {counts[Verdict.SHORT]} without a minimum missed the goal"
+        told += f". Of the targets without a minimum, {counts[Verdict.SHORT]} missed the goal"
     return f"{told}."
 
 

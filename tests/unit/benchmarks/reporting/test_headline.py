@@ -72,7 +72,9 @@ def test_what_is_behind_is_said() -> None:
 def test_a_goal_where_nothing_must_be_is_told_of_when_it_is_missed() -> None:
     these = results()
     these.tables = {Tuning.EQUAL: {"fire": played(aioproducer=100.0, confluent_aio=100.0)}}
-    assert reached(these).endswith("0 missed the minimum; 1 without a minimum missed the goal.")
+    assert reached(these).endswith(
+        "0 missed the minimum. Of the targets without a minimum, 1 missed the goal."
+    )
 
 
 def test_rows_that_were_changed_have_no_verdict() -> None:
