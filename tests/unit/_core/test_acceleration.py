@@ -54,7 +54,7 @@ def test_compiled_accelerator_is_used_by_default(pure: str | None) -> None:
     assert asked(pure) == [str(built())] * 2
 
 
-def test_users_can_do_without() -> None:
+def test_acceleration_can_be_disabled() -> None:
     assert asked("1") == ["False", "False"]
 
 

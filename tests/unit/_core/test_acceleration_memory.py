@@ -42,11 +42,11 @@ OTHERS = ("MALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC", "LD_PRELOAD")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
 @pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="has an allocator of its own")
 @pytest.mark.skipif(not accelerated, reason="Python cannot ask for memory without clearing it")
-def test_blocks_are_used_again_instead_of_being_asked_for_anew() -> None:
+def test_freed_blocks_are_reused() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60, env=env
     )
     before, after, more_pages = map(int, ran.stdout.split())
     assert after < before / 10
-    assert more_pages < 256, "nobody touches the large block"
+    assert more_pages < 256, "the program leaves the large block untouched"

@@ -56,7 +56,7 @@ def test_delay_of_a_long_outage_does_not_overflow() -> None:
     assert Backoff(0.1, 1.0).delay_s(10**9, NoSpread()) == 1.0
 
 
-def test_two_clients_that_fail_together_come_back_apart() -> None:
+def test_jitter_spreads_clients_that_fail_together() -> None:
     backoff = Backoff(0.1, 1.0)
     assert len({backoff.delay_s(0, random.Random(seed)) for seed in range(20)}) == 20
 

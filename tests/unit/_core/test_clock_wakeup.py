@@ -213,7 +213,7 @@ async def test_forget_cancels_all_timers() -> None:
 
 
 @in_virtual_time
-async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
+async def test_cancelled_wait_leaves_the_wakeup_usable() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):

@@ -228,19 +228,17 @@ class TestProof:
             sequences.acknowledge(sequences.assign(1), (4,), 1, base_offset, alone=False)
             assert sequences.confirms((3,), 3) is proved
 
-    def test_newest_batch_before_it_has_the_end_after_the_log_shrank(self, keeper: IdentityKeeper) -> None:
+    def test_newest_predecessor_has_the_end_after_the_log_shrank(self, keeper: IdentityKeeper) -> None:
         assert self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 2)).confirms((3,), 1)
         assert not self.acknowledged(keeper, (1, 1, 100), (2, 1, 0), (4, 1, 1)).confirms((3,), 1)
 
-    def test_end_of_a_batch_alone_replaces_the_end_before_the_log_shrank(
-        self, keeper: IdentityKeeper
-    ) -> None:
+    def test_end_of_a_lone_batch_replaces_that_of_a_longer_log(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (1, 1, 100))
         sequences.acknowledge(sequences.assign(1), (2,), 1, 0, alone=True)
         sequences.acknowledge(sequences.assign(1), (4,), 1, 2, alone=False)
         assert sequences.confirms((3,), 1)
 
-    def test_end_of_the_newest_batch_stays_when_an_older_one_is_alone(self, keeper: IdentityKeeper) -> None:
+    def test_end_of_the_newest_batch_outlives_an_older_lone_batch(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (2, 1, 100))
         sequences.acknowledge(sequences.assign(1), (1,), 1, 99, alone=True)
         sequences.acknowledge(sequences.assign(1), (4,), 1, 101, alone=False)

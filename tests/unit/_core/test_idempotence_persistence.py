@@ -90,7 +90,7 @@ def in_state(before: Known) -> Persistence:
     return persistence
 
 
-def test_new_batch_is_surely_not_persisted() -> None:
+def test_new_batch_is_not_persisted() -> None:
     persistence = Persistence()
     assert known(persistence) == NOTHING
     assert not persistence.possible
@@ -172,7 +172,7 @@ class TestDenials:
         EVENTS["denied"](persistence)
         assert not persistence.in_doubt
 
-    def test_believed_they_say_nothing_of_a_later_attempt(self) -> None:
+    def test_denials_do_not_apply_to_a_later_attempt(self) -> None:
         persistence = after("written", "lost", *["denied"] * REFUSALS_AS_PROOF)
         for event in ("written", "lost"):
             EVENTS[event](persistence)

@@ -65,7 +65,7 @@ async def test_telemetry_starts_once_with_the_first_supporting_broker() -> None:
     assert asked(pool) == [0, 1], "nothing was asked for: nothing is said at the end"
 
 
-async def test_switched_off_it_does_not_begin() -> None:
+async def test_push_does_not_start_when_disabled() -> None:
     pool = Versioned(1)
     pool.offers(1, TELEMETRY)
     pushing = push(pool, enabled=False)

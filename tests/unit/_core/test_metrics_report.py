@@ -98,7 +98,7 @@ def test_events_older_than_the_window_count_in_totals_only() -> None:
     assert (values["record_send_total"], values["record_send_rate"], values["batch_size_max"]) == (7, 0, None)
 
 
-def test_records_that_got_into_no_batch_have_failed_all_the_same() -> None:
+def test_refused_records_count_as_errors() -> None:
     counted = Counted()
     counted.metrics.event("a").failed_records += 2
     counted.metrics.refused(3, BufferFull("no"))

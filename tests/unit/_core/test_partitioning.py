@@ -75,7 +75,9 @@ class OfItsOwnInColumnsToo(OfItsOwn):
         (RoundRobinPartitioner(), False),
     ],
 )
-def test_columns_are_for_who_says_what_each_key_would_get(partitioner: Partitioner, in_columns: bool) -> None:
+def test_columns_require_a_matching_partition_column_method(
+    partitioner: Partitioner, in_columns: bool
+) -> None:
     assert chooses_columns(partitioner) is in_columns
 
 

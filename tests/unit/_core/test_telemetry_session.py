@@ -163,7 +163,7 @@ async def test_codec_without_its_package_is_skipped(monkeypatch: pytest.MonkeyPa
 
 
 @in_virtual_time
-async def test_clients_that_are_told_at_once_do_not_push_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_push_has_a_random_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     first = []
     for _ in range(20):

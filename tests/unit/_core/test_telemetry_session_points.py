@@ -88,7 +88,7 @@ def test_refused_points_are_pushed_again_from_old_tracker() -> None:
     assert sent(told(before, 5, now_ns=LATER_NS)[0]) == [(5.0, BORN_NS)] * 2
 
 
-def test_cumulative_counters_are_told_whole() -> None:
+def test_cumulative_counters_are_sent_as_totals() -> None:
     tracker = DeltaTracker(BORN_NS)
     for _ in range(2):
         points, tracker = tracker.points(report(), ALL, is_delta=False, now_ns=NOW_NS)

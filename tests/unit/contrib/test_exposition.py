@@ -25,7 +25,7 @@ async def test_metrics_table_lists_all_metrics_of_a_producer() -> None:
         assert of_part.keys() == values.keys() - texts
 
 
-def test_counters_are_what_never_shrinks() -> None:
+def test_counters_are_the_totals() -> None:
     assert is_counter("record_send_total")
     assert is_counter("records_delivered")
     for gauge in ("record_send_rate", "buffer_total_bytes", "request_latency_max", "connected"):

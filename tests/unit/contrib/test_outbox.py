@@ -159,7 +159,7 @@ async def test_expired_transaction_needs_an_operator_on_tv1(cluster: Cluster) ->
     assert table.note
 
 
-async def test_noted_transaction_is_committed_before_at_least_once_mode(cluster: Cluster) -> None:
+async def test_noted_transaction_is_committed_before_at_least_once(cluster: Cluster) -> None:
     table = Table(*rows(3))
     await run(cluster, table, ONCE, "noted")
     await run(cluster, table, None)

@@ -130,7 +130,7 @@ async def test_schema_id_may_be_in_the_headers(
         assert deserializer(record.value, context) == ORDER
 
 
-async def test_warmed_up_it_asks_the_registry_nothing_more(
+async def test_serializer_sends_no_request_after_warm_up(
     client: SchemaRegistryClient, fake: RegistryFake
 ) -> None:
     orders = value_serializer(AvroSerializer(client, AVRO))
@@ -172,7 +172,7 @@ def test_unwrapped_serializer_is_refused_by_the_producer(option: str, client: Sc
         Producer("localhost:9092", **options)
 
 
-def test_confluents_own_mock_of_a_registry_will_do() -> None:
+def test_serializer_works_with_confluents_mock_registry() -> None:
     mock = SchemaRegistryClient.new_client({"url": "mock://orders"})
     assert value_serializer(AvroSerializer(mock, AVRO)).serialize("orders", [], ORDER)
 
@@ -263,7 +263,7 @@ async def test_warm_up_keeps_the_answers_of_the_registry(fake: RegistryFake) -> 
         assert fake.requests == asked
 
 
-async def test_registry_that_is_away_is_retriable(kafka_cluster: ThreadedCluster) -> None:
+async def test_unreachable_async_registry_error_is_retriable(kafka_cluster: ThreadedCluster) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"

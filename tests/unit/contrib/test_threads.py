@@ -105,7 +105,7 @@ class TestCalls:
 
 
 class TestLife:
-    def test_outside_of_it_every_call_is_refused(self, cluster: ThreadedCluster) -> None:
+    def test_calls_before_the_start_and_after_the_close_are_refused(self, cluster: ThreadedCluster) -> None:
         producer = ThreadedProducer(cluster.bootstrap_servers)
         with pytest.raises(ProducerClosed, match="not started"):
             producer.send(TOPIC, b"v")
@@ -134,7 +134,7 @@ class TestLife:
         with producer:
             producer.send(TOPIC, b"v")
 
-    def test_closing_at_once_fails_what_is_left(self, cluster: ThreadedCluster) -> None:
+    def test_close_without_a_wait_fails_the_remaining_records(self, cluster: ThreadedCluster) -> None:
         with ThreadedProducer(cluster.bootstrap_servers) as producer:
             producer.send(TOPIC, b"v")
             cluster.on("produce", times=None).drop()
@@ -217,7 +217,7 @@ class TestLife:
 
     # threading ignores SystemExit; pytest does not
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-    def test_code_of_yours_that_ends_the_event_loop_closes_it(self, cluster: ThreadedCluster) -> None:
+    def test_system_exit_in_user_code_closes_the_producer(self, cluster: ThreadedCluster) -> None:
         def serialize(value: bytes) -> bytes:
             return value or sys.exit("enough")
 
@@ -228,7 +228,7 @@ class TestLife:
             with pytest.raises(ProducerClosed):
                 producer.send(TOPIC, b"v")
 
-    def test_tasks_of_yours_on_its_event_loop_do_not_keep_it_open(
+    def test_close_cancels_tasks_of_user_code(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(threads, "TASKS_WAIT_S", 0.01)

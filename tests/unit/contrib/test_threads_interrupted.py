@@ -71,7 +71,7 @@ class TestInterrupted:
             producer.send(TOPIC, b"sent")
         assert values(cluster) == [b"sent"]
 
-    def test_closing_fails_what_is_left_and_ends(
+    def test_interrupted_close_in_progress_fails_all_records(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         close = Producer.close

@@ -46,7 +46,7 @@ def test_tasks_with_equal_options_share_a_producer(host: Worker, kafka_cluster: 
     assert first is not third
 
 
-def test_two_tasks_at_once_do_not(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+def test_concurrent_tasks_use_separate_producers(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     with host.producer(settings(kafka_cluster)) as one, host.producer(settings(kafka_cluster)) as other:
         assert one is not other
 

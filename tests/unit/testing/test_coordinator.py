@@ -169,7 +169,7 @@ class TestInit:
         told.complete(told.known)
         assert told.init(ID, 1, own) == (FIRST, 1)
 
-    def test_and_not_before(self) -> None:
+    def test_init_with_an_identity_is_fenced_in_version_1(self) -> None:
         told = Told(1)
         own = told.opened()
         check(lambda: told.init(ID, 1, own), ConcurrentTransactions)
@@ -209,7 +209,7 @@ class TestAdd:
         told.ends(own, bumps_epoch=False)
         check(lambda: told.verify(ID, own, PARTITION), TransactionAbortable)
 
-    def test_strangers_add_nothing(self) -> None:
+    def test_add_by_another_producer_is_refused(self) -> None:
         told = Told()
         own = told.opened()
         for ask in (told.add, told.verify):
@@ -247,7 +247,9 @@ class TestEnd:
 
     @for_each("bumps_epoch", [True, False])
     @for_each("committed", [True, False])
-    def test_asked_again_it_is_not_complete_and_then_it_is(self, committed: bool, bumps_epoch: bool) -> None:
+    def test_repeated_end_succeeds_once_the_markers_are_written(
+        self, committed: bool, bumps_epoch: bool
+    ) -> None:
         told = Told()
         own = told.opened()
         following = told.end(ID, own, committed=committed, bumps_epoch=bumps_epoch)
@@ -313,7 +315,7 @@ class TestEnd:
         told.init(ID, 1, own)
         check(lambda: told.ends(own, committed=False), ProducerFenced)
 
-    def test_strangers_end_nothing(self) -> None:
+    def test_end_by_another_producer_is_refused(self) -> None:
         told = Told()
         told.opened()
         check(lambda: told.ends(Identity(5, 0)), InvalidProducerIdMapping)

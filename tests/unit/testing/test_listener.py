@@ -411,7 +411,7 @@ def tls_of(ends: Ends) -> Coroutine[Any, Any, None]:
     return shake()
 
 
-async def test_event_loop_speaks_tls_over_it(ends: Ends) -> None:
+async def test_tls_works_over_the_transport(ends: Ends) -> None:
     await tls_of(ends)
     data = b"x" * (3 * HIGH_WATER_BYTES)
     ends.writer.write(data)
@@ -428,7 +428,7 @@ async def test_abort_under_tls_is_a_reset_at_the_other_end(ends: Ends) -> None:
         await ends.peer_reader.read()
 
 
-async def test_handshake_that_fails_says_why_at_this_end(ends: Ends) -> None:
+async def test_failed_handshake_raises_its_reason(ends: Ends) -> None:
     ends.peer_writer.write(b"no TLS at all")
     with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
         await ends.writer.start_tls(ssl.create_default_context(), server_hostname=ADDRESS.host)

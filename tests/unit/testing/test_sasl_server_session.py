@@ -155,7 +155,7 @@ async def test_wrong_password_ends_the_connection() -> None:
         assert await client.is_closed()
 
 
-async def test_scram_does_not_tell_who_exists() -> None:
+async def test_scram_hides_whether_the_user_exists() -> None:
     async with secured() as cluster, await Client.to(cluster) as client:
         await handshake(client, "SCRAM-SHA-256")
         answer = await authenticate(client, b"n,,n=nobody,r=abc")
@@ -165,7 +165,7 @@ async def test_scram_does_not_tell_who_exists() -> None:
         assert await client.is_closed()
 
 
-async def test_refused_token_waits_for_the_client_to_understand() -> None:
+async def test_refused_token_login_ends_after_the_reply_of_the_client() -> None:
     async with secured(users=None, tokens={"good": "alice"}) as cluster, await Client.to(cluster) as client:
         await handshake(client, "OAUTHBEARER")
         answer = await authenticate(client, b"n,,\x01auth=Bearer bad\x01\x01")
@@ -203,7 +203,7 @@ async def test_unexpected_batch_with_acks_0_ends_exchange() -> None:
         assert cluster.records("orders", 0) == []
 
 
-async def test_listener_without_sasl_says_so_and_goes_on() -> None:
+async def test_listener_without_sasl_refuses_logins_and_stays_open() -> None:
     async with Cluster(transport="memory") as cluster, await Client.to(cluster) as client:
         for _ in range(2):
             answer = await handshake(client)
@@ -233,7 +233,7 @@ async def test_session_that_is_over_ends_with_the_next_request() -> None:
 
 
 @in_virtual_time
-async def test_late_login_saves_it() -> None:
+async def test_late_login_renews_the_session() -> None:
     async with secured(session_lifetime_s=3) as cluster, await Client.to(cluster) as client:
         await log_in(client)
         await asyncio.sleep(60)

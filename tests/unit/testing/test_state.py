@@ -65,7 +65,7 @@ def test_offset_is_pending_until_its_transaction_ends() -> None:
     assert groups.targets("g") == [TARGET]
 
 
-def test_aborted_one_is_forgotten_and_another_producers_is_not() -> None:
+def test_aborted_offset_of_another_producer_stays_pending() -> None:
     groups = pending(5, 6)
     groups.end("g", 5, committed=False)
     assert (groups.committed("g", TARGET), groups.is_pending("g", TARGET)) == (None, True)
@@ -103,7 +103,7 @@ def test_unknown_group_has_no_generation(consumer: Consumer, error: type[BrokerE
         (Consumer("", 3), UnknownMemberId),
     ],
 )
-def test_group_without_members_takes_offsets_of_no_generation(
+def test_group_without_members_refuses_a_generation(
     consumer: Consumer, error: type[BrokerError] | None
 ) -> None:
     assert code(pending(5), consumer) == (error and error.code)
@@ -122,7 +122,7 @@ def test_group_without_members_takes_offsets_of_no_generation(
         (Consumer("m", 3, "instance"), FencedInstanceId),
     ],
 )
-def test_group_with_members_takes_theirs_in_their_generation(
+def test_group_with_members_accepts_its_current_generation(
     consumer: Consumer, error: type[BrokerError] | None
 ) -> None:
     groups = Groups()

@@ -60,7 +60,7 @@ async def test_pauses_grow_to_fifteen_seconds_across_brokers() -> None:
 
 
 @in_virtual_time
-async def test_brokers_that_were_not_asked_come_first() -> None:
+async def test_brokers_without_a_login_attempt_come_first() -> None:
     rig, tried = Rig(), []
     while now() < 10:
         tried += [address for address in (A, B, C) if await rig.refused_at(address)]

@@ -52,7 +52,7 @@ async def test_requests_answers_and_bytes_are_counted(broker: ScriptedBroker, ou
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_traffic_turns_the_window_of_what_is_counted(
+async def test_traffic_advances_the_window_of_the_counters(
     broker: ScriptedBroker, outcomes: Outcomes, *, answered: bool
 ) -> None:
     async with connected(broker) as (connection, peer):
@@ -76,7 +76,7 @@ async def test_response_may_arrive_one_byte_at_a_time(broker: ScriptedBroker, ou
         assert answer.producer_id == 7
 
 
-async def test_more_may_come_than_is_read_at_once(broker: ScriptedBroker) -> None:
+async def test_responses_may_exceed_one_read(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         asking = [asyncio.ensure_future(connection.request(ASK)) for _ in range(6000)]
         received = [await peer.inbox.get() for _ in asking]
@@ -334,7 +334,7 @@ async def test_close_is_not_delayed_by_a_broker_that_reads_nothing(
         await connection.wait_closed()
 
 
-async def test_drain_waits_until_the_broker_has_taken_it(broker: ScriptedBroker) -> None:
+async def test_drain_waits_until_the_request_is_written(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
         connection.write_only(produce(4_000_000))
         unwritten = connection._transport.get_write_buffer_size
@@ -344,7 +344,7 @@ async def test_drain_waits_until_the_broker_has_taken_it(broker: ScriptedBroker)
         await peer.inbox.get()
 
 
-async def test_drain_gives_a_broker_up_that_takes_nothing(broker: ScriptedBroker) -> None:
+async def test_drain_fails_when_the_broker_reads_nothing(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
         lose_patience(connection)
         peer.freeze()

@@ -100,7 +100,7 @@ class TestDial:
             await settle()
             assert not cluster._brokers[1]._connections
 
-    async def test_over_a_socket_it_is_told_for_whom_the_certificate_is(self) -> None:
+    async def test_wrong_host_error_names_the_host_of_the_certificate(self) -> None:
         async with Cluster(security_protocol="SSL") as cluster:
             secured = security(**cluster.client_options)
             cluster.renew_certificates(hosts=["elsewhere.example"])
@@ -168,7 +168,7 @@ class TestDial:
             assert protocol.transport is None
 
     @in_virtual_time
-    async def test_dial_that_tls_fails_of_leaves_no_connection(self) -> None:
+    async def test_dial_that_fails_in_tls_leaves_no_connection(self) -> None:
         async with tls_cluster() as (cluster, address):
             secured = security(**cluster.client_options)
 
@@ -182,7 +182,7 @@ class TestDial:
             assert not cluster._brokers[1]._connections
 
     @in_virtual_time
-    async def test_cancelled_during_tls_it_leaves_no_connection(self) -> None:
+    async def test_dial_cancelled_during_tls_leaves_no_connection(self) -> None:
         async with tls_cluster() as (cluster, address):
             cluster.freeze_broker(1)
             secured = security(**cluster.client_options)
@@ -293,12 +293,12 @@ class TestLogins:
         assert str(first.broker) == "kafka.example:9093"
         assert (await first.start()).take() == b"\0alice\0hunter2"
 
-    def test_closing_is_for_everybody(self) -> None:
+    def test_close_without_a_login_does_nothing(self) -> None:
         secured = security(security_protocol="SSL")
         assert secured.authenticator(FakeConnection()) is None
         secured.close()
 
-    def test_closed_it_renews_no_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_close_ends_the_renewal_of_tokens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         closed: list[ExchangeFactory] = []
 
         def close(logins: ExchangeFactory) -> None:

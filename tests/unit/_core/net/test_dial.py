@@ -292,7 +292,7 @@ async def test_invalid_host_or_port_is_a_value_error(host: str, port: int) -> No
         await dial_streams(host, port)
 
 
-async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBroker) -> None:
+async def test_cancelled_dial_leaves_no_socket_at_any_step(broker: ScriptedBroker) -> None:
     """A socket left open would be a ResourceWarning, which is an error in this suite."""
     for steps in range(20):
         dialling = asyncio.create_task(dial_streams(*broker.address))
@@ -310,7 +310,7 @@ async def test_transport_without_a_socket_is_not_configured() -> None:
     configure_socket(asyncio.Transport(), settings(send_buffer_bytes=1))
 
 
-async def test_host_with_a_nul_is_not_resolved_up_to_it() -> None:
+async def test_host_with_a_nul_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="there is no host"):
         await dial("127.0.0.1\0.example", 9092, asyncio.Protocol)
     with pytest.raises(ValueError, match="there is no host"):

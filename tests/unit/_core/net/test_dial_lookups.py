@@ -56,7 +56,7 @@ async def found(host: str, port: int = 9092) -> list[str]:
     return [each.host for each in await endpoints(Address(host, port))]
 
 
-async def test_name_is_looked_up_in_a_thread_of_ours(names: NameServer) -> None:
+async def test_name_is_looked_up_in_a_daemon_thread(names: NameServer) -> None:
     assert await found("kafka") == ["127.0.0.1", "127.0.0.2"]
     [(host, thread)] = names.asked
     assert host == "kafka"

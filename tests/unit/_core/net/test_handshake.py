@@ -110,7 +110,7 @@ def test_version_cap_applies_to_api_versions(version: int) -> None:
         b"\xff garbage",
     ],
 )
-def test_error_35_means_version_0_whatever_follows_it(rest: bytes) -> None:
+def test_error_35_is_followed_by_a_request_in_version_0(rest: bytes) -> None:
     refusal = b"\x00\x00\x00\x01" + (35).to_bytes(2, "big") + rest
     dialogue = Dialogue(refusal, payload(ANSWER, 0))
     table = dialogue.of()
@@ -174,7 +174,7 @@ class TestExpectedNode:
         assert table.finalized_features == {"transaction.version": 2}
         assert not table.is_node_checked
 
-    def test_broker_that_refuses_its_own_version_is_asked_in_0(self) -> None:
+    def test_broker_that_refuses_its_highest_version_is_asked_in_0(self) -> None:
         dialogue = Dialogue(refusing(highest=4), refusing(highest=4), payload(ANSWER, 0))
         dialogue.of(expected=self.NODE)
         assert dialogue.versions == [NODE_CHECK, 4, 0]

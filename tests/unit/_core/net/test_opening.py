@@ -187,7 +187,7 @@ async def test_garbage_after_the_handshake_response_fails_the_opening() -> None:
             await open_connection(broker.address, settings())
 
 
-async def test_cancelling_open_leaves_nothing_however_far_it_got() -> None:
+async def test_cancelled_open_leaves_no_connection_at_any_step() -> None:
     async with ScriptedBroker() as broker:
         for steps in range(25):
             opening = asyncio.create_task(open_connection(broker.address, settings()))

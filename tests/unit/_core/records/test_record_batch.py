@@ -115,7 +115,7 @@ def test_compression_applies_only_to_records() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_restamping_is_as_if_it_had_been_encoded_that_way(codec: Codec) -> None:
+def test_set_sequence_equals_encoding_with_that_sequence(codec: Codec) -> None:
     compress = compressor(codec, None) if codec else None
     batch = encode_batch(golden_columns(), codec, compress, producer_id=1, producer_epoch=0)
     set_sequence(batch, 9_000_000_000, 3, 0x7FFF_FFFF)

@@ -59,13 +59,13 @@ def taken(message: SecretBytes | None) -> bytes:
     return message.take()
 
 
-async def test_plain_is_one_message() -> None:
+async def test_plain_login_sends_one_message() -> None:
     exchange = Exchange(Plain(credentials()), BROKER)
     assert taken(await exchange.start()) == b"\0user\0pencil"
     assert await exchange.answer(b"") is None
 
 
-async def test_scram_is_two() -> None:
+async def test_scram_login_sends_two_messages() -> None:
     server = ScramServer("sha256", b"pencil")
     exchange = Exchange(Scram("SCRAM-SHA-256", credentials()), BROKER)
     proof = await exchange.answer(server.challenge(taken(await exchange.start())))
@@ -234,7 +234,7 @@ async def test_settings_reach_the_mechanism() -> None:
     shared.close()
 
 
-async def test_tokens_come_from_where_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_source_follows_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     unsecured = ExchangeFactory(
         SaslSettings("OAUTHBEARER", BACKOFF, tokens=UnsecuredSettings(), extensions={"a": "b"})
     )
@@ -300,7 +300,7 @@ async def test_pair_that_does_not_change_never_differs() -> None:
     assert not await logins.differ(await proof_of_a_login(logins))
 
 
-async def test_next_login_takes_the_pair_that_differs() -> None:
+async def test_next_login_uses_the_changed_credentials() -> None:
     passwords = iter(["one", "one", "two", "three"])
     logins = ExchangeFactory(
         SaslSettings("SCRAM-SHA-256", BACKOFF, credentials=lambda: ("u", next(passwords)))

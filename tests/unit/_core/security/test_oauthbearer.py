@@ -110,7 +110,7 @@ async def test_valid_token_is_kept_while_renewals_fail(caplog: pytest.LogCapture
 
 
 @in_virtual_time
-async def test_once_it_has_expired_the_failure_is_told() -> None:
+async def test_error_of_the_provider_is_raised_after_the_token_expired() -> None:
     endpoint = Endpoint()
     await endpoint.token()
     endpoint.fails_with = OSError("hunter2")
@@ -154,7 +154,7 @@ async def test_cancelled_login_does_not_cancel_the_shared_fetch() -> None:
 
 
 @in_virtual_time
-async def test_closed_it_asks_no_more() -> None:
+async def test_close_ends_the_renewals() -> None:
     endpoint = Endpoint()
     await endpoint.token()
     endpoint.takes_s = 5
@@ -200,7 +200,7 @@ async def test_provider_may_return_a_string_or_an_object(given: Any, token: Toke
         ),
     ],
 )
-def test_anything_else_is_refused_without_being_shown(given: Any, why: str) -> None:
+def test_provider_result_of_another_type_is_refused(given: Any, why: str) -> None:
     with pytest.raises(Refused, match=why) as raised:
         as_token(given)
     assert "hunter2" not in str(raised.value)
@@ -235,7 +235,7 @@ async def test_expired_tokens_cause_one_request_a_second(life_s: float) -> None:
 
 
 @in_virtual_time
-async def test_life_of_ages_sets_no_timer_for_ages() -> None:
+async def test_renewal_timer_is_at_most_a_day_for_a_long_lived_token() -> None:
     endpoint = Endpoint(life_s=1e300)
     await endpoint.token()
     assert endpoint.tokens._timer is not None
@@ -247,7 +247,7 @@ async def test_life_of_ages_sets_no_timer_for_ages() -> None:
 
 @pytest.mark.parametrize("life_s", [100.0, None])
 @in_virtual_time
-async def test_refused_token_is_asked_for_again_after_a_second(life_s: float | None) -> None:
+async def test_refused_token_is_fetched_again_after_a_second(life_s: float | None) -> None:
     endpoint = Endpoint(life_s=life_s)
     assert await endpoint.token() == "1"
     endpoint.tokens.refused(Secret("another"))
@@ -282,7 +282,7 @@ async def test_provider_that_hangs_once_is_asked_again() -> None:
 
 
 @in_virtual_time
-async def test_last_token_helps_out_when_the_provider_hangs() -> None:
+async def test_last_token_is_used_when_the_provider_hangs() -> None:
     endpoint = Endpoint(life_s=None)
     assert await endpoint.token() == "1"
     endpoint.takes_s = 1_000
@@ -311,7 +311,7 @@ async def test_accepted_token_needs_one_message() -> None:
     assert mechanism.complete
 
 
-async def test_extensions_go_along_and_the_tokens_own_win() -> None:
+async def test_extensions_of_the_token_override_those_of_the_options() -> None:
     mechanism = OAuthBearer(Tokens(extensions={"b": "2"}), {"a": "1", "b": "1"})
     assert await first(mechanism) == b"n,,\x01auth=Bearer abc.def\x01a=1\x01b=2\x01\x01"
 
@@ -344,7 +344,7 @@ async def test_token_with_invalid_characters_is_not_sent(token: str) -> None:
     "extensions",
     [{"auth": "x"}, {"AUTH": "x"}, {"a1": "x"}, {"": "x"}, {"a": ""}, {"a": "x\x01auth=y"}, {"a": "ü"}],
 )
-async def test_extensions_are_checked_too(extensions: dict[str, str]) -> None:
+async def test_invalid_extensions_are_refused(extensions: dict[str, str]) -> None:
     with pytest.raises(Refused, match="the extension"):
         await first(OAuthBearer(Tokens(), extensions))
 

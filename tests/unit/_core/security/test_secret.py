@@ -39,7 +39,7 @@ def test_secret_is_no_string() -> None:
     assert SECRET.reveal() == "hunter2"
 
 
-def test_secrets_are_equal_by_what_they_are() -> None:
+def test_secrets_are_equal_by_value() -> None:
     assert Secret("hunter2") == SECRET
     assert hash(Secret("hunter2")) == hash(SECRET)
     assert Secret("hunter3") != SECRET
@@ -49,7 +49,7 @@ def test_secrets_are_equal_by_what_they_are() -> None:
 
 
 @for_each("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickling_says_what_to_pass_instead(protocol: int) -> None:
+def test_pickling_error_names_the_alternative(protocol: int) -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled: pass .* the path of a file") as raised:
         pickle.dumps([SECRET], protocol)
     assert "hunter2" not in str(raised.value)
@@ -59,7 +59,7 @@ def test_copy_of_a_secret_is_the_secret() -> None:
     assert copy.copy(SECRET) is copy.deepcopy([SECRET])[0] is SECRET
 
 
-def test_either_form_is_revealed() -> None:
+def test_revealed_accepts_a_string_or_a_secret() -> None:
     assert revealed("a") == revealed(Secret("a")) == "a"
 
 

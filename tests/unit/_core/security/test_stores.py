@@ -85,7 +85,7 @@ def test_malformed_pem_is_refused_without_its_text(text: str, why: str) -> None:
         st.sampled_from(["-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----", "QUJD", "\n", ":", "ü"])
     )
 )
-def test_whatever_is_there_is_read_or_refused(parts: list[str]) -> None:
+def test_parse_pem_returns_certificates_or_raises_store_error(parts: list[str]) -> None:
     try:
         pem = parse_pem("".join(parts))
     except StoreError:
@@ -131,7 +131,7 @@ def test_pkcs12_needs_a_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"])
-def test_jks_is_answered_with_how_to_convert_it(tmp_path: Path, magic: bytes) -> None:
+def test_jks_error_has_the_command_to_convert_the_store(tmp_path: Path, magic: bytes) -> None:
     source = in_file(tmp_path, magic + bytes(100))
     with pytest.raises(StoreError) as raised:
         read_store(source)

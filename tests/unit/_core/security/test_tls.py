@@ -42,7 +42,7 @@ from tests.unit._core.security.certificates import Authority, handshake, server_
         ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ],
 )
-def test_javas_names_become_openssls(suite: str, name: str) -> None:
+def test_cipher_suites_in_javas_notation_are_translated(suite: str, name: str) -> None:
     assert openssl_name(suite) == name
 
 
@@ -60,7 +60,7 @@ def test_cipher_suites_and_versions_are_unrestricted_by_default() -> None:
     assert versions == [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
-def test_suites_of_tls_1_2_leave_no_other_version(caplog: pytest.LogCaptureFixture) -> None:
+def test_cipher_suites_of_tls_1_2_restrict_the_version(caplog: pytest.LogCaptureFixture) -> None:
     older, lowest, highest = restricted("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
     assert older == {"ECDHE-RSA-AES128-GCM-SHA256"}
     assert lowest == highest == ssl.TLSVersion.TLSv1_2
@@ -76,7 +76,7 @@ def test_cipher_suites_of_tls_1_3_only_restrict_the_version(
     assert caplog.messages == ["security.cipher_suites.of_tls_1_3 limited=False"]
 
 
-def test_unknown_ones_are_named() -> None:
+def test_unknown_cipher_suites_are_named() -> None:
     with pytest.raises(ValueError, match=r"knows no cipher suite NONSENSE, TLS-NOT-WITH-THAT$"):
         restricted("NONSENSE", "ECDHE-RSA-AES128-GCM-SHA256", "TLS-NOT-WITH-THAT")
 

@@ -119,7 +119,7 @@ def test_foreign_file_is_refused_before_first_send(
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
 @pytest.mark.parametrize("late", [b"\0", b"\xff", "ä".encode("latin-1"), b"a\0b"])
-def test_bad_line_far_behind_ends_it_with_its_number(
+def test_late_bad_line_ends_send_with_its_number(
     kafka_cluster: ThreadedCluster, tmp_path: Path, late: bytes
 ) -> None:
     path = tmp_path / "in"

@@ -27,7 +27,7 @@ async def started(transport: str = "memory") -> AsyncIterator[tuple[AIOKafkaProd
 
 class TestCluster:
     @in_virtual_time
-    async def test_brokers(self) -> None:
+    async def test_cluster_lists_the_brokers(self) -> None:
         async with started() as (producer, _):
             cluster = producer.client.cluster
             assert {each.nodeId for each in cluster.brokers()} == {1, 2}

@@ -100,7 +100,7 @@ class TestConstruction:
         producer = AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
         asyncio.run(producer.stop())
 
-    def test_aiokafkas_own_default_of_acks_is_ours(self) -> None:
+    def test_default_of_acks_may_be_passed_from_aiokafka(self) -> None:
         theirs = inspect.signature(aiokafka.AIOKafkaProducer).parameters["acks"].default
         for options, acks in (({}, 1), ({"enable_idempotence": True}, "all")):
             producer = AIOKafkaProducer(acks=theirs, **options)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class TestLife:
             async with producer:
                 assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
 
-    async def test_starting_it_again_does_nothing(self) -> None:
+    async def test_second_start_does_nothing(self) -> None:
         async with started() as (producer, _):
             first = await producer.send_and_wait(TOPIC, b"1", partition=0)
             await producer.start()
@@ -285,8 +285,8 @@ class TestWithoutAcknowledgement:
         assert len(broker.records(TOPIC, 0)) == 3
 
 
-class TestWhatOthersLookAt:
-    async def test_closed(self) -> None:
+class TestPrivateAttributes:
+    async def test_closed_attribute_follows_the_state(self) -> None:
         async with started() as (producer, _):
             assert producer._closed is False
         assert producer._closed is True
@@ -303,7 +303,7 @@ class TestWhatOthersLookAt:
             assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
             assert producer.calls == 1
 
-    async def test_and_one_that_was_wrapped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_send_and_wait_calls_a_patched_send(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, calls = AIOKafkaProducer.send, []
 
         async def traced(self: AIOKafkaProducer, *args: Any, **kwargs: Any) -> Any:
@@ -331,7 +331,7 @@ class TestWhatOthersLookAt:
         with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaProducer"):
             AIOKafkaProducer(bootstrap_servers=SERVERS)
 
-    async def test_started_it_is_told_to_the_loop_and_nothing_holds_it(self) -> None:
+    async def test_unclosed_producer_is_reported_to_the_loop_and_freed(self) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         async with cluster() as broker:
@@ -377,7 +377,7 @@ def test_batch_keeps_records_in_columns() -> None:
     assert (batch.headers, batch.timestamps_ms) == ([(("trace", b"1f"),), ()], [1, 2])
 
 
-def test_appending_tells_place_size_and_time() -> None:
+def test_append_returns_offset_size_and_timestamp() -> None:
     batch = builder()
     first = batch.append(timestamp=1, key=None, value=b"v" * 100)
     second = batch.append(timestamp=None, key=None, value=b"v")
@@ -446,7 +446,7 @@ def test_headers_may_be_none() -> None:
         ({"headers": {"a": b"b"}}, "headers must be pairs"),
     ],
 )
-def test_wrong_arguments_are_told_at_once(changed: dict[str, Any], match: str) -> None:
+def test_append_refuses_wrong_types(changed: dict[str, Any], match: str) -> None:
     batch = builder()
     with pytest.raises(TypeError, match=match):
         batch.append(**{"timestamp": None, "key": None, "value": b"v"} | changed)

@@ -69,7 +69,7 @@ async def test_empty_offsets_need_a_transaction_first(offsets: dict[TopicPartiti
 
 
 @in_virtual_time
-async def test_commit_waits_for_as_long_as_it_takes() -> None:
+async def test_commit_is_retried_until_it_succeeds() -> None:
     async with transactional() as (producer, cluster):
         async with producer.transaction():
             _ = await producer.send(TOPIC, b"1")
@@ -83,7 +83,7 @@ async def test_commit_waits_for_as_long_as_it_takes() -> None:
 
 
 @in_virtual_time
-async def test_commit_says_what_failed_and_abort_mends_it() -> None:
+async def test_commit_raises_the_cause_and_abort_recovers() -> None:
     async with transactional() as (producer, cluster):
         cluster.on("produce").answer(ours.TopicAuthorizationFailed)
         await producer.begin_transaction()

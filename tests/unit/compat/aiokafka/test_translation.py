@@ -108,7 +108,7 @@ class TestRelayed:
         assert told == []
 
     @pytest.mark.parametrize("failed", [False, True])
-    async def test_cancelling_it_leaves_the_inner_one_alone(self, failed: bool) -> None:
+    async def test_cancelled_relay_leaves_the_inner_future_pending(self, failed: bool) -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         inner = asyncio.get_running_loop().create_future()
@@ -131,7 +131,7 @@ class TestRelayed:
             await outer
 
 
-class TestAlsoTheirs:
+class TestAsAiokafka:
     def test_class_is_unchanged_without_aiokafka(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "aiokafka.errors", raising=False)
         assert as_aiokafka(theirs.KafkaTimeoutError) is theirs.KafkaTimeoutError
