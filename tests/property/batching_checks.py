@@ -38,7 +38,7 @@ def check_accounts(world: World) -> None:
 
 
 def check_memory(world: World) -> None:
-    """Nobody waits for memory that there is."""
+    """No caller waits while there is enough memory."""
     memory = world.accumulator.memory
     assert not memory.waiters or memory.waiters[0][0] > memory.free
 
@@ -124,7 +124,7 @@ def outcomes(world: World) -> Iterator[tuple[bytes, RecordMetadata | ProducerErr
 
 
 def check_end(world: World) -> None:
-    """Nothing is left anywhere, and everybody has an outcome."""
+    """No batch or memory is left, and every record has an outcome."""
     accumulator = world.accumulator
     assert accumulator.idle
     assert accumulator.unfinished == 0

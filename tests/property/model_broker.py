@@ -65,7 +65,7 @@ class ProducerState:
 
 
 class ModelPartition:
-    """One partition; whoever leads it has all of it."""
+    """One partition, of which every leader has all records."""
 
     def __init__(self, max_records: int) -> None:
         self.log: list[bytes] = []
@@ -117,7 +117,7 @@ class ModelPartition:
         return state is not None and sequence.base_sequence != state.expected(epoch)
 
     def has_seen_later(self, sequence: BatchSequence) -> bool:
-        """Whether somebody has written with a later producer id than that of *sequence*."""
+        """True if a batch was written with a later producer id than that of *sequence*."""
         return any(producer_id > sequence.identity.producer_id for producer_id in self._producers)
 
     def _store(self, written: Written) -> int:
@@ -177,7 +177,7 @@ class ModelCluster:
         return PartitionProduceResponse(index=index, error_code=code, base_offset=-1 if code else offset)
 
     def stray_arrives(self, index: int) -> None:
-        """Let a request whose connection was lost arrive after all; nobody hears the answer.
+        """Let a request of a lost connection arrive late; its response is dropped.
 
         A later epoch fences it off, a later producer id does not; but nothing is on its way for as long
         as 32,768 epochs take.

@@ -116,7 +116,7 @@ class ModelCoordinator:
     def init_producer_id(self, own: ProducerIdentity) -> tuple[int, ProducerIdentity]:
         if self.phase is Phase.PREPARED:
             return BUSY, own
-        if self.phase is Phase.ONGOING:  # whoever's it is: the epoch is compared later
+        if self.phase is Phase.ONGOING:  # of any producer: the epoch is compared later
             self._fence()
             return BUSY, own
         if own.producer_id >= 0 and self.bumped_from == own:

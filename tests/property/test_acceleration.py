@@ -1,4 +1,4 @@
-"""The functions in C do what those in Python do, for any columns; what these refuse, those refuse, too."""
+"""The functions in C and in Python have equal results, and refuse the same arguments, for any columns."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_both_partitioners_choose_the_same_partition(keys: list[bytes], partitio
 def test_both_encoders_refuse_other_types(
     made: tuple[list[Any], list[Any] | None, Any, list[int]], data: st.DataObject
 ) -> None:
-    """`check_rows` lets none of it through; a bug of ours would raise, and read no memory."""
+    """`check_rows` rejects such columns; if one passed, the accelerator would raise and read no memory."""
     values, keys, headers, _ = made
     spoilt = data.draw(st.sampled_from([values, keys]))
     assume(spoilt is not None)

@@ -187,7 +187,7 @@ def test_callback_without_context_is_refused(arguments: tuple[Any, Any]) -> None
 
 @for_each("wrong", [None, 5, [5], [(5,)], [(5, 5)], [((), ())], "ab"])
 def test_wait_refuses_other_objects(wrong: Any) -> None:
-    """A bug of ours would raise, and read no memory."""
+    """Arguments of other types raise, and read no memory."""
     calls: tuple[Callable[[], Any], ...] = (
         lambda: accelerator.set_outcomes(wrong, [WHERE]),
         lambda: accelerator.set_outcomes([wrong], [WHERE]),

@@ -269,7 +269,7 @@ def test_response_other_than_an_acknowledgement_is_not_read(read: Callable[..., 
     )
     for each in (refused, told, led):
         assert read(BaseOffsets, payload_of(each), {ID: "orders"}) is None
-    assert read(BaseOffsets, payload_of(FINE), {}) is None, "a topic that nobody asked for"
+    assert read(BaseOffsets, payload_of(FINE), {}) is None, "a topic that was not requested"
     no_text = payload_of(FINE, BY_NAME, "xx").replace(b"xx", b"\xff\xff")
     assert read(BaseOffsets, no_text, None) is None
     assert read(BaseOffsets, b"", None) is None

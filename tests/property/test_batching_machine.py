@@ -329,7 +329,9 @@ class BatchingMachine(RuleBasedStateMachine):
             while world.outstanding[node_id]:
                 self.inside(partial(world.answer, node_id, [HONEST]))
         if not world.rung:
-            assert world.check_at < float("inf") or not world.accumulator.unfinished, "nobody will wake"
+            assert world.check_at < float("inf") or not world.accumulator.unfinished, (
+                "no wake-up is scheduled"
+            )
             self.inside(
                 lambda: None,
                 then_s=max(INSTANT_S, min(world.check_at, self.loop.time() + 5) - self.loop.time()),

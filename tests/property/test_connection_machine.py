@@ -101,7 +101,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     def is_open(self) -> bool:
         return self.core.state is not ConnectionState.CLOSED
 
-    # Who uses the connection.
+    # Callers of the connection.
 
     @precondition(lambda self: self.core.state is ConnectionState.READY)
     @rule(answered=st.lists(st.booleans(), min_size=1, max_size=5))
@@ -131,7 +131,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.core.send(ASK, self.now)
 
-    # Who logs in on it.
+    # Logins.
 
     @precondition(lambda self: self.core.state is ConnectionState.AUTHENTICATION)
     @rule()

@@ -175,7 +175,7 @@ class PersistenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over)
     @rule()
     def its_answer_is_not_understood(self) -> None:
-        """A bug of ours, which ends the sender."""
+        """Unexpected error that ends the sender."""
         self.begin()
         self.batch.answered()
         self.batch.answer_not_understood()

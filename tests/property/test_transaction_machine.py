@@ -62,7 +62,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.in_flight: list[Produced] = []
         self.taken: dict[int, set[bytes]] = {}
         self.outcomes: dict[int, str] = {}
-        """What the user was told of a transaction, for good."""
+        """Final outcomes of transactions as returned to the caller."""
         self.call: asyncio.Task[None] | None = None
         """What the user waits for."""
         self.kind = ""
@@ -222,7 +222,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.run(answer())
 
     def _take(self, packet: Packet, how: str | int, *, done: bool) -> None:
-        if packet.answered.done():  # nobody waits for it
+        if packet.answered.done():  # no task waits for it
             self.late.append(packet)
         elif how == "answered":
             packet.answered.set_result(self._ask(packet))
@@ -294,7 +294,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_happens(self, data: st.DataObject) -> None:
-        """One rule, which picks from what is possible: with one for each, most picks would be in vain."""
+        """One rule for all possible steps: with a rule per step, most picks would have no effect."""
         is_idle = self.call is None and self.state is not State.FATAL
         is_open = self.state in OPEN
         # DescribeTransactions leaves a window until InitProducerId has arrived. It is documented, and not played.
@@ -384,7 +384,7 @@ class TransactionMachine(RuleBasedStateMachine):
         while self.packets:
             self._take(self.packets.pop(0), "answered", done=True)
             await settle()
-            self.model.markers_land()  # else whoever is told that they are being written asks for ever
+            self.model.markers_land()  # otherwise CONCURRENT_TRANSACTIONS is retried for ever
         await settle()
 
     def check(self) -> None:

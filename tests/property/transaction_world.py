@@ -25,7 +25,7 @@ LIMIT_S = 60.0
 
 @dataclass
 class Packet:
-    """A request to the coordinator, on its way; one that nobody waits for any more is late."""
+    """Request on its way to the coordinator. It is late if no task waits for its response."""
 
     api: Api
     request: Any

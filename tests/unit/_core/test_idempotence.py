@@ -283,7 +283,7 @@ class TestProof:
 def test_retired_partition_keeps_its_identity(
     keeper: IdentityKeeper,
 ) -> None:
-    """Whoever writes to it next may not begin at 0 under the same identity."""
+    """The next writer must not begin at 0 under the same identity."""
     never_written_to, sequences = PartitionSequences(), PartitionSequences()
     assert settled(sequences, keeper)
     never_written_to.retire(keeper)

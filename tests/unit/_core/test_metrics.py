@@ -75,7 +75,7 @@ class TestLately:
         ("now", "span_s", "answers", "maximum"),
         [
             (29, 30, 1, 100),
-            (31, 31, 1, 100),  # the window is over, and nobody has counted since
+            (31, 31, 1, 100),  # the window is over, without an event since
             (59, 59, 1, 100),
             (61, 30, 0, 0),
         ],

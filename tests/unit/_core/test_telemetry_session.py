@@ -1,4 +1,4 @@
-"""What the stories of tests/scenarios/test_telemetry.py do not come by: whom it asks, and what was told to nobody."""
+"""Cases outside tests/scenarios/test_telemetry.py: the choice of the broker, and metrics that were never sent."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ async def test_demo_table_has_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the 2 records that were sent before" in text
     assert "The brokers share this process" in text
     assert "Read back 60 records in 1.25 s: each is in the topic once, unaltered, in order of its key" in text
-    assert "\x1b" not in text, "no colours and no bars where nobody looks"
+    assert "\x1b" not in text, "no colours and no bars without a terminal"
 
 
 async def test_demo_fails_with_counts_of_flaws(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,11 @@ class Fault(Enum):
     """What may happen between any two steps."""
 
     CRASH = "the driver dies with all it has started; another one begins"
-    FREEZE = "the driver freezes; another one begins; it goes on after the next fault, or when all is over"
+    FREEZE = (
+        "the driver freezes; another driver begins; the first continues after the next fault, or at the end"
+    )
     HANG = "as that, but in the same driver: the query is stopped while what it waits for hangs, and started again"
-    THAW = "whatever is frozen goes on"
+    THAW = "the frozen driver continues"
     FAIL = (
         "what the driver waits for fails, whether done or not; Spark aborts, and the query is started again"
     )
@@ -63,7 +65,7 @@ class Step:
 
 
 class Failed(Exception):
-    """Something has failed, and nobody knows whether it was done."""
+    """A call failed with an unknown outcome."""
 
 
 class TaskDied(Exception):
@@ -186,7 +188,7 @@ class ModelKafka:
         await Step()
         if self._cluster.end(driver, End.COMMITTED) is not End.COMMITTED:
             raise ProducerFenced("somebody else has it")
-        if self._cluster.version == 1:  # sequences go on within an epoch, and are in nobody's hands
+        if self._cluster.version == 1:  # sequences continue within an epoch, whichever producer uses it
             await Step()
             if not self._cluster.succeed(driver):
                 raise ProducerFenced("somebody else has it")
@@ -253,7 +255,7 @@ class Spark:
         """The task that runs."""
 
     def play(self) -> None:
-        """Go on until all batches are done, or one is lost, and nobody is left."""
+        """Continue until all batches are done or one is lost, and no driver is left."""
         self._start(next(self._runs))
         while self.steps < ENOUGH:
             error = self._happens(self._faults.pop(self.steps, None))
@@ -266,7 +268,7 @@ class Spark:
             except BatchLost as lost:
                 self.lost = lost
                 break
-            except (Failed, TaskDied, ProducerError):  # the query has failed, and somebody starts it again
+            except (Failed, TaskDied, ProducerError):  # the query has failed and is restarted
                 self._start(self._run)
         self._others += self._frozen
         while self._others and self.steps < ENOUGH:

@@ -29,7 +29,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def decide(cluster: ThreadedCluster, *, lose: bool) -> Share:
-    """Leave a decision behind that nobody has carried out."""
+    """Leave a decision behind whose transactions are not committed."""
     share = await prepared(cluster)  # type: ignore[arg-type]
     async with port(cluster) as kafka:  # type: ignore[arg-type]
         batch = BatchId("query a", 7, "")

@@ -34,7 +34,7 @@ def play(faults: Mapping[int, Fault], version: int) -> Spark:
     seen = sorted(spark.cluster.seen)
     assert len(set(seen)) == len(seen), f"doubled: {told}"
     if spark.lost is None:
-        assert seen == EVERY, f"lost, and nobody says so: {told}"
+        assert seen == EVERY, f"lost without a report: {told}"
     else:
         assert spark.may_lose, f"lost: {told}"
         return spark

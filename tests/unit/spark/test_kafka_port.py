@@ -102,7 +102,7 @@ async def test_write_continues_under_the_returned_epoch(kafka_cluster: Cluster, 
 async def test_write_reuses_the_producer_of_a_decision(
     kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody connects twice in a commit; who goes on as somebody else does."""
+    """A driver reuses its producer for all its writes; another identity starts a new producer."""
     gone_on: list[PreparedTransaction] = []
     go_on = Producer._start_resumed
 

@@ -66,7 +66,7 @@ def test_bad_rows_become_letters_and_the_others_keep_their_order(
     assert values(kafka_cluster, "dead") == ["no topic", "no partition", "none again", "x" * 1_024]
     assert (sent.rows, sent.bytes) == (4, 4), "letters are counted by themselves"
     assert sent.bad == BadRows(4, "dead", "column 'topic': there is no topic (null)")
-    assert ("dead", 0) in sent.offsets, "whoever commits has to know a partition, if all rows are bad"
+    assert ("dead", 0) in sent.offsets, "the commit needs a partition even if all rows are bad"
 
 
 def test_letters_say_why(kafka_cluster: ThreadedCluster, host: Worker) -> None:
@@ -86,7 +86,7 @@ def test_letters_say_why(kafka_cluster: ThreadedCluster, host: Worker) -> None:
         (("unknown", None, "v"), "dead", r"row 1 \(topic 'unknown'\): MetadataTimeout"),
         ((None, 0, "v"), "gone", r"row 1 \(topic 'gone'\): MetadataTimeout"),
     ],
-    ids=["nobody wants letters", "what may be mended is no bad row", "letters cannot be sent"],
+    ids=["without dead letters", "retriable error is no bad row", "dead letters cannot be sent"],
 )
 def test_failed_row_fails_the_call(
     kafka_cluster: ThreadedCluster, host: Worker, row: Any, dead_letters: str | None, message: str

@@ -100,7 +100,7 @@ def test_read_is_refused_and_names_the_kafka_format(kind: type[datasource.DataSo
 
 
 def test_pyspark_aioproducer_imports_no_aioproducer() -> None:
-    """An error in there would hide everybody's formats."""
+    """An error on import would hide the formats of all packages."""
     program = (
         "import sys, pyspark_aioproducer; print([m for m in sys.modules if m.startswith('aioproducer')])"
     )

@@ -112,7 +112,7 @@ def check(ask: Callable[[], object], error: type[BrokerError]) -> None:
 
 
 class TestInit:
-    """Who may use an id."""
+    """Epochs and producer ids that `init` returns."""
 
     def test_init_bumps_the_epoch_for_each_producer(self) -> None:
         told = Told()

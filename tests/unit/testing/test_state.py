@@ -1,4 +1,4 @@
-"""What no request to the broker shows: who waits at a log is told of a new leader, and of the end of its topic."""
+"""State that no request shows: fetches that wait are notified of a new leader and of a deleted topic."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ COUNT = KeyValue(key="count", value=AnyValue(int_value=3))
 
 
 def written() -> MetricsData:
-    """Return what OpenTelemetry's own classes make, with things in it that no producer of ours writes."""
+    """Return a message of OpenTelemetry's own classes, with fields that `Producer` never writes."""
     data = MetricsData()
     resource = data.resource_metrics.add(schema_url="s" * 300)
     resource.resource.attributes.append(HOST)

@@ -22,7 +22,7 @@ ID = "tx"
 
 
 class TxnClient:
-    """One producer of the id; its calls return the code of the answer, and it goes on under the epoch that it is told."""
+    """Producer of the id. Calls return the error code of the response; the epoch follows the responses."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

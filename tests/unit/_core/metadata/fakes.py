@@ -66,7 +66,7 @@ class FakeCluster:
         self.deaf: set[int] = set()
         """Accept connections and then say nothing."""
         self.refusing: set[int] = set()
-        """Accept connections and let nobody in."""
+        """Accept connections and refuse every login."""
         self.mute: set[int] = set()
         """Shake hands, and never answer."""
         self.refused_logins = 0

@@ -35,7 +35,7 @@ class Setup:
 
     @property
     def answered_by(self) -> int:
-        """Who was asked last."""
+        """Node id of the broker that was asked last."""
         return self.cluster.asked[-1][1]
 
     async def close(self) -> None:

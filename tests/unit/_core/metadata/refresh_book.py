@@ -41,7 +41,7 @@ class Book:
         return self
 
     def knowing(self, *topics: MetadataResponseTopic) -> Book:
-        """A book long after it was told of *topics*."""
+        """Book with *topics* known for a long time."""
         self.bootstrapped()
         for each in topics:
             self.want(str(each.name))

@@ -123,7 +123,7 @@ class TestKnownTopic:
         for _ in range(6):
             book.want("orders")
             book.ask(topic("orders", 1))
-            assert book.pause_s > 10, "nobody wants it now"
+            assert book.pause_s > 10, "no caller wants it now"
             book.want("orders")
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])

@@ -84,7 +84,7 @@ class FakeSecurity:
 
 
 class FakeConnection:
-    """Notes what it is told to do; the test answers."""
+    """Connection that records each call; the test gives the responses."""
 
     address: Address = Address("b", 1)
 

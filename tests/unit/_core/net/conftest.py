@@ -14,7 +14,7 @@ from tests.unit._core.net.scripted import ScriptedBroker
 
 @pytest.fixture(autouse=True)
 async def nothing_left_behind() -> AsyncIterator[None]:
-    """Fail the test if a task of ours survives it; a socket that does is a ResourceWarning, hence an error."""
+    """Fail the test if one of its tasks survives it. A surviving socket is a ResourceWarning, hence an error."""
     yield
     left = [each.get_name() for each in asyncio.all_tasks() if each.get_name().startswith("aioproducer")]
     gc.collect()

@@ -62,7 +62,7 @@ def ready(**changes: Any) -> ConnectionProtocol:
 
 
 def logging_in() -> ConnectionProtocol:
-    """Return one past its handshake, that waits for somebody to log in."""
+    """Return a connection past its handshake that waits for the login."""
     connection = made(has_sasl=True)
     shake_hands(connection)
     return connection
@@ -94,7 +94,7 @@ def answers(connection: ConnectionProtocol, pieces: list[bytes], now: float = NO
 
 
 def outcomes(connection: ConnectionProtocol, unwritten: int | None, cause: ProducerError) -> list[Any]:
-    """Lose the connection; return whether each call is told that it may have been written."""
+    """Lose the connection; return for each call whether its error has `written`."""
     lost = connection.connection_lost(cause, unwritten)
     assert all(error is cause or error.__cause__ is cause for _, error in lost)
     return [error.written for _, error in lost if isinstance(error, ConnectionFailed)]

@@ -50,7 +50,7 @@ class TestFirstLogin:
         await rig.connection.welcome(error_code=33)
         with pytest.raises(AuthenticationFailed, match="it has PLAIN"):
             await logging_in
-        rig.connection.close(ConnectionFailed("hung up"))  # nobody waits for the other answer
+        rig.connection.close(ConnectionFailed("hung up"))  # no task waits for the second response
         assert "logged in" not in rig.connection.told
 
     @in_virtual_time

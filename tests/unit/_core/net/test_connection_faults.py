@@ -298,7 +298,7 @@ async def test_response_handler_that_raises_closes_the_connection(
 
     async with connected(broker) as (connection, peer):
         connection.call(ASK, stumble)
-        connection.call(ASK, stumble)  # told of the closing, and raises again: logged, no more
+        connection.call(ASK, stumble)  # called again at the close, and raises again: logged only
         connection.call(ASK, outcomes.of("c"))
         peer.send((await peer.inbox.get()).answered_with_id(1))
         (error,) = await outcomes.errors("c")

@@ -35,7 +35,7 @@ async def test_connection_is_one_way_after_an_acks_0_request(broker: ScriptedBro
 
 
 async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) -> None:
-    """Else records that nobody acknowledges would fill the memory."""
+    """Unacknowledged records would otherwise fill the memory."""
     async with connected(broker) as (connection, peer):
         connection.pause_requests()
         connection.write_only(produce(10))

@@ -33,7 +33,7 @@ SILENT_PORT = 9
 
 @pytest.fixture
 def dead_port() -> Iterator[int]:
-    """A port that refuses connections, because it is bound and nobody listens."""
+    """Port that refuses connections: bound, without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

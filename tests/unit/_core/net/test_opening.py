@@ -270,7 +270,7 @@ class TestLogin:
         await connection.wait_closed()
 
     async def test_refused_login_closes_the_connection(self, broker: ScriptedBroker) -> None:
-        """The refusal is told, though the broker hangs up in the same moment."""
+        """The refusal is raised even if the broker closes the connection at the same time."""
         answering = asyncio.create_task(login_answered(broker, error_code=58))
         with pytest.raises(AuthenticationFailed, match="refused the login by PLAIN"):
             await open_connection(broker.address, settings(), security=FakeSecurity(at_once))

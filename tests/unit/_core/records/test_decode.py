@@ -200,7 +200,7 @@ def test_decode_refuses_an_impossible_record(section: str, message: str) -> None
 
 
 def test_numbers_of_more_bytes_than_needed_are_read() -> None:
-    """Nobody writes them, but they mean the same; other clients read them too."""
+    """No client writes such numbers, but they are valid, and other clients read them."""
     (batch,) = decode(batch_around(bytes.fromhex("94 00  00 80 00  80 80 00 01 02 76 00")))
     assert batch.records == [DecodedRecord(0, 1_000, None, b"v", ())]
 

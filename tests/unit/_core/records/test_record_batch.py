@@ -104,7 +104,7 @@ def test_compression_applies_only_to_records() -> None:
 
     def compress(data: bytes | bytearray | memoryview) -> bytes:
         seen.append(data)
-        return b"compressed, and longer than before: that is sent all the same"
+        return b"compressed, and longer than before: that is sent nevertheless"
 
     batch = encode_batch(golden_columns(), Codec.LZ4 | record_batch.TRANSACTIONAL, compress)
     assert seen == [GOLDEN_RECORDS]

@@ -53,7 +53,7 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """Issues certificates, and is trusted by nobody else."""
+    """Certificate authority that only the tests trust."""
 
     def __init__(
         self,

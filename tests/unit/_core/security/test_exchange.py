@@ -27,7 +27,7 @@ from tests.unit._core.security.conversation import BROKER, ScramServer, credenti
 
 
 class Script:
-    """A mechanism that says what it is told to; without `complete`, as users may write them."""
+    """Custom mechanism without `complete` that sends the given messages."""
 
     name = "MINE"
 

@@ -151,7 +151,7 @@ class Asked(NamedTuple):
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Answers as it is told to, the last answer again and again."""
+    """Token endpoint that sends the given responses, and repeats the last one."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -164,7 +164,7 @@ class Endpoint(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/token"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up is meant to."""
+        """Ignore clients that disconnect, because the tests provoke this."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -112,8 +112,8 @@ async def test_read_of_pipe_can_be_cancelled(pipe: int) -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not asyncio.get_running_loop().remove_reader(sys.stdin.fileno()), "nobody listens any more"
-    os.write(pipe, b"a\n")  # and nobody has taken away what comes later
+    assert not asyncio.get_running_loop().remove_reader(sys.stdin.fileno()), "the loop has no reader any more"
+    os.write(pipe, b"a\n")  # later bytes stay in the pipe
     os.close(pipe)
     assert await read(["-"]) == [("standard input", 1, [b"a"])]
     sys.stdin.close()
@@ -139,7 +139,7 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     yield path
-    with suppress(OSError):  # nobody waits for a writer any more
+    with suppress(OSError):  # no reader waits for a writer any more
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 

@@ -25,7 +25,7 @@ async def test_checkpoint_is_saved_during_send(input_file: Path) -> None:
         for second in range(1, 5):
             await asyncio.sleep(1)
             assert stored(input_file)["records"] >= (second - 1.2) * 100
-        running.cancel()  # as good as killed: nobody remembers any more
+        running.cancel()  # equivalent to a kill: no state remains in memory
         with pytest.raises(asyncio.CancelledError):
             await running
         before = stored(input_file)["records"]

@@ -263,7 +263,7 @@ def test_removed_lock_file_is_no_lock(checkpoint: Checkpoint, monkeypatch: pytes
 
     monkeypatch.setattr("fcntl.flock", flock)
     with pytest.raises(CheckpointError, match="another process"), checkpoint.locked():
-        raise AssertionError("the next one would have it, too")
+        raise AssertionError("the next save would fail as well")
 
 
 def test_file_system_without_locks_is_accepted(

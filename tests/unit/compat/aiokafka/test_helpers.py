@@ -32,7 +32,7 @@ def test_context_trusts_given_authorities(create: Callable[..., ssl.SSLContext],
         assert context.check_hostname
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.cert_store_stats()["x509_ca"] == 1
-    assert create().cert_store_stats()["x509_ca"] != 1  # whom the system trusts
+    assert create().cert_store_stats()["x509_ca"] != 1  # the authorities of the system
 
 
 @pytest.mark.parametrize("create", [create_ssl_context, aiokafka.helpers.create_ssl_context])
