@@ -39,16 +39,16 @@ def test_orders_are_in_the_log_in_their_order(kafka_cluster: ThreadedCluster) ->
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
-def test_an_order_is_placed_once_although_the_answer_got_lost(kafka_cluster: ThreadedCluster) -> None:
-    """What goes wrong once a year goes wrong here on demand: appended, but the broker hangs up instead of saying so."""
+def test_order_is_placed_once_when_the_response_is_lost(kafka_cluster: ThreadedCluster) -> None:
+    """The broker appends the record and closes the connection without a response."""
     kafka_cluster.on("produce").close(before_append=False)
     assert asyncio.run(place_orders(kafka_cluster.bootstrap_servers, "ada", [10])) == [0]
     assert len(kafka_cluster.records("orders", 0)) == 1
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1})
-def test_without_enough_replicas_placing_an_order_fails_in_the_end(kafka_cluster: ThreadedCluster) -> None:
-    """And it is known for sure that the order is not in the log."""
+def test_order_fails_when_replicas_are_missing(kafka_cluster: ThreadedCluster) -> None:
+    """The error states that the order is not in the log."""
     kafka_cluster.on("produce", times=None).answer(NotEnoughReplicas)
     with pytest.raises(DeliveryTimeout) as failure:
         asyncio.run(place_orders(kafka_cluster.bootstrap_servers, "ada", [10]))

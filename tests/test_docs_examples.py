@@ -57,7 +57,7 @@ def test_example_of_the_testing_page_runs() -> None:
     asynchronous, *_, in_virtual_time = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
     for program in (
         f"import asyncio\n{asynchronous}\nasyncio.run(test_my_service())",
-        f"{in_virtual_time}\ntest_it_is_given_up_in_the_end()",
+        f"{in_virtual_time}\ntest_send_fails_after_two_minutes()",
     ):
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
 

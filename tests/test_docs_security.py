@@ -152,5 +152,5 @@ def test_messages_on_the_page_are_those_of_the_code() -> None:
 def test_login_sample_of_the_testing_page_runs(tmp_path: Path) -> None:
     section = TESTING.split("## TLS and logins")[1].split("\n## ")[0]
     (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    done = run(f"import asyncio\n{program}\nasyncio.run(test_who_may_send())", tmp_path)
+    done = run(f"import asyncio\n{program}\nasyncio.run(test_wrong_password_is_refused())", tmp_path)
     assert done.returncode == 0, done.stderr
