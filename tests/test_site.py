@@ -93,7 +93,7 @@ async def test_service_of_the_tutorial_runs(
     assert (record.key, record.value) == (b"ada", b"teapot")
 
 
-def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
+def test_tutorial_test_passes(tmp_path: Path) -> None:
     service, test = (each for each, _ in programs("tutorial.md") if "asyncio.run" not in each)
     (tmp_path / "orders.py").write_text(service)
     (tmp_path / "test_orders.py").write_text(test)
@@ -193,7 +193,7 @@ def test_states_of_a_batch_have_a_table(site: Files, script: bool) -> None:
     )
 
 
-def test_a_send_has_a_table_of_all_its_steps(site: Files, script: bool) -> None:
+def test_send_diagram_has_a_table_of_all_its_steps(site: Files, script: bool) -> None:
     diagram = file(site, "design.md").content_string.split("sequenceDiagram")[1].split("```")[0]
     table = rendered(site, "design.md").split("| module | step |")[1].split("<!--")[0]
     assert table.count("\n| `") == len(re.findall(r">>|Note over", diagram))
@@ -217,7 +217,7 @@ def test_diagrams_are_drawn_only_if_the_site_has_the_script(
     assert output.count(f'<script defer src="{hooks.SCRIPT}"></script></head>') == script
 
 
-def test_a_diagram_without_a_table_stays_readable(site: Files, script: bool) -> None:
+def test_diagram_without_a_table_is_drawn_or_shown_as_text(site: Files, script: bool) -> None:
     markdown = hooks.on_page_markdown(
         "```mermaid\ngraph LR\n  a --> b\n```\n", page=of(file(site, "design.md"))
     )
@@ -225,7 +225,7 @@ def test_a_diagram_without_a_table_stays_readable(site: Files, script: bool) -> 
     assert markdown == (drawn if script else "```text\ngraph LR\n  a --> b\n```\n")
 
 
-def test_the_lock_file_pins_the_script_without_a_registry() -> None:
+def test_lock_file_pins_the_script_without_a_registry() -> None:
     lock = json.loads((ROOT / "docs/site/package-lock.json").read_text())
     wanted = json.loads((ROOT / "docs/site/package.json").read_text())["dependencies"]
     assert lock["packages"][""]["dependencies"] == wanted

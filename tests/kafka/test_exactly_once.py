@@ -99,7 +99,7 @@ def await_parcels(kafka: ApacheKafka, count: int) -> None:
 @pytest.mark.parametrize(
     ("which", "version"), [("aiokafka", 1), ("aiokafka", 2), ("confluent", 1), ("kafka_python", 2)]
 )
-def test_each_order_is_processed_once(
+def test_order_is_processed_once_while_consumers_change(
     fresh_kafka: ApacheKafka, programs: Path, which: str, version: int
 ) -> None:
     """The second joins while the first works; then the first is killed, and the third joins; then the second leaves."""

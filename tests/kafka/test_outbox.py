@@ -174,7 +174,7 @@ def await_stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_sent_again_when_their_noted_transaction_expired(
+def test_rows_are_sent_again_when_their_transaction_expired(
     brokers: Callable[[int], ApacheKafka], sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka, number = brokers(2), next(topic_numbers)

@@ -50,7 +50,7 @@ def tls_version(producer: Producer) -> str | None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL", "SASL_TLS"])
-async def test_each_mechanism_logs_in(
+async def test_mechanism_logs_in(
     secured: SecuredKafka, secured_topic: str, listener: str, mechanism: MechanismName
 ) -> None:
     version = await write(connect(secured, listener, mechanism), secured_topic)

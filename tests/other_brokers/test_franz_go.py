@@ -101,7 +101,7 @@ async def test_refused_batches_are_written_once_in_order(cluster: FranzGoCluster
     assert_once_in_order(await cluster.read(TOPIC, RECORDS), RECORDS)
 
 
-async def test_batches_on_dropped_connections_are_written_once_in_order(cluster: FranzGoCluster) -> None:
+async def test_batches_on_dropped_connections_are_written_once(cluster: FranzGoCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **SOON) as producer:
         sending = asyncio.create_task(send_numbered(producer))
         for _ in range(4):

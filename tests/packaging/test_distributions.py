@@ -57,7 +57,7 @@ def metadata(wheel: Path) -> Message:
         return BytesParser().parsebytes(archive.read(f"{DIST_INFO}/METADATA"))
 
 
-def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distributions) -> None:
+def test_wheel_has_exactly_the_packages(distributions: Distributions) -> None:
     for wheel in (distributions.wheel, distributions.pure_wheel):
         names = {name for name in names_in(wheel) if not BINARY.fullmatch(name)}
         assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES)) - SOURCES
@@ -65,7 +65,7 @@ def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distribution
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_where_there_is_a_compiler_one_binary_serves_all_pythons(distributions: Distributions) -> None:
+def test_wheel_has_one_abi3_binary_with_a_compiler(distributions: Distributions) -> None:
     assert [name for name in names_in(distributions.wheel) if BINARY.fullmatch(name)] == [
         "aioproducer/_core/_accelerator.abi3.so"
     ]
@@ -142,18 +142,18 @@ def test_free_threaded_python_accepts_the_pure_wheel_alone(abi: str) -> None:
     assert [name for name in names if parse_wheel_filename(name)[3] & accepted] == names[-1:]
 
 
-def test_where_there_is_none_the_wheel_is_a_pure_one(distributions: Distributions) -> None:
+def test_wheel_is_pure_without_a_compiler(distributions: Distributions) -> None:
     assert [name for name in names_in(distributions.pure_wheel) if BINARY.fullmatch(name)] == []
     assert distributions.pure_wheel.name == f"aioproducer-{__version__}-py3-none-any.whl"
 
 
-def test_the_wheel_carries_the_licence(distributions: Distributions) -> None:
+def test_wheel_has_the_licence(distributions: Distributions) -> None:
     with ZipFile(distributions.wheel) as archive:
         assert archive.read(f"{DIST_INFO}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert metadata(distributions.wheel)["License-Expression"] == "Apache-2.0"
 
 
-def test_the_wheel_says_what_it_is(distributions: Distributions) -> None:
+def test_wheel_has_the_metadata_of_the_project(distributions: Distributions) -> None:
     said = metadata(distributions.wheel)
     assert (said["Name"], said["Version"], said["Requires-Python"]) == ("aioproducer", __version__, ">=3.11")
     assert set(said.get_all("Provides-Extra", ())) == set(PROJECT["optional-dependencies"])
@@ -163,13 +163,13 @@ def test_the_wheel_says_what_it_is(distributions: Distributions) -> None:
     assert said.get_payload(decode=True) == metadata_of_project["readme"]["text"].encode()
 
 
-def test_the_wheel_leads_to_public_hosts_only(distributions: Distributions) -> None:
+def test_wheel_links_only_to_public_hosts(distributions: Distributions) -> None:
     hosts = set(re.findall(r"\w+://([^/\s)>\"]+)", metadata(distributions.wheel).as_string()))
     assert hosts <= PUBLIC_HOSTS
 
 
-def test_the_sdist_has_the_checkout(distributions: Distributions) -> None:
-    """Tests, their configuration and the Makefile included: whoever packages it can test it."""
+def test_sdist_has_the_checkout(distributions: Distributions) -> None:
+    """Tests, their configuration and the Makefile are included, so packagers can run the tests."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in {"build", "dist"}]
     visible = [path for path in folders if not path.name.startswith(".")]
     expected = set().union(*(files_below(path) for path in visible))
@@ -179,7 +179,7 @@ def test_the_sdist_has_the_checkout(distributions: Distributions) -> None:
     assert packed - {"PKG-INFO", ".gitignore"} == expected
 
 
-def test_the_wheel_made_from_the_sdist_is_the_same(distributions: Distributions) -> None:
+def test_wheel_of_the_sdist_equals_that_of_the_checkout(distributions: Distributions) -> None:
     with ZipFile(distributions.wheel) as archive, ZipFile(distributions.wheel_of_sdist) as again:
         assert {each.filename: each.CRC for each in archive.infolist()} == {
             each.filename: each.CRC for each in again.infolist()

@@ -49,7 +49,7 @@ def is_target(wanted: str) -> bool:
     return any(fnmatch(wanted, target.replace("%", "?*")) for target in TARGETS)
 
 
-def test_what_is_no_target_is_noticed() -> None:
+def test_unknown_make_target_is_recognised() -> None:
     assert is_target("test")
     assert is_target("test-python-3.12")
     assert not is_target("tests")
@@ -63,7 +63,7 @@ def test_every_target_of_make_that_is_named_is_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name)
-def test_a_workflow_goes_through_the_makefile_and_may_only_read(path: Path) -> None:
+def test_workflow_runs_only_make_and_has_read_permissions(path: Path) -> None:
     workflow = load(path)
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
@@ -145,7 +145,7 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_release_is_what_was_checked_and_only_its_upload_has_an_identity() -> None:
+def test_release_publishes_the_checked_files_with_an_identity() -> None:
     release = jobs("release.yml")
     assert runs(release["build"]) == ["make release-check"]
     dist, notes = (step["with"] for step in release["build"]["steps"][-2:])
@@ -190,7 +190,7 @@ def test_release_has_a_wheel_for_every_platform() -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=name)
-def test_a_form_asks_for_something(path: Path) -> None:
+def test_issue_form_has_a_required_field(path: Path) -> None:
     form = load(path)
     assert {"name", "description", "body"} <= form.keys()
     asked = [each for each in form["body"] if each["type"] != "markdown"]
@@ -200,7 +200,7 @@ def test_a_form_asks_for_something(path: Path) -> None:
     assert any(each.get("validations", {}).get("required") for each in asked)
 
 
-def test_a_bug_comes_with_what_is_needed_to_look_into_it() -> None:
+def test_bug_form_asks_for_versions_options_and_log() -> None:
     ids = {each.get("id") for each in load(HOSTING / "ISSUE_TEMPLATE/bug.yml")["body"]}
     assert {"version", "python", "broker", "options", "log"} <= ids
 

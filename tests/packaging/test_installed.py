@@ -89,11 +89,11 @@ def installed(python: Path) -> set[str]:
     return set(succeed(python, "-I", "-c", INSTALLED).split())
 
 
-def test_the_wheel_pulls_in_what_it_needs_and_no_more(clean_python: Path) -> None:
+def test_wheel_installs_only_its_dependencies(clean_python: Path) -> None:
     assert OURS <= installed(clean_python) <= OURS | THEIRS
 
 
-def test_a_record_is_sent_without_any_extra(distributions: Distributions, clean_python: Path) -> None:
+def test_record_is_sent_without_any_extra(distributions: Distributions, clean_python: Path) -> None:
     accelerated = "abi3" in distributions.wheel.name
     assert succeed(clean_python, "-I", ROUND_TRIP).split() == [str(accelerated), *SENT]
 
@@ -106,7 +106,7 @@ def test_records_are_sent_where_no_compiler_worked(
     assert succeed(python, "-I", ROUND_TRIP).split() == ["False", *SENT]
 
 
-def test_who_lacks_a_package_is_told_which_extra_has_it(clean_python: Path) -> None:
+def test_missing_package_error_names_its_extra(clean_python: Path) -> None:
     told = succeed(clean_python, "-I", "-c", NEEDING).splitlines()
     told += run(clean_python, "-I", "-m", "aioproducer", "demo").stderr.splitlines()
     extras = set()
@@ -118,16 +118,16 @@ def test_who_lacks_a_package_is_told_which_extra_has_it(clean_python: Path) -> N
     )
 
 
-def test_the_command_without_its_extra_says_one_line(clean_python: Path) -> None:
+def test_command_without_its_extra_prints_one_line(clean_python: Path) -> None:
     done = run(clean_python.parent / "aioproducer", "--help")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert 'pip install "click' in done.stderr
 
 
-def test_the_sdist_installs_too_and_the_extra_testing_brings_pytest_which_finds_the_plugin(
+def test_sdist_installs_and_the_testing_extra_has_the_plugin(
     distributions: Distributions, clean_python: Path, tmp_path: Path
 ) -> None:
-    """Two in one: each environment costs seconds."""
+    """One test for both, because each environment takes seconds."""
     python = make_environment(tmp_path / "env", f"aioproducer[testing] @ {distributions.sdist.as_uri()}")
     assert installed(python) - PYTESTS - CERTIFICATES == installed(clean_python)
     (tmp_path / "test_mine.py").write_text(A_TEST_OF_A_USER)

@@ -15,8 +15,8 @@ def rows(text: str) -> dict[str, list[str]]:
     return {package: rest for package, *rest in cells}
 
 
-def test_the_page_has_every_package_with_its_licence() -> None:
-    """Where it does not: python -m tests.packaging.licences."""
+def test_licences_page_has_every_package() -> None:
+    """If it fails: python -m tests.packaging.licences."""
     (written,) = TABLES.findall(PAGE.read_text())
     on_page, expected = rows(written), rows(tables())
     for package, cells in expected.items():
@@ -25,7 +25,7 @@ def test_the_page_has_every_package_with_its_licence() -> None:
     assert on_page == expected
 
 
-def test_every_package_that_we_ask_for_is_installed_and_names_its_licence() -> None:
+def test_requested_packages_are_installed_and_have_a_licence() -> None:
     asked = [*PROJECT["dependencies"], *(each for listed in EXTRAS.values() for each in listed)]
     names = {Requirement(each).name for each in asked} - {"aioproducer"}
     assert [name for name in sorted(names) if not licence(name)] == []

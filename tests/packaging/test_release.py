@@ -65,7 +65,7 @@ def dist(tmp_path: Path) -> Path:
     return build(tmp_path / "dist")
 
 
-def test_nothing_stands_in_the_way_of_what_is_complete(
+def test_complete_checkout_has_no_complaints(
     checkout: Path, dist: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [*release.complaints(checkout, dist, "1.2.3")] == []
@@ -89,7 +89,7 @@ def test_everything_is_said_at_once(checkout: Path, dist: Path, monkeypatch: pyt
     assert len(others) == 4
 
 
-def test_a_project_without_addresses_is_told_what_to_add() -> None:
+def test_project_without_urls_has_a_complaint() -> None:
     assert [*release.of_project({"name": "aioproducer"})] == [release.URLS]
     assert [*release.of_project({"urls": {}})] == [release.URLS]
     assert [*release.of_project({"urls": {"Homepage": "https://example.org"}})] == []
@@ -98,7 +98,7 @@ def test_a_project_without_addresses_is_told_what_to_add() -> None:
 @pytest.mark.parametrize(
     "heading", ["## 1.2.3", "## 1.2.3 - soon", "## [1.2.3] - 2030-13-01", "## 1.2.3 - Unreleased"]
 )
-def test_a_section_without_a_date_is_none(heading: str) -> None:
+def test_changelog_section_without_a_date_has_a_complaint(heading: str) -> None:
     (complaint,) = release.of_changelog(f"# Changelog\n\n{heading}\n", "1.2.3")
     assert "has no date" in complaint
 
@@ -110,12 +110,12 @@ def test_another_section_is_not_the_versions(heading: str) -> None:
 
 
 @pytest.mark.parametrize("heading", ["## 1.2.3 - 2030-12-31", "## [1.2.3] - 2030-12-31"])
-def test_a_section_with_a_date_is_fine(heading: str) -> None:
+def test_changelog_section_with_a_date_has_no_complaint(heading: str) -> None:
     assert [*release.of_changelog(f"# Changelog\n\n{heading}\n", "1.2.3")] == []
 
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", "new.py"])
-def test_what_is_not_committed_is_named(checkout: Path, name: str) -> None:
+def test_uncommitted_file_is_named(checkout: Path, name: str) -> None:
     (checkout / name).write_text("changed")
     (complaint,) = release.of_checkout(checkout, "1.2.3")
     assert complaint.endswith(f"commit or remove {name}")
@@ -125,7 +125,7 @@ def test_what_is_not_committed_is_named(checkout: Path, name: str) -> None:
     ("tags", "fine"),
     [(["v1.2.3"], True), (["v1.2.3", "latest"], True), (["v1.2.4"], False), (["1.2.3"], False)],
 )
-def test_a_tag_is_of_the_version(checkout: Path, tags: list[str], fine: bool) -> None:
+def test_tag_must_be_that_of_the_version(checkout: Path, tags: list[str], fine: bool) -> None:
     for tag in tags:
         in_git(checkout, "tag", tag)
     assert [f"tagged {tags[0]}: v1.2.3" in each for each in release.of_checkout(checkout, "1.2.3")] == [
@@ -133,18 +133,18 @@ def test_a_tag_is_of_the_version(checkout: Path, tags: list[str], fine: bool) ->
     ] * (not fine)
 
 
-def test_a_tag_of_another_commit_plays_no_part(checkout: Path) -> None:
+def test_tag_of_another_commit_is_ignored(checkout: Path) -> None:
     in_git(checkout, "tag", "v1.2.2")
     in_git(checkout, "commit", "--allow-empty", "--message", "More")
     assert [*release.of_checkout(checkout, "1.2.3")] == []
 
 
-def test_an_unpacked_sdist_is_no_checkout(tmp_path: Path) -> None:
+def test_unpacked_sdist_is_no_checkout(tmp_path: Path) -> None:
     (complaint,) = release.of_checkout(tmp_path, "1.2.3")
     assert "no git checkout" in complaint
 
 
-def test_there_is_a_wheel_and_an_sdist_of_the_version_and_nothing_else(dist: Path) -> None:
+def test_distributions_must_be_one_wheel_and_one_sdist(dist: Path) -> None:
     assert [*release.of_distributions(dist, "1.2.3")] == []
     (complaint,) = release.of_distributions(dist, "1.2.4")
     assert "should have aioproducer-1.2.4-py3-none-any.whl" in complaint
@@ -153,7 +153,7 @@ def test_there_is_a_wheel_and_an_sdist_of_the_version_and_nothing_else(dist: Pat
     assert "aioproducer-1.2.2.tar.gz" in complaint
 
 
-def test_each_complaint_about_metadata_names_its_file(tmp_path: Path) -> None:
+def test_complaint_about_metadata_names_its_file(tmp_path: Path) -> None:
     folder = build(tmp_path / "dist", METADATA.replace("text/markdown", "text/plain"))
     assert [each.partition(": ")[0] for each in release.of_distributions(folder, "1.2.3")] == [
         "aioproducer-1.2.3-py3-none-any.whl",
@@ -177,20 +177,20 @@ def test_each_complaint_about_metadata_names_its_file(tmp_path: Path) -> None:
         ("[here](#use-it)", "![a figure](a.svg)", "such as a.svg"),
     ],
 )
-def test_what_an_index_would_refuse_or_show_in_vain_is_told(right: str, wrong: str, told: str) -> None:
+def test_invalid_metadata_has_a_complaint(right: str, wrong: str, told: str) -> None:
     assert [*release.of_metadata(METADATA.encode())] == []
     (complaint,) = release.of_metadata(METADATA.replace(right, wrong).encode())
     assert told in complaint
 
 
-def test_a_readme_that_cannot_be_rendered_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_readme_has_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "render", lambda _: None)
     (complaint,) = release.of_metadata(METADATA.encode())
     assert "cannot be rendered" in complaint
 
 
 @pytest.mark.timeout(300)  # it builds, if nobody has
-def test_of_our_own_distributions_only_the_links_are_left_to_mend(
+def test_built_distributions_have_only_complaints_about_links(
     distributions: Distributions, tmp_path: Path
 ) -> None:
     for built in (distributions.pure_wheel, distributions.sdist):

@@ -58,7 +58,7 @@ class TestLinger:
 
     @pytest.mark.parametrize("how", ["flush", "close"])
     @scenario
-    async def test_nor_while_somebody_flushes_or_closes(self, how: str) -> None:
+    async def test_flush_and_close_do_not_wait_for_the_linger(self, how: str) -> None:
         async with producing(linger_ms=500) as (producer, _):
             began_at = now()
             future = producer.send_nowait(TOPIC, b"a")

@@ -68,7 +68,7 @@ async def test_group_metadata_fails_its_call_alone(cap: Cap, version: int, recor
 
 
 @scenario
-async def test_cancelled_call_with_group_metadata_fails_the_transaction(cap: Cap) -> None:
+async def test_cancelled_offsets_with_group_metadata_fail_transaction(cap: Cap) -> None:
     cap(BEFORE_2_5)
     async with cluster(1) as opened, Producer(opened.bootstrap_servers, transactional_id="t") as producer:
         transaction = await producer.begin_transaction()

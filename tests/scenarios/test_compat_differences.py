@@ -203,7 +203,7 @@ class TestErrors:
         assert "refused the login by SCRAM-SHA-256: " in ours
 
     @row("SCRAM without a user name")
-    async def test_nobody(self) -> None:
+    async def test_scram_without_a_user_name_raises_a_different_error(self) -> None:
         options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
         await aiokafka.AIOKafkaProducer(bootstrap_servers=SERVERS, **options).stop()
         with pytest.raises(ValueError, match="sasl_plain_username"):

@@ -84,7 +84,7 @@ async def test_record_in_backoff_expires_with_its_last_error() -> None:
 
 
 @scenario
-async def test_one_uncertain_attempt_makes_an_expiry_uncertain() -> None:
+async def test_expiry_is_uncertain_after_one_uncertain_attempt() -> None:
     async with producing(**OPTIONS) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(RequestTimedOut, before_append=False)
         cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)

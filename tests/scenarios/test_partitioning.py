@@ -133,7 +133,7 @@ class TestASlowBroker:
     @pytest.mark.parametrize("slow_s", [0.02, 0.1])
     @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}])
     @scenario
-    async def test_nor_where_its_backlog_is_spread_over_many_partitions(
+    async def test_slow_broker_has_a_small_share_of_many_partitions(
         self, options: dict[str, Any], slow_s: float
     ) -> None:
         fast, also_fast, slow = await self.shares(partitions=12, slow_s=slow_s, **options)
@@ -171,6 +171,6 @@ class TestASlowBroker:
         assert went[1][2] > 0.25 * went[1].total()
 
     @scenario
-    async def test_nor_draws_the_records_where_nothing_adapts(self) -> None:
+    async def test_slow_broker_has_a_fair_share_without_adaptation(self) -> None:
         *_, slow = await self.shares(partitioner_adaptive_partitioning_enable=False)
         assert slow <= 0.5, "by chance; before bytes were counted it was 0.97"

@@ -79,9 +79,7 @@ def in_memory(rows: list[Row], expect: int | None) -> AuditReport:
 
 
 @pytest.mark.parametrize(("rows", "expect"), CASES.values(), ids=CASES)
-def test_it_finds_what_the_audit_in_memory_finds(
-    spark: SparkSession, rows: list[Row], expect: int | None
-) -> None:
+def test_audit_equals_the_audit_in_memory(spark: SparkSession, rows: list[Row], expect: int | None) -> None:
     shuffled = Random(0).sample(rows, len(rows))
     found = audit(spark.createDataFrame(shuffled, COLUMNS), run="r", expect=expect)
     assert found == in_memory(rows, expect)
@@ -99,7 +97,7 @@ def test_lanes_and_order_agree_with_the_audit_in_memory(spark: SparkSession) -> 
     assert found.flaws["out of order"] > 0
 
 
-def test_a_run_through_the_sink_is_read_back_from_kafka(
+def test_run_through_the_sink_is_read_back_from_kafka(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     topic = new_topic(3)
@@ -131,7 +129,7 @@ def test_a_run_through_the_sink_is_read_back_from_kafka(
     assert report.records == 2_020
 
 
-async def test_the_command_line_and_spark_say_the_same_of_a_topic(
+async def test_audits_of_the_command_line_and_spark_agree(
     spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = [b"0", b"1", b"1", b"5", b"3", b"", b"+7", b"8\n", b"9" * 19, b"0004", b"\xff", None]
@@ -187,7 +185,7 @@ async def test_transactions_are_read_as_on_the_command_line(
         await producer.abort_transaction()
 
 
-def test_the_examples_of_the_audit_page_run(
+def test_examples_of_the_audit_page_run(
     spark: SparkSession,
     save: Save,
     new_topic: NewTopic,
@@ -210,7 +208,7 @@ def test_the_examples_of_the_audit_page_run(
     assert capsys.readouterr().out.splitlines().count(told) == 2
 
 
-def test_an_export_is_audited_as_the_topic_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_export_is_audited_like_the_topic(spark: SparkSession, tmp_path: Path) -> None:
     rows = random_logs(3)
     exported = spark.createDataFrame(
         [*((*row, "r", "k") for row in rows), (0, 1, 0, "s", "k"), (0, 2, 0, None, None)],
@@ -226,7 +224,7 @@ def test_an_export_is_audited_as_the_topic_is(spark: SparkSession, tmp_path: Pat
         assert audit(records, run="r", expect=620) == expected
 
 
-def test_without_a_run_every_row_counts(spark: SparkSession) -> None:
+def test_audit_without_a_run_counts_every_row(spark: SparkSession) -> None:
     rows = [(0, 0, 0, "r"), (0, 1, 1, "s")]
     report = audit(spark.createDataFrame(rows, f"{COLUMNS}, run string"), expect=2)
     assert (report.run, report.ok, report.records) == (None, True, 2)
@@ -269,7 +267,7 @@ def test_columns_are_checked_before_anything_is_read(spark: SparkSession) -> Non
         audit(spark.createDataFrame([], COLUMNS), expect=-1)
 
 
-def test_a_line_that_is_no_json_fails_the_audit(spark: SparkSession, tmp_path: Path) -> None:
+def test_malformed_json_line_fails_the_audit(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text('{"partition": 0, "offset": 0, "sequence": 0}\n{"partition"\n')
     with pytest.raises(Exception, match="MALFORMED_RECORD_IN_PARSING"):
         audit(from_json(spark, str(tmp_path)))

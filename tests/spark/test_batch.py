@@ -93,7 +93,7 @@ def test_rows_are_records_as_sparks_own_sink_makes_them(
     assert without_place_and_time(ours) == without_place_and_time(theirs)
 
 
-def test_a_column_names_the_topic_of_each_row(
+def test_column_names_the_topic_of_each_row(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     topics = [new_topic(2), new_topic(2)]
@@ -109,7 +109,7 @@ def test_a_column_names_the_topic_of_each_row(
     assert values[1] == [number for number in range(1_000) if number % 3 != 0]
 
 
-def test_the_topic_option_wins_over_the_column_and_other_columns_are_left_out(
+def test_topic_option_overrides_the_column_and_extra_columns(
     spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
 ) -> None:
     rows = spark.range(10).selectExpr(
@@ -157,10 +157,10 @@ def test_no_rows_are_no_records(spark: SparkSession, save: Save, topic: str, kaf
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
 
 
-def test_a_topic_is_copied_with_its_partitions_and_times(
+def test_topic_is_copied_with_its_partitions_and_times(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
-    """What Spark's own source reads has the columns that this sink writes."""
+    """The columns of Spark's own source are those that this sink writes."""
     original, copy = new_topic(5), new_topic(5)
     save(spark.range(500).selectExpr("cast(id as string) key", "'v' value", "now() timestamp"), original)
     save(
@@ -173,7 +173,7 @@ def test_a_topic_is_copied_with_its_partitions_and_times(
     assert read_with_librdkafka(kafka.bootstrap_servers, copy) == records
 
 
-def test_a_million_rows_are_there_once_and_in_order(
+def test_million_rows_arrive_once_and_in_order(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     topic = new_topic(6, retention_ms="-1")
@@ -207,7 +207,7 @@ def test_a_million_rows_are_there_once_and_in_order(
         last[line] = number
 
 
-def test_the_driver_needs_little_room_for_the_results_of_tasks_that_write_to_many_partitions(
+def test_results_of_tasks_with_many_partitions_stay_small(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     tasks, partitions = 20, 300
@@ -218,7 +218,7 @@ def test_the_driver_needs_little_room_for_the_results_of_tasks_that_write_to_man
     settings = (
         spark.sparkContext._jsc.sc().conf()
     )  # those that Spark reads when a job begins; no copy, as getConf()
-    settings.set("spark.driver.maxResultSize", "100k")  # a task's result is some 2 KB with no word of ours
+    settings.set("spark.driver.maxResultSize", "100k")  # a task's result is about 2 KB without offsets
     try:
         save(rows, topic)
     finally:
@@ -226,7 +226,7 @@ def test_the_driver_needs_little_room_for_the_results_of_tasks_that_write_to_man
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == tasks * partitions
 
 
-def test_the_driver_says_what_was_written(
+def test_committed_batch_is_logged_by_the_driver(
     spark: SparkSession, save: Save, topic: str, spark_log: SparkLog, kafka: ApacheKafka
 ) -> None:
     spark.sparkContext.setJobDescription("nightly")
@@ -263,9 +263,7 @@ def test_spark_can_collect_what_the_driver_says(spark: SparkSession, save: Save,
     assert message.startswith("spark.batch.committed query=- batch=- rows=10 bytes=70 tasks=2 name=- ")
 
 
-def test_the_format_may_also_be_registered(
-    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
-) -> None:
+def test_format_may_be_registered(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
     class Registered(AioProducerSource):
         @classmethod
         def name(cls) -> str:
@@ -291,10 +289,10 @@ def read_with_spark(spark: SparkSession, kafka: ApacheKafka, topic: str) -> Data
     )
 
 
-def test_what_sparks_processes_have_imported_is_looked_through_for_garbage_once(
+def test_imported_modules_are_frozen_for_the_garbage_collector(
     spark: SparkSession, topic: str, kafka: ApacheKafka, tmp_path: Path
 ) -> None:
-    """They look after every request, and have a lot."""
+    """Spark's processes collect garbage after every request, and have many objects."""
 
     class Writer(BatchWriter):
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -89,7 +89,7 @@ def test_micro_batches_of_many_rows_tell_what_exactly_once_takes(
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, LOG])
-def test_a_job_of_many_tasks_tells_what_it_has_taken(
+def test_job_of_many_tasks_reports_its_processes_and_markers(
     spark: SparkSession, kafka: ApacheKafka, guarantee: str
 ) -> None:
     """Python's processes keep their producers; in a transaction each task has one of its own, and leaves markers.

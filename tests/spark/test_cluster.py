@@ -34,7 +34,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)  # seven JVMs on what may be two cores
-def test_a_batch_and_a_stream_run_on_both_executors_and_so_does_the_audit(
+def test_batch_stream_and_audit_run_on_both_executors(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path
 ) -> None:
     events = tmp_path / "events"
@@ -57,7 +57,7 @@ def test_a_batch_and_a_stream_run_on_both_executors_and_so_does_the_audit(
 
 
 @pytest.mark.timeout(300)
-def test_a_speculative_attempt_writes_beside_the_first_and_nothing_is_lost(
+def test_speculative_attempt_loses_nothing(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
 ) -> None:
     given = (kafka.bootstrap_servers, topic, EVENTS, "speculated", gate.path, EVENTS // 2 - 5_000)

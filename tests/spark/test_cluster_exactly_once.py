@@ -35,10 +35,10 @@ def check(kafka: ApacheKafka, topic: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_of_two_attempts_one_is_seen(
+def test_speculative_attempt_is_visible_once(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
 ) -> None:
-    """A speculative one beside the first; both have written when both go on."""
+    """Both attempts have written when both continue."""
     before = EVENTS // 2 - 5_000
     given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, before, "--guarantee", "exactly-once")
     settings = SETTINGS | {"spark.speculation": "true", "spark.speculation.quantile": "0.5"}
@@ -51,10 +51,10 @@ def test_of_two_attempts_one_is_seen(
 
 
 @pytest.mark.timeout(300)
-def test_a_stage_runs_again_beside_its_old_tasks(
+def test_rerun_stage_is_visible_once_beside_its_old_tasks(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
 ) -> None:
-    """An executor is killed; what it has shuffled is gone, so the task of the other one is started again, too."""
+    """A killed executor loses its shuffle files, so the task of the other executor is restarted as well."""
     other = Gate(tmp_path / "other")
     given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, 5_000, "--guarantee", "exactly-once")
     settings = SETTINGS | {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "1s"}
@@ -74,7 +74,7 @@ def test_a_stage_runs_again_beside_its_old_tasks(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("guarantee", ["exactly-once", "exactly-once-single"])
-def test_an_executor_that_was_frozen_goes_on_behind_the_commit(
+def test_thawed_executor_changes_nothing_after_the_commit(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate, guarantee: str
 ) -> None:
     done = Gate(tmp_path / "done")

@@ -85,7 +85,7 @@ def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
     spark_log.wait_for(f"spark.batch.bad_rows query=- batch=- rows={GOOD // 100} topic={dead}")
 
 
-def test_they_fail_the_job_unless_there_is_a_topic_for_them(
+def test_bad_row_fails_the_job_without_a_dead_letter_topic(
     spark: SparkSession, kafka: ApacheKafka, topic: str
 ) -> None:
     writer = rows_of(spark, topic).write.format("aioproducer").mode("append")

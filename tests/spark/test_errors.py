@@ -42,7 +42,7 @@ def written(rows: DataFrame, kafka: ApacheKafka, **options: str) -> Callable[[],
     return writer.options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers}, **options).save
 
 
-def test_a_mistake_in_a_batch_is_one_line(spark: SparkSession, kafka: ApacheKafka) -> None:
+def test_error_of_a_batch_is_one_line(spark: SparkSession, kafka: ApacheKafka) -> None:
     rows = spark.range(2).selectExpr("'v' as value")
     assert_said_by_driver(
         text_of(written(rows, kafka, topics="orders")),
@@ -58,7 +58,7 @@ def test_a_mistake_in_a_batch_is_one_line(spark: SparkSession, kafka: ApacheKafk
     )
 
 
-def test_a_failure_in_a_task_is_one_line(
+def test_failure_of_a_task_is_one_line(
     spark: SparkSession, kafka: ApacheKafka, new_topic: NewTopic, spark_log: SparkLog
 ) -> None:
     topic = new_topic(3, max_message_bytes="2000")
@@ -73,7 +73,7 @@ def test_a_failure_in_a_task_is_one_line(
 
 
 @needs_stream_sink
-def test_a_mistake_in_a_stream_is_one_line(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_error_of_a_stream_is_one_line(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.txt").write_text("v\n", encoding="utf-8")
     rows = spark.readStream.text(str(tmp_path / "in"))
@@ -92,7 +92,7 @@ def test_a_mistake_in_a_stream_is_one_line(spark: SparkSession, kafka: ApacheKaf
         assert lines[1:3] == [" SQLSTATE: 38000 SQLSTATE: XXKST", "=== Streaming Query ==="]
 
 
-def test_a_read_names_the_format_that_reads(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_error_names_the_kafka_format(spark: SparkSession, tmp_path: Path) -> None:
     reads = {
         "load": lambda: spark.read.format("aioproducer").load(),
         "load with columns": lambda: spark.read.format("aioproducer").schema("value string").load().collect(),

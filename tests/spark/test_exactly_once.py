@@ -153,8 +153,10 @@ def job(
 
 @needs_stream_sink
 @steps((LOG, "between-commits"))
-def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Path) -> None:
-    """With its JVM, in the first batch; another one goes on, and cuts it into other tasks."""
+def test_batch_is_exact_when_the_driver_is_killed(
+    job: Job, guarantee: str, step: str, tmp_path: Path
+) -> None:
+    """The driver dies with its JVM in the first batch; another driver continues with other tasks."""
     before, after = TASKS[guarantee]
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(guarantee, before), directory=tmp_path / "killed") as killed:
@@ -208,8 +210,10 @@ def kill_a_task(running: Program) -> bool:
 @needs_stream_sink
 @pytest.mark.parametrize("act", [Act.KILL, Act.FAIL] if ALL else [Act.KILL])
 @steps((SINGLE, "decision-written"), (LOG, "task-flushed"), (LOG, "decision-written"), (LOG, "before-done"))
-def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: Act) -> None:
-    """A task is tried again; after planning, or a commit, the query fails, and is started again."""
+def test_batch_is_exact_when_a_process_is_killed_or_fails(
+    job: Job, guarantee: str, step: str, act: Act
+) -> None:
+    """A task is retried; after planning, or a commit, the query fails and is restarted."""
     before, after = TASKS[guarantee]
     job.probe.set(step, act)
     with suppress(PySparkException):
@@ -222,10 +226,8 @@ def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: 
 @needs_stream_sink
 @in_the_long_form
 @steps(of=("first-use-written", "task-flushed", *OF_DECISIONS))
-def test_a_driver_that_was_replaced_decides_nothing(
-    job: Job, guarantee: str, step: str, tmp_path: Path
-) -> None:
-    """It freezes; another one goes on from the same checkpoint; then it goes on, too."""
+def test_replaced_driver_decides_nothing(job: Job, guarantee: str, step: str, tmp_path: Path) -> None:
+    """The driver freezes; another continues from the same checkpoint; then the first one thaws."""
     before, after = TASKS[guarantee]
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(guarantee, before), directory=tmp_path / "frozen") as frozen:
@@ -242,10 +244,10 @@ def test_a_driver_that_was_replaced_decides_nothing(
 @in_the_long_form
 @pytest.mark.timeout(300)  # a driver to be killed, and two queries behind it
 @steps(of=OF_TASKS)
-def test_a_task_that_was_frozen_writes_nothing_behind_its_replacement(
+def test_thawed_task_writes_nothing_after_its_replacement(
     job: Job, guarantee: str, step: str, tmp_path: Path
 ) -> None:
-    """It survives its driver, and goes on when another one has committed the batch, and all behind it."""
+    """The task survives its driver, and thaws when another driver has committed the batch and all later ones."""
     before, after = TASKS[guarantee]
     job.probe.set(step, Act.FREEZE)
     with ExitStack() as ended:
@@ -274,7 +276,7 @@ def kill(process: psutil.Process) -> None:
 @needs_stream_sink
 @in_the_long_form
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
-def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
+def test_batch_is_exact_when_a_broker_restarts(job: Job, step: str, tmp_path: Path) -> None:
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "driver") as running:
         job.probe.wait_until_reached(step)
@@ -290,8 +292,8 @@ def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
 @needs_stream_sink
 @in_the_long_form
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
-def test_the_time_of_a_transaction_runs_out(job: Job, step: str, tmp_path: Path) -> None:
-    """Before the decision the batch is written again; after it nothing is, and whoever starts the query is told."""
+def test_expired_transaction_is_rewritten_or_reported_as_lost(job: Job, step: str, tmp_path: Path) -> None:
+    """Before the decision the batch is written again; after it the batch is lost, and each start of the query reports that."""
     job.timeout_ms = 30_000
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "late") as late:
@@ -322,8 +324,8 @@ def recover(job: Job, *options: str) -> subprocess.CompletedProcess[str]:
 
 @needs_stream_sink
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG] if ALL else [LOG])
-def test_a_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarantee: str) -> None:
-    """What the old one has decided is not taken for decisions on its batches."""
+def test_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarantee: str) -> None:
+    """Decisions of the old query do not apply to the batches of the new one."""
     for number in (1, 2):
         job.run(guarantee=guarantee, tasks=TASKS[guarantee][0])
         (job.directory / "checkpoint").rename(job.directory / f"old-{number}")
@@ -331,7 +333,7 @@ def test_a_new_checkpoint_under_the_old_prefix_is_a_new_query(job: Job, guarante
 
 
 @needs_stream_sink
-def test_a_batch_is_one_task(job: Job) -> None:
+def test_batch_of_two_tasks_is_refused_with_a_single_transaction(job: Job) -> None:
     with pytest.raises(PySparkException, match=r"use coalesce\(1\)"):
         job.run(tasks=2)
     job.check(0)
@@ -351,9 +353,7 @@ def save(job: Job, rows: DataFrame, guarantee: str, **options: str) -> None:
 
 
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
-def test_a_job_is_written_once_and_its_rerun_is_skipped(
-    job: Job, guarantee: str, spark_log: SparkLog
-) -> None:
+def test_job_is_written_once_and_its_rerun_is_skipped(job: Job, guarantee: str, spark_log: SparkLog) -> None:
     def records(tasks: int) -> DataFrame:
         events = job.spark.range(0, 1_000, numPartitions=tasks)
         return records_of(events.selectExpr("id as number", "'u' as user", "'/' as page"), RUN)

@@ -116,7 +116,7 @@ def test_files_without_a_row_are_no_error(
 
 
 @needs_stream_sink
-def test_a_stream_goes_on_from_its_checkpoint_and_the_audit_counts_what_is_written_again(
+def test_stream_continues_from_its_checkpoint(
     run: Run, spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
     events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
@@ -138,7 +138,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_the_audit_counts_what_is_writt
 
 
 @needs_stream_sink
-def test_a_stream_without_events_makes_some(
+def test_stream_without_events_creates_some(
     run: Run, kafka: ApacheKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream.make_events, "__kwdefaults__", {"files": 1, "events_per_file": 40})
@@ -153,7 +153,7 @@ def test_a_stream_without_events_makes_some(
 
 
 @needs_stream_sink
-def test_lines_that_cannot_be_sent_are_dead_letters_and_the_others_are_where_they_belong(
+def test_unsendable_lines_become_dead_letters(
     run: Run, kafka: ApacheKafka, new_topic: NewTopic, tmp_path: Path, spark_log: SparkLog
 ) -> None:
     orders, dead, files = new_topic(2), new_topic(1), tmp_path / "in"
@@ -184,7 +184,7 @@ def test_lines_that_cannot_be_sent_are_dead_letters_and_the_others_are_where_the
 # --- clickstream
 
 
-def test_the_demo_shows_on_its_page_that_all_is_well(
+def test_demo_page_reports_success(
     spark: SparkSession, kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "DIRECTORY", tmp_path / "demo")
@@ -213,7 +213,7 @@ def test_the_demo_shows_on_its_page_that_all_is_well(
     assert set(where.values()) == set(range(demo.CLICKS_PARTITIONS))
 
 
-def test_clicks_that_were_lost_doubled_or_reordered_are_on_the_page_and_in_the_exit_code(
+def test_flawed_clicks_are_on_the_page_and_in_the_exit_code(
     run: Run,
     spark: SparkSession,
     save: Save,
@@ -241,7 +241,7 @@ def test_clicks_that_were_lost_doubled_or_reordered_are_on_the_page_and_in_the_e
     assert "1,000 expected: 1 lost, 1 duplicated, 1 out of order." in text
 
 
-def test_without_sparks_kafka_source_the_topic_is_read_alike(
+def test_topic_is_read_equally_without_sparks_kafka_source(
     spark: SparkSession, save: Save, kafka: ApacheKafka, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [(b"k", b"v", [("a", b"1"), ("b", None)]), (None, None, None), (None, b"w", [])]
@@ -262,7 +262,7 @@ def test_without_sparks_kafka_source_the_topic_is_read_alike(
     assert read() == by_spark
 
 
-def test_the_same_seed_makes_the_same_clicks_in_whatever_tasks(spark: SparkSession) -> None:
+def test_clicks_depend_only_on_the_seed(spark: SparkSession) -> None:
     def clicks(count: int, seed: int) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in clickstream.clicks_of(spark, count, seed).collect())
 

@@ -58,7 +58,7 @@ def while_half_done(
         happened.result()
 
 
-def test_a_topic_that_is_not_there_is_named(spark: SparkSession, save: Save) -> None:
+def test_missing_topic_is_named(spark: SparkSession, save: Save) -> None:
     began = time.monotonic()
     said = failure_of(save, numbered(spark, 10), "no-such-topic")
     assert time.monotonic() - began < 40, "on the driver, not kafka.max.block.ms in each attempt of a task"
@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_there_is_named(spark: SparkSession, save: Save) -> 
     assert said.startswith("[PYTHON_DATA_SOURCE_ERROR]")
 
 
-def test_without_any_broker_the_job_fails_and_names_the_addresses(spark: SparkSession, save: Save) -> None:
+def test_missing_broker_fails_the_job_with_the_addresses(spark: SparkSession, save: Save) -> None:
     ports = free_ports(2)
     servers = ",".join(f"127.0.0.1:{port}" for port in ports)
     began = time.monotonic()
@@ -77,7 +77,7 @@ def test_without_any_broker_the_job_fails_and_names_the_addresses(spark: SparkSe
         assert f"127.0.0.1:{port}" in said
 
 
-def test_a_row_that_is_too_large_is_named_by_its_number(
+def test_oversized_row_is_named_by_its_number(
     spark: SparkSession, save: Save, topic: str, spark_log: SparkLog
 ) -> None:
     rows = spark.range(0, 30_000, numPartitions=1).selectExpr(
@@ -89,14 +89,12 @@ def test_a_row_that_is_too_large_is_named_by_its_number(
     assert "query=- batch=- rows=0 bytes=0" in spark_log.wait_for("spark.batch.aborted")
 
 
-def test_a_partition_that_the_topic_does_not_have_is_named_with_its_row(
-    spark: SparkSession, save: Save, topic: str
-) -> None:
+def test_missing_partition_is_named_with_its_row(spark: SparkSession, save: Save, topic: str) -> None:
     rows = spark.range(0, 10, numPartitions=1).selectExpr("'v' as value", "if(id = 4, 3, 2) as partition")
     assert f"row 4 (topic '{topic}', partition 3): " in failure_of(save, rows, topic)
 
 
-def test_a_row_without_a_topic_is_named(spark: SparkSession, save: Save, topic: str) -> None:
+def test_row_without_a_topic_is_named(spark: SparkSession, save: Save, topic: str) -> None:
     rows = spark.range(0, 10, numPartitions=1).selectExpr(
         "'v' as value", f"if(id = 7, null, '{topic}') as topic"
     )
@@ -105,7 +103,7 @@ def test_a_row_without_a_topic_is_named(spark: SparkSession, save: Save, topic: 
     assert "there is no topic (null)" in said
 
 
-def test_a_task_that_is_killed_is_tried_again_and_loses_nothing(
+def test_killed_task_is_retried_and_loses_nothing(
     spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka, gate: Gate, spark_log: SparkLog
 ) -> None:
     rows = numbered(spark, 40_000).select(gate.before(35_000, fn.col("value"), deadly=True).alias("value"))
@@ -117,7 +115,7 @@ def test_a_task_that_is_killed_is_tried_again_and_loses_nothing(
     assert "rows=40000 " in spark_log.wait_for("spark.batch.committed")
 
 
-def test_a_broker_that_restarts_during_a_job_only_delays_it(
+def test_restarting_broker_only_delays_the_job(
     spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka, gate: Gate
 ) -> None:
     rows = numbered(spark, 40_000).select(gate.before(35_000, fn.col("value")).alias("value"))

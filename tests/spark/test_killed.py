@@ -20,7 +20,7 @@ RUN = "killed"
 ROWS = 40_000
 
 
-def test_the_process_that_sends_is_killed_and_another_one_writes_all_of_it(
+def test_killed_sending_process_is_replaced_and_loses_nothing(
     spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka, gate: Gate, spark_log: SparkLog
 ) -> None:
     killed: list[psutil.Process] = []

@@ -67,7 +67,7 @@ def write_transactions(kafka: ApacheKafka, topic: str) -> None:
 
 @needs_stream_sink
 @pytest.mark.timeout(300)
-def test_from_kafka_to_kafka_each_event_is_there_once_though_the_query_is_killed(
+def test_event_is_copied_once_when_the_query_is_killed(
     kafka: ApacheKafka, new_topic: NewTopic, once: Once, tmp_path: Path
 ) -> None:
     source, target = new_topic(), new_topic()
@@ -93,10 +93,10 @@ def test_from_kafka_to_kafka_each_event_is_there_once_though_the_query_is_killed
 
 
 @needs_stream_sink
-def test_of_an_event_that_came_twice_the_first_is_kept(
+def test_first_of_two_equal_events_is_kept(
     spark: SparkSession, kafka: ApacheKafka, save: Save, new_topic: NewTopic, once: Once
 ) -> None:
-    """In one micro-batch, or in two, whatever else the two say; a late one is let through."""
+    """The second event may be in the same or a later micro-batch, with other fields; much later duplicates are kept."""
     source, target = new_topic(), new_topic()
 
     def events(first: int, last: int, said: str, at: str = "10:00:00") -> None:
@@ -133,7 +133,7 @@ def test_of_an_event_that_came_twice_the_first_is_kept(
 @needs_stream_sink
 @pytest.mark.skipif(os.environ.get("EXACTLY_ONCE") != "all", reason="takes a minute; EXACTLY_ONCE=all has it")
 @pytest.mark.timeout(300)
-def test_a_stream_that_is_killed_and_started_again_is_on_the_page(
+def test_killed_and_restarted_stream_is_on_the_page(
     kafka: ApacheKafka,
     new_topic: NewTopic,
     tmp_path: Path,

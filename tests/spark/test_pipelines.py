@@ -19,7 +19,7 @@ DEFINITIONS = Path(__file__).with_name("pipeline.py")
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
-def test_a_pipeline_writes_each_row_once(kafka: ApacheKafka, topic: str, tmp_path: Path) -> None:
+def test_pipeline_writes_each_row_once(kafka: ApacheKafka, topic: str, tmp_path: Path) -> None:
     """Spark gives its query the name of the flow."""
     events = tmp_path / "events"
     events.mkdir()

@@ -30,7 +30,7 @@ HEADERS = "array(named_struct('key', 'a', 'value', {}))"
     ],
     ids=lambda value: "; ".join(value) if isinstance(value, list) else str(value),
 )
-def test_a_column_that_will_not_do_is_refused_as_sparks_own_sink_refuses_it(
+def test_unsuitable_column_is_refused_as_by_sparks_own_sink(
     spark: SparkSession, save: Save, topic: str | None, columns: list[str]
 ) -> None:
     rows = spark.range(1).selectExpr(*columns)
@@ -65,21 +65,19 @@ def test_serializers_are_refused_as_in_sparks_own_sink(spark: SparkSession, opti
     ],
     ids=str,
 )
-def test_an_option_that_makes_no_sense_is_named(
-    spark: SparkSession, options: dict[str, str], message: str
-) -> None:
+def test_invalid_option_is_named(spark: SparkSession, options: dict[str, str], message: str) -> None:
     writer = spark.range(1).selectExpr("'v' as value").write.format("aioproducer").mode("append")
     with pytest.raises(PySparkException, match=message):
         writer.options(topic="orders", **{"kafka.bootstrap.servers": "127.0.0.1:1"}).options(**options).save()
 
 
-def test_without_brokers_to_start_from_there_is_nothing_to_write_to(spark: SparkSession) -> None:
+def test_missing_bootstrap_servers_option_is_named(spark: SparkSession) -> None:
     writer = spark.range(1).selectExpr("'v' as value").write.format("aioproducer").mode("append")
     with pytest.raises(PySparkException, match=r"option 'kafka\.bootstrap\.servers' is missing"):
         writer.option("topic", "orders").save()
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
+def test_overwrite_mode_is_refused(spark: SparkSession) -> None:
     writer = spark.range(1).selectExpr("'v' as value").write.format("aioproducer").mode("overwrite")
     with pytest.raises(PySparkException, match="Save mode Overwrite not allowed for Kafka"):
         writer.option("topic", "orders").option("kafka.bootstrap.servers", "127.0.0.1:1").save()

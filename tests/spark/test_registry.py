@@ -66,7 +66,7 @@ def test_orders_are_read_by_consumers_that_ask_the_registry(
     assert {each.key for each in records} == {b"c-7", b"c-8", None}
 
 
-def test_each_task_asks_the_registry_once(
+def test_task_sends_one_request_to_the_registry(
     spark: SparkSession, kafka: ApacheKafka, topic: str, fake: RegistryFake, save: Save
 ) -> None:
     orders = spark.range(0, 40_000, numPartitions=2).selectExpr("id", "'c' as customer", "'' as note")
@@ -75,7 +75,7 @@ def test_each_task_asks_the_registry_once(
     assert 1 <= sum(each.startswith("POST") for each in fake.requests) <= 2
 
 
-def test_what_the_schema_does_not_allow_fails_the_job(
+def test_row_that_violates_the_schema_fails_the_job(
     spark: SparkSession, topic: str, fake: RegistryFake, save: Save
 ) -> None:
     orders = spark.range(1).select(
@@ -85,7 +85,7 @@ def test_what_the_schema_does_not_allow_fails_the_job(
         save(example.records_of(orders, "avro", fake.url, topic), topic)
 
 
-def test_a_registry_that_is_away_is_named(spark: SparkSession, topic: str, save: Save) -> None:
+def test_unreachable_registry_is_named(spark: SparkSession, topic: str, save: Save) -> None:
     orders = spark.range(1).selectExpr("id", "'c' as customer", "'' as note")
     with pytest.raises(PySparkException, match="the schema registry cannot be reached"):
         save(example.records_of(orders, "avro", "http://127.0.0.1:1", topic), topic)

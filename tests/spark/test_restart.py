@@ -23,7 +23,7 @@ GATED_QUERY = ROOT / "tests/spark/gated_stream.py"
 
 
 @needs_stream_sink
-def test_a_driver_killed_amid_a_micro_batch_loses_nothing_and_repeats_only_that_one(
+def test_killed_driver_repeats_one_micro_batch_and_loses_nothing(
     spark: SparkSession, spark_log: SparkLog, kafka: ApacheKafka, topic: str, gate: Gate, tmp_path: Path
 ) -> None:
     events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"

@@ -62,7 +62,7 @@ def warned_of(log: SparkLog) -> Counter[str]:
     return Counter(line.rpartition("=")[2] for line in log.text().splitlines() if EVENT in line)
 
 
-def test_a_batch_copies_a_topic(
+def test_batch_copies_a_topic(
     spark: SparkSession, kafka: ApacheKafka, original: str, topic: str, spark_log: SparkLog
 ) -> None:
     options = {**shared(kafka, original, topic), "endingOffsets": "latest"}
@@ -75,7 +75,7 @@ def test_a_batch_copies_a_topic(
 
 
 @needs_stream_sink
-def test_a_stream_copies_a_topic(
+def test_stream_copies_a_topic(
     spark: SparkSession, kafka: ApacheKafka, original: str, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
     options = {

@@ -28,7 +28,7 @@ def values(kafka: ApacheKafka, topic: str) -> list[bytes]:
     return sorted(each.value or b"" for each in read_with_librdkafka(kafka.bootstrap_servers, topic))
 
 
-def test_a_table_is_written_to_in_each_way(
+def test_table_is_written_in_each_way(
     spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
@@ -74,7 +74,7 @@ def write_stream_to_tables(spark: SparkSession, options: Mapping[str, str], tmp_
         "CREATE TABLE made USING aioproducer OPTIONS ('kafka.bootstrap.servers' = 'b:1', 'topic' = 't') AS SELECT 'v' AS value",
     ],
 )
-def test_a_write_without_options_is_told_where_they_go(spark: SparkSession, statement: str) -> None:
+def test_write_without_options_error_names_their_place(spark: SparkSession, statement: str) -> None:
     spark.sql(
         "CREATE TABLE sink (value STRING) USING aioproducer OPTIONS ('kafka.bootstrap.servers' = 'b:1', 'topic' = 't')"
     )
@@ -84,7 +84,7 @@ def test_a_write_without_options_is_told_where_they_go(spark: SparkSession, stat
         spark.sql(statement)
 
 
-def test_a_table_without_columns_is_told_to_have_some(spark: SparkSession) -> None:
+def test_table_without_columns_error_names_the_syntax(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"CREATE TABLE … USING aioproducer needs columns, such as"):
         spark.sql("CREATE TABLE sink USING aioproducer")
     spark.sql("CREATE TABLE sink (value STRING) USING aioproducer")

@@ -124,7 +124,7 @@ def test_query_has_name_in_log_line_and_listener(
 
 
 @needs_stream_sink
-def test_a_query_stopped_amid_a_batch_ends_and_loses_nothing_when_it_is_started_again(
+def test_stopped_query_loses_nothing_after_its_restart(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, gate: Gate
 ) -> None:
     files.add(1_000)
@@ -182,10 +182,10 @@ def test_output_mode_update_goes_through_foreach_batch(
 
 
 @needs_stream_sink
-def test_of_a_query_without_micro_batches_nothing_is_committed(
+def test_continuous_query_commits_nothing(
     spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
-    """Nobody tells the driver which trigger it is; but what no task has reported is not written, so it is not done with."""
+    """The driver does not know the trigger, but without a report of a task it commits nothing."""
     rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
     query = to_topic(rows, kafka, topic, tmp_path).trigger(continuous="1 second").start()
     try:
@@ -197,7 +197,7 @@ def test_of_a_query_without_micro_batches_nothing_is_committed(
 
 
 @needs_stream_sink
-def test_what_is_wrong_with_a_stream_ends_the_query_and_says_so(
+def test_error_in_a_stream_ends_the_query(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
     files.add(1)
