@@ -23,7 +23,7 @@ FNV1A = {b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD
 
 
 @for_each(("key", "hashed"), FNV1A.items())
-def test_fnv1a(key: bytes, hashed: int) -> None:
+def test_fnv1a_returns_the_known_hashes(key: bytes, hashed: int) -> None:
     assert fnv1a(key) == hashed
 
 

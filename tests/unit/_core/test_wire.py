@@ -176,7 +176,7 @@ def test_string_writer_refuses_other_types(append: Append, value: object) -> Non
 
 @for_each("append", [append_nullable_bytes, append_compact_nullable_bytes])
 @for_each("kind", [bytes, bytearray, memoryview])
-def test_anything_bytes_like_is_written(append: Append, kind: Callable[[bytes], Any]) -> None:
+def test_writer_accepts_any_bytes_like_object(append: Append, kind: Callable[[bytes], Any]) -> None:
     expected, buf = bytearray(), bytearray()
     append(expected, b"records")
     append(buf, kind(b"records"))

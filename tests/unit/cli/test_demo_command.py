@@ -37,7 +37,7 @@ from tests.cases import for_each
 DAY = EVENTS_A_DAY
 
 
-def test_each_event_is_numbered_json_keyed_by_its_customer() -> None:
+def test_event_is_numbered_json_keyed_by_its_customer() -> None:
     events = Events.load(DAY)
     assert len(events) == len(events.keys) == DAY
     for number, (key, value) in enumerate(zip(events.keys, events.values, strict=True)):

@@ -103,7 +103,7 @@ def test_counted_uses_singular_for_one(records: int, told: str) -> None:
     assert counted(records) == told
 
 
-def test_done_with_acks_0_is_written() -> None:
+def test_done_says_written_with_acks_0() -> None:
     assert done(ProducerConfig(bootstrap_servers="a:1")) == "acknowledged"
     assert done(ProducerConfig(bootstrap_servers="a:1", acks=0)) == "written, acks=0"
 

@@ -181,7 +181,7 @@ async def test_context_of_a_forwarded_record_is_replaced() -> None:
 
 
 @scenario
-async def test_whatever_the_propagator_adds_the_span_is_found_again(
+async def test_span_is_matched_with_any_headers_of_the_propagator(
     propagator: Callable[[TextMapPropagator], None],
 ) -> None:
     propagator(CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]))

@@ -1,7 +1,8 @@
-"""Exactly once, whatever happens and in whatever order: the protocol on a model of Spark and Kafka.
+"""The exactly-once protocol on a model of Spark and Kafka, with faults at any steps.
 
-Here are all stories of one fault, one in 5 of those of a driver that freezes and goes on, one in 97 of two, and some of
-three and four. With EXACTLY_ONCE=all (`make test-spark-exactly-once`) it is all of two, and very many of three and four.
+The tests play every run with one fault, one in 5 of the runs in which a driver freezes and thaws, one in 97 of those
+with two faults, and some with three and four. EXACTLY_ONCE=all (`make test-spark-exactly-once`) plays every run with
+two faults, and 200,000 with three and with four.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def test_protocol_is_exact_with_one_fault_at_any_step(fault: Fault, version: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_two_faults_at_any_steps(version: int) -> None:
+def test_protocol_is_exact_with_two_faults_at_any_steps(version: int) -> None:
     end = steps(version)
     pairs = itertools.product(range(end), range(1, end), Fault, Fault)
     for first, later, one, other in itertools.islice(pairs, 0, None, 1 if ALL else 97):
@@ -75,7 +76,7 @@ def test_protocol_is_exact_when_a_driver_freezes_and_goes_on(freezes: Fault, ver
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [3, 4])
-def test_more_faults(count: int, version: int) -> None:
+def test_protocol_is_exact_with_three_and_four_faults(count: int, version: int) -> None:
     chance = random.Random(count)
     end = steps(version)
     for _ in range(200_000 if ALL else 800):

@@ -279,7 +279,7 @@ class TestEnd:
     @pytest.mark.parametrize(
         ("bumps_epoch", "refused"), [(True, ConcurrentTransactions), (False, InvalidProducerIdMapping)]
     )
-    def test_strangers_wait_for_markers_with_a_bump(
+    def test_end_by_another_producer_during_markers_is_refused(
         self, bumps_epoch: bool, refused: type[BrokerError]
     ) -> None:
         told = Told()

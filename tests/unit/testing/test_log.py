@@ -92,7 +92,7 @@ def test_header_that_no_client_may_send_is_refused(changes: dict[str, int], erro
 
 
 @for_each("data", [b"", b"\0" * 60, bytes(batch() + batch()), bytes(batch() + b"\0")])
-def test_anything_but_one_batch_is_refused(data: bytes) -> None:
+def test_append_refuses_all_but_one_batch(data: bytes) -> None:
     assert refusal(PartitionLog(), data).code == InvalidRecord.code
 
 

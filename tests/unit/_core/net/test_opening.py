@@ -160,7 +160,7 @@ async def test_close_during_the_handshake_hints_at_tls_or_sasl() -> None:
         (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "ApiVersionsResponse v4"),
     ],
 )
-async def test_something_else_than_a_broker_is_recognised(greeting: bytes, complaint: str) -> None:
+async def test_other_protocol_is_named_in_the_error(greeting: bytes, complaint: str) -> None:
     async with ScriptedBroker(lambda _: greeting) as broker:
         with pytest.raises(ProtocolError, match=complaint) as failed:
             await open_connection(broker.address, settings())

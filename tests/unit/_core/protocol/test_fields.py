@@ -55,7 +55,7 @@ def test_nullable_type_is_nullable_from_the_given_version() -> None:
     assert not specs["number"].nullable_in(9)
 
 
-def test_left_out_fields_have_kafkas_default_or_the_one_declared() -> None:
+def test_omitted_fields_have_their_default() -> None:
     sample = Sample(number=3, text=None)
     assert (sample.tagged, sample.items, sample.records) == (-1, [], None)
     assert sample.items is not Sample(number=3, text=None).items

@@ -59,7 +59,9 @@ def scram(name: str = "SCRAM-SHA-256", *, token_auth: bool = False) -> Scram:
 
 
 @pytest.mark.parametrize(("name", "challenge", "proof", "verdict"), VECTORS)
-async def test_known_vectors(name: str, challenge: str, proof: str, verdict: str) -> None:
+async def test_scram_equals_the_published_vectors(
+    name: str, challenge: str, proof: str, verdict: str
+) -> None:
     mechanism = scram(name)
     assert mechanism.name == name
     assert await first(mechanism) == f"n,,n=user,r={NONCE}".encode()
