@@ -1,4 +1,4 @@
-"""What has to hold in a World after every step, and when everything has come to rest."""
+"""Invariants of a World after every step, and at rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_delivered(batch: Batch) -> bool:
 
 
 def check_accounts(world: World) -> None:
-    """Every batch is in one place, and holds as many bytes as it says."""
+    """Every batch is in one place, and holds the number of bytes that it reports."""
     accumulator = world.accumulator
     batches = [batch for queue in world.queues for batch in everywhere(queue)]
     assert accumulator.unfinished == len(batches) == len(set(batches))
@@ -61,7 +61,7 @@ def check_queues(world: World) -> None:
 
 
 def check_stamps(unsettled: Sequence[Batch]) -> None:
-    """What is unsettled in one partition has sequences of one identity, in order, and no sequence twice."""
+    """Unsettled batches of a partition have sequences of one identity, in order, and no sequence twice."""
     numbered = [(batch.sequence, len(batch)) for batch in unsettled if batch.sequence is not None]
     for (one, count), (other, _) in pairwise(numbered):
         assert one.identity == other.identity
@@ -69,7 +69,7 @@ def check_stamps(unsettled: Sequence[Batch]) -> None:
 
 
 def check_records(world: World) -> None:
-    """Each is stored once, unless it was resent without idempotence, in the order of the calls, and where it was told."""
+    """Each record is stored once (except for resends without idempotence), in call order, at the reported offset."""
     told = dict(outcomes(world))
     order = [value for of_partition in world.order for value in of_partition]
     called = [Called(value, told.get(value)) for value in dict.fromkeys([*order, *told])]

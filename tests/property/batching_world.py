@@ -246,7 +246,7 @@ class World:
             self._take(connection, batches, error)
 
     def restart(self, arrived: int) -> None:
-        """Lose every connection, and let the brokers remember what their snapshots have."""
+        """Close every connection, and restore the brokers' producer states from their snapshots."""
         for node_id in NODES:
             self.lose(node_id, arrived=arrived, unsent=0)
         self.cluster.strays.clear()
@@ -263,7 +263,7 @@ class World:
             self.ring()
 
     def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
-        """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
+        """Run the sender once; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
         self.completion.expire(now, late)
@@ -304,7 +304,7 @@ class World:
         return Written(queue.partition, batch.sequence, tuple(values_of(batch)), alone)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:
-        """Write what was prepared for *node_id*, unless its connection is gone."""
+        """Write the request prepared for *node_id*, unless its connection is closed."""
         request = self.preparing.pop(node_id)
         if connected:
             self._write(node_id, request)

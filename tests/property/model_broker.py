@@ -1,4 +1,4 @@
-"""Brokers without bytes: logs, and what a partition remembers of each producer (KIP-98, KIP-360)."""
+"""Brokers without bytes: logs, and the producer states of partitions (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMEMBERED_BATCHES = 3
 
 
 class Refusal(Exception):
-    """What the broker answers instead of appending."""
+    """Error response in place of an append."""
 
     def __init__(self, kind: type[BrokerError]) -> None:
         super().__init__(kind.__name__)
@@ -111,7 +111,7 @@ class ModelPartition:
             state.recent.append(last)
 
     def lacks_what_is_before(self, sequence: BatchSequence) -> bool:
-        """Whether *sequence*, which it has not, is not the next that it takes of that identity."""
+        """True if *sequence*, which the log lacks, is not the next one of its identity."""
         producer_id, epoch = sequence.identity
         state = self._producers.get(producer_id)
         return state is not None and sequence.base_sequence != state.expected(epoch)
@@ -131,7 +131,7 @@ class ModelPartition:
 
 
 class Fault(NamedTuple):
-    """What a broker answers for a batch, whether it appends it first, and which records it blames."""
+    """Error of a batch, whether the broker appends it first, and the records named in the error."""
 
     code: int = 0
     appends: bool = True
@@ -149,7 +149,7 @@ FORGOTTEN = Fault(DuplicateSequenceNumber.code)
 
 
 class ModelCluster:
-    """The brokers' partitions, who leads them, and requests that may still arrive after their connection was lost."""
+    """The brokers' partitions and leaders, and requests that may arrive after their connection was lost."""
 
     def __init__(self, max_records: Sequence[int], leader: int) -> None:
         self.partitions = [ModelPartition(limit) for limit in max_records]
@@ -157,7 +157,7 @@ class ModelCluster:
         self.strays: list[Written] = []
 
     def process(self, node_id: int, written: Written, fault: Fault = HONEST) -> PartitionProduceResponse:
-        """Let *node_id* treat *written* as *fault* says; return its answer."""
+        """Process *written* on *node_id* with *fault*; return the response."""
         index = written.partition
         if self.leaders[index] != node_id:
             return PartitionProduceResponse(index=index, error_code=NotLeaderOrFollower.code, base_offset=-1)

@@ -70,7 +70,7 @@ class ModelCoordinator:
                 self.committed.add(self.transaction)
 
     def time_runs_out(self) -> None:
-        """Abort what is open; with another epoch, so that the client is kept out."""
+        """Abort the open transaction with a new epoch, which fences the client."""
         if self.phase is Phase.ONGOING and not self.is_successors:
             self._fence()
             self.markers_land()
@@ -208,7 +208,7 @@ class ModelCoordinator:
         self._end(commit=commit)
 
     def _fence(self) -> None:
-        """Abort what is open, in another epoch, which from version 2 on the client may learn."""
+        """Abort the open transaction with a new epoch; from version 2 on the client may learn the epoch."""
         self.bumped_from = self.identity if self.version >= 2 else None
         self.is_fencing = self.is_fencing or self.version < 2
         self._end(commit=False)

@@ -30,7 +30,7 @@ def profiles(environ: Mapping[str, str]) -> dict[str, settings]:
 
 
 def chosen(environ: Mapping[str, str]) -> str:
-    """Return the name of the profile to play: `HYPOTHESIS_PROFILE`, else what the rest of the environment is for."""
+    """Return the name of the profile: `HYPOTHESIS_PROFILE`, or one derived from the environment."""
     if name := environ.get("HYPOTHESIS_PROFILE"):
         return name
     if environ.get("EXAMPLES"):

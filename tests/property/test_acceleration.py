@@ -91,7 +91,7 @@ def columns(draw: st.DrawFn) -> tuple[list[Any], list[Any] | None, Any, list[int
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what *function* returns, or the type of what it raises."""
+    """Return the result of *function*, or the type of its exception."""
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - the kinds of errors are compared
@@ -171,7 +171,7 @@ def test_both_encoders_refuse_columns_of_unequal_length(arguments: Sequence[Any]
 
 @given(st.lists(st.one_of(DATA, NO_DATA), min_size=1, max_size=5), st.data())
 def test_both_intakes_agree_on_any_argument(values: list[Any], data: st.DataObject) -> None:
-    """Checked as `send_many` does; what comes of that both can take."""
+    """Arguments that pass the checks of `send_many` are accepted by both implementations."""
     some = st.lists(st.one_of(DATA, NO_DATA), min_size=len(values), max_size=len(values))
     mappings = st.dictionaries(NAMES, DATA, max_size=2)
     any_headers: st.SearchStrategy[Any] = st.one_of(st.lists(PAIRS, max_size=2), mappings, WRONG_HEADERS)

@@ -1,4 +1,4 @@
-"""What a task awaits is the same in C as in Python, whatever happens to it, and in whatever order."""
+"""Acknowledgements in C and in Python behave equally, for any events in any order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHO: ContextVar[str] = ContextVar("who")
 
 
 class Loop:
-    """An event loop that notes what it is asked to call."""
+    """Event loop that records the scheduled calls."""
 
     def __init__(self) -> None:
         self.called: list[tuple[Any, ...]] = []
@@ -45,7 +45,7 @@ class Loop:
 
 
 class Twin:
-    """One kind of acknowledgement, a few of them, and what each step said."""
+    """A few acknowledgements of one kind, and the result of each step."""
 
     def __init__(self, functions: Any, names: tuple[str, str, str]) -> None:
         acknowledgements, self.set_outcomes, self.wake_each = (getattr(functions, name) for name in names)
@@ -213,7 +213,7 @@ def test_errors_of_outcomes_propagate() -> None:
 
 
 def test_waiting_task_is_not_kept_alive() -> None:
-    """A task holds what it awaits, which holds how to wake the task: the collector knows of that."""
+    """The task and its acknowledgement form a cycle, which the garbage collector must find."""
 
     async def leave_one_waiting() -> weakref.ref[Any]:
         kind = accelerator.acknowledgements(Acknowledgement)

@@ -1,4 +1,4 @@
-"""The functions in C for Produce do what those in Python do: requests written, acknowledgements read."""
+"""The functions in C and in Python for Produce are equal: requests written, acknowledgements read."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def many_partitions(count: int, name: Any = "t", topic_id: Any = bytes(range(16)
 
 
 def written(write: Callable[[bytearray, Any], None], request: Any) -> bytes | None:
-    """Return what *write* appends, or None if it refuses, which leaves the request to the compiled writer."""
+    """Return the bytes that *write* appends, or None if it leaves the request to the compiled writer."""
     buf = bytearray(b"header")
     try:
         write(buf, request)

@@ -1,4 +1,4 @@
-"""The functions in C for rows do what those in Python do: hashes of keys, headers, groups, metadata."""
+"""The functions in C and in Python for rows are equal: hashes of keys, headers, groups, metadata."""
 
 from __future__ import annotations
 

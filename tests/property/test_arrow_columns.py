@@ -1,4 +1,4 @@
-"""Whatever an array looks like in memory, its lists are what `to_pylist` says."""
+"""The lists of an array equal `to_pylist` for any memory layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit finds what looking at everything at once finds."""
+"""An audit finds the flaws that a check of all records at once finds."""
 
 from __future__ import annotations
 

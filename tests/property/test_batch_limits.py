@@ -1,4 +1,4 @@
-"""Batches come out near the size that was asked for, however well their records are compressed."""
+"""Batches have a size near the requested one at any compression ratio."""
 
 from __future__ import annotations
 

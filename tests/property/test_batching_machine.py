@@ -177,7 +177,7 @@ class BatchingMachine(RuleBasedStateMachine):
 
     @rule(answers=st.just([HONEST]) | faults, lost=st.booleans())
     def the_first_of_all_requests_are_answered(self, answers: list[Fault], lost: bool) -> None:
-        """What the other rules do, too, but all of it at once: the shortest way to a fault."""
+        """The steps of other rules at once, as the shortest path to a fault."""
         self.inside(lambda: self.world.run_once(NODES))
         for node_id in self.busy_nodes():
             self.inside(partial(self.world.answer, node_id, answers))
@@ -304,7 +304,7 @@ class BatchingMachine(RuleBasedStateMachine):
         return self.world.has(batch) or (batch.persistence.possible and self.follows_a_gap(batch))
 
     def precedes_one_gone(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """True if *batch* may be in the log, and a leader that denies *batch* may have a later batch that is gone."""
+        """True if *batch* may be in the log, and a leader that denies it may have lost a later batch."""
         return batch.persistence.possible and queue.newest_lost_in_doubt > batch.order
 
     def follows_a_gap(self, batch: Batch) -> bool:

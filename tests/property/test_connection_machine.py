@@ -1,4 +1,4 @@
-"""The protocol state of a connection, against a broker that answers in pieces, lies, or goes away."""
+"""The protocol state of a connection, against a broker that splits, corrupts or ends its responses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @initialize()
     def hands_are_shaken(self) -> None:
-        """Most of what can happen, happens after that."""
+        """Complete the handshake, which most other rules require."""
         self.what_there_is_is_handed_over()
         self.all_of_it_leaves()
         self.the_broker_answers(skipped=False, too_old=False, surplus=b"")
@@ -90,7 +90,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @property
     def oldest(self) -> float:
-        """When the oldest call was made, but for those that are held back."""
+        """Time of the oldest call, without calls that are held back."""
         return next((at for number, at in self.waiting.items() if number not in self.held), self.asked_at)
 
     @property
@@ -141,7 +141,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.core.state in {ConnectionState.AUTHENTICATION, ConnectionState.READY})
     @rule()
     def a_login_asks(self) -> None:
-        """It goes before what is held back."""
+        """A login request precedes the requests held back."""
         self.made += 1
         behind = [each for each in self.held if each is not None]
         self.expected[len(self.expected) - len(behind) :] = [self.made, *behind]

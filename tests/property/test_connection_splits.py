@@ -1,4 +1,4 @@
-"""The protocol state of a connection: what comes is the same however it is cut."""
+"""The protocol state of a connection is equal for any split of the received bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit._core.net.scripted import ASK, answer_to, settings
 def test_responses_are_equal_for_any_split_of_the_stream(
     asked: list[bool], cuts: list[int], too_old: bool, tail: bytes
 ) -> None:
-    """The handshake in one stream with what follows it, and with nonsense at its end."""
+    """The stream has the handshake, the responses, and garbage at its end."""
     assert conversation(asked, cuts, too_old=too_old, tail=tail) == conversation(
         asked, [], too_old=too_old, tail=tail
     )
@@ -33,7 +33,7 @@ def test_responses_are_equal_for_any_split_of_the_stream(
 def conversation(
     asked: list[bool], cuts: list[int], *, too_old: bool, tail: bytes
 ) -> tuple[list[Any], type[ProducerError] | None]:
-    """Return the answers to *asked*, where True is a call, and what ended the stream."""
+    """Return the responses to *asked*, where True is a call, and the error that ended the stream."""
     core = ConnectionProtocol(Address("b", 1), settings(), 3, 0.0)
     core.connection_made(0.0)
     received: list[Any] = []

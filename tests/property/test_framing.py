@@ -22,7 +22,7 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def read(chunks: list[bytes]) -> tuple[list[bytes], str, int]:
-    """Return the payloads, the text of the error that ended the stream, and what is left over."""
+    """Return the payloads, the text of the error that ended the stream, and the remaining bytes."""
     reader, got = FrameReader(MAX), list[bytes]()
     try:
         for chunk in chunks:

@@ -1,4 +1,4 @@
-"""JSON values come out of an array, of lines and of a concatenation as they were, in pieces of any size."""
+"""JSON values of an array, of lines and of a concatenation are read unchanged, in pieces of any size."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_resent_batches_are_stored_once_in_order(steps: list[Step], start: int) 
     records=st.integers(1, 5),
 )
 def test_batch_is_appended_known_or_refused(first: int, epoch: int, sequence: int, records: int) -> None:
-    """The whole rule for a producer that has written *first* records in epoch 1, said another way."""
+    """The complete rule for a producer that has written *first* records in epoch 1, as an independent formula."""
     log = PartitionLog()
     append(log, batch(*[b"old"] * first, producer_id=1, epoch=1, sequence=0))
     data = batch(*[b"new"] * records, producer_id=1, epoch=epoch, sequence=sequence)

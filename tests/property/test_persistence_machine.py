@@ -1,4 +1,4 @@
-"""What a batch knows of its attempts, against a leader's log that they may have reached."""
+"""The state of a batch's attempts, compared with the log of a leader that they may have reached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BELIEVED = 3
 
 
 class Heard(Enum):
-    """What the producer has heard of an attempt."""
+    """Outcome of an attempt as observed by the producer."""
 
     REFUSED = auto()
     """By an answer from before the append, which says nothing of other attempts."""
@@ -100,7 +100,7 @@ class PersistenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over and not self.is_appended)
     @rule()
     def the_request_cannot_be_made(self) -> None:
-        """What a node says that is too old for the request; the batch fails."""
+        """The node is too old for the request; the batch fails."""
         self.begin()
         self.batch.not_written()
         self.is_out, self.is_over = False, True
@@ -131,7 +131,7 @@ class PersistenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over and not self.in_log)
     @rule(kind=denials, answers=many_denials)
     def it_is_denied_many_times(self, kind: type[BrokerError], answers: list[Heard]) -> None:
-        """What other rules do, too, but at once: the shortest way to be believed, or not."""
+        """The steps of other rules at once, as the shortest path to three denials in a row."""
         for heard in answers:
             match heard:
                 case Heard.DENIED:
@@ -185,7 +185,7 @@ class PersistenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over and not self.is_out and not self.in_log)
     @rule()
     def one_before_it_is_surely_not_in_the_log(self) -> None:
-        """Then it is not either, nor can it get there under the sequence that it had."""
+        """Then this batch is missing from the log as well, and cannot arrive under its sequence."""
         self.batch.ruled_out()
         self.heard.clear()
         self.is_late = self.is_half = False
@@ -203,7 +203,7 @@ class PersistenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over)
     @rule()
     def it_is_lost_and_too_large_by_then(self) -> None:
-        """What other rules do, too, but at once: the shortest way to half of a batch that may be in the log."""
+        """The steps of other rules at once, as the shortest path to half of a batch that may be in the log."""
         self.the_connection_is_lost()
         self.it_is_refused(MessageTooLarge, was_next=True)
         self.it_is_split(keeps_sequence=True)

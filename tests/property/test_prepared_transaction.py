@@ -1,4 +1,4 @@
-"""A prepared transaction comes back from its text, whatever is in it."""
+"""A prepared transaction is restored from its text, with any field values."""
 
 from __future__ import annotations
 

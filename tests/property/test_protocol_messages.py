@@ -1,4 +1,4 @@
-"""What must hold for every message in every version, whatever is in it and whatever is sent in its place."""
+"""Invariants of every message in every version, for any contents and for any bytes in its place."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_random_request_header_is_decoded_or_a_protocol_error(junk: bytes) -> No
 
 
 def read_or_refused(cls: type[Message], version: int, wire: bytes) -> None:
-    """Read *wire*: what comes of it can be written again; the only error there may be is a ProtocolError."""
+    """Decode *wire* and encode the result again; the only permitted error is ProtocolError."""
     try:
         message = decode(cls, version, wire)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""Bytes from the network raise ProtocolError or are batches; nothing else, and at no great cost."""
+"""Bytes from the network are decoded to batches or raise ProtocolError, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def try_to_decode(data: bytes | bytearray) -> None:
 
 
 def with_crc(batch: bytearray) -> bytearray:
-    """Make length and CRC right again: what comes after them is to be reached."""
+    """Correct length and CRC, so that the decoder reaches the bytes after them."""
     record_batch.LENGTH.pack_into(batch, record_batch.LENGTH_AT, len(batch) - record_batch.LENGTH_PREFIX)
     record_batch.CRC.pack_into(batch, record_batch.CRC_AT, crc32c(batch[record_batch.CHECKED_FROM :]))
     return batch
@@ -97,7 +97,7 @@ def test_truncated_batch_is_refused(codec: Codec, cut: int) -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_decompression_bomb_is_refused(codec: Codec) -> None:
-    """What 20 MB were packed to costs what the limit allows, not 20 MB."""
+    """A compressed batch of 20 MB uses only the memory that the limit allows."""
     bomb = compressor(codec, None)(bytes(20_000_000))
     tracemalloc.start()
     try:

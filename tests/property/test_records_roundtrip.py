@@ -1,4 +1,4 @@
-"""Whatever the columns hold comes back from the batch, by our decoder and by another client's."""
+"""Columns of any contents are restored from the batch, by `decode_batches` and by another client's decoder."""
 
 from __future__ import annotations
 

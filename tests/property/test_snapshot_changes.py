@@ -1,4 +1,4 @@
-"""What a snapshot says of itself is what a look at all topics would find, whatever was answered."""
+"""The derived attributes of a snapshot equal those computed from all topics, after any response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEADERS = st.lists(st.tuples(st.sampled_from([NO_LEADER, 1, 2, 3, 4]), st.intege
 
 @st.composite
 def successor(draw: st.DrawFn, known: MetadataSnapshot) -> MetadataSnapshot:
-    """Return what *known* becomes by an answer, by hints of leaders, or by doubts."""
+    """Return *known* updated by a response, by leader hints, or by doubts."""
     kind = draw(st.sampled_from(["answer", "answer", "hints", "doubts"]))
     if kind == "hints":
         partition, epoch = st.integers(0, 2), st.integers(0, 4)

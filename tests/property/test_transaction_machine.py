@@ -79,7 +79,7 @@ class TransactionMachine(RuleBasedStateMachine):
         await starting
 
     def run(self, work: Coroutine[Any, Any, None] | None = None) -> None:
-        """Do *work*, and what follows from what was done."""
+        """Run *work* and its consequences."""
         self.runner.run(self._do(work))
 
     async def _do(self, work: Coroutine[Any, Any, None] | None) -> None:

@@ -1,4 +1,4 @@
-"""What the machine of transactions plays in: packets and batches on their way, and who passes requests on."""
+"""World of the transaction machine: packets and batches in flight, and coordinators that pass requests on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Produced:
 
 
 class ModelCoordinators(FakeCoordinators):
-    """Asks again as the real ones do, but at once; what becomes of each attempt is for who takes the *packets*."""
+    """Retries like the real coordinators, without pauses; the test decides each attempt in *packets*."""
 
     def __init__(self, rig: TransactionsRig, packets: list[Packet], version: int) -> None:
         super().__init__(version)

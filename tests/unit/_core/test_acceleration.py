@@ -26,7 +26,7 @@ print(aioproducer.accelerated, key_partitions is not python_key_partitions)
 
 
 def asked(pure: str | None, *arguments: str) -> list[str]:
-    """Return what another process says: whether it is accelerated, and whether its functions are those in C."""
+    """Return the output of another process: `accelerated`, and whether its functions are those in C."""
     environment = {name: value for name, value in os.environ.items() if name != "AIOPRODUCER_PURE"}
     if pure is not None:
         environment["AIOPRODUCER_PURE"] = pure

@@ -172,7 +172,7 @@ async def test_wait_with_an_earlier_time_ends_earlier() -> None:
 
 @in_virtual_time
 async def test_later_timer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was cancelled asyncio would keep until then, minutes of it where a linger ends each few milliseconds."""
+    """Cancelled timers would stay in asyncio until their time, and lingers end every few milliseconds."""
     loop = asyncio.get_running_loop()
     wakeup, set_for, call_at = Wakeup(loop), list[float](), loop.call_at
 

@@ -1,4 +1,4 @@
-"""What is said of packages that are not there."""
+"""Error messages about missing packages."""
 
 from __future__ import annotations
 

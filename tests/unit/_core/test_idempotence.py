@@ -191,7 +191,7 @@ class TestProof:
     def test_proof_requires_room_for_the_batch(
         self, keeper: IdentityKeeper, base_offset: int, proved: bool
     ) -> None:
-        """Else the log has lost its end or is another one, and the leader took what came first."""
+        """Otherwise the log was truncated or recreated, and the leader accepted the later batch first."""
         assert self.acknowledged(keeper, (1, 10, 100), (3, 5, base_offset)).confirms((2,), 3) is proved
 
     @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
@@ -316,7 +316,7 @@ class OneForAll(IdentityKeeper):
 
 
 class FromZero(OneForAll):
-    """Leaders take sequence 0 first, and nothing else (KIP-890)."""
+    """Leaders accept only sequence 0 first (KIP-890)."""
 
     leaders_begin_at_zero = True
 

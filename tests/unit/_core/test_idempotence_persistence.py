@@ -15,7 +15,7 @@ from tests.cases import for_each
 
 
 class Known(NamedTuple):
-    """What a batch knows of its attempts."""
+    """State of a batch's attempts."""
 
     is_out: bool
     in_doubt: bool
@@ -72,7 +72,7 @@ BEGINS_THE_COUNT_AGAIN = {
 
 
 def after(*events: str) -> Persistence:
-    """Return what is left open when *events* have happened, one after the other."""
+    """Return the state after *events*, one after the other."""
     persistence = Persistence()
     for event in events:
         EVENTS[event](persistence)
@@ -115,7 +115,7 @@ def test_events_lead_to_the_states_of_the_table(event: str, state: Known) -> Non
 @for_each("first", EVENTS)
 @for_each("second", EVENTS)
 def test_consecutive_events_compose(first: str, second: str) -> None:
-    """Nothing but what is out and what is in doubt is remembered, but for denials."""
+    """Except for denials, the state is only: in flight, and in doubt."""
     for index, state in enumerate(ALL):
         persistence = in_state(state)
         EVENTS[first](persistence)

@@ -17,7 +17,7 @@ TELEMETRY = {GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), 72: (0, 0)}
 
 
 class Versioned(FakePool):
-    """A pool of brokers that offer what a test says."""
+    """Pool of brokers with the given API versions."""
 
     def offers(self, node_id: int, apis: Mapping[int, tuple[int, int]]) -> None:
         connection: Any = self.connections[node_id]

@@ -297,7 +297,7 @@ def test_perf_takes_the_topic_and_the_compression(monkeypatch: pytest.MonkeyPatc
 
 
 async def first_output(capsys: pytest.CaptureFixture[str], serving: asyncio.Task[None]) -> str:
-    """Wait until the broker says where it is; the sockets are open then."""
+    """Wait until the broker prints its address; its sockets are open then."""
     output = ""
     while "bootstrap servers" not in output and not serving.done():
         await asyncio.sleep(0)

@@ -247,7 +247,7 @@ RECORDS = 400
 
 
 class Followed:
-    """What was shown while the demo ran."""
+    """Progress shown while the demo ran."""
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int, int, int]] = []

@@ -308,7 +308,7 @@ async def test_sigterm_ends_perf(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def signalled(cluster: Cluster, request: str) -> bool:
-    """Report while *request* is not answered, and signals come until it ends."""
+    """Run perf with *request* unanswered, and send signals until it ends."""
     unanswered = cluster.on(request, times=None).drop()
     running = asyncio.create_task(run_and_report(planned(cluster.bootstrap_servers), as_json=False))
     await unanswered.happened()

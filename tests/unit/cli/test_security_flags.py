@@ -21,7 +21,7 @@ SECURED = pytest.mark.kafka_cluster(
 
 
 def call(*arguments: str | Path, **environment: str) -> Result:
-    """Call a command; whatever comes of it, it does not show the password, and no traceback."""
+    """Call a command; assert that its output has no password and no traceback."""
     variables: dict[str, str | None] = {f"AIOPRODUCER_{name}": value for name, value in environment.items()}
     done = CliRunner().invoke(program, [*map(str, arguments)], prog_name="aioproducer", env=variables)
     assert isinstance(done.exception, SystemExit | None)
@@ -45,7 +45,7 @@ def password(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def properties(kafka_cluster: ThreadedCluster, ca: Path, tmp_path: Path) -> Path:
-    """What a JVM client of this cluster would have."""
+    """Configuration file of a JVM client for this cluster."""
     file = tmp_path / "client.properties"
     file.write_text(
         f"bootstrap.servers={kafka_cluster.bootstrap_servers}\n"

@@ -26,7 +26,7 @@ def call(*arguments: str, input: str | None = None) -> Result:  # noqa: A002 - c
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Called:
-    """What the commands call, without the configuration; it says that not all went well."""
+    """Calls of the commands without the configuration. The fake reports a partial failure."""
     calls: Called = []
 
     def stand_in(name: str) -> None:

@@ -14,7 +14,7 @@ from tests.unit.contrib.threads_rig import TOPIC
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Let threads take turns so often that whatever may come between two steps does."""
+    """Switch threads so often that they interleave at every step."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -35,7 +35,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def alive() -> set[threading.Thread]:
-    """Return the threads that run, without those that all producers share and that end when they are idle."""
+    """Return the running threads without the idle threads that all producers share."""
     return {each for each in threading.enumerate() if not each.name.startswith("aioproducer ")}
 
 

@@ -1,4 +1,4 @@
-"""A schema registry for tests: what confluent-kafka's serializers and deserializers ask one, over HTTP."""
+"""Schema registry for tests of confluent-kafka's serializers and deserializers, over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class RegistryFake:
-    """Registers schemas as they come, and never finds one incompatible."""
+    """Registers every schema, and finds all of them compatible."""
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
@@ -22,7 +22,7 @@ class RegistryFake:
         self.url = ""
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a registry answers; None if there is no such thing."""
+        """Return the registry's response; None for an unknown path."""
         self.requests.append(f"{method} {path}")
         match method, [unquote(part) for part in path.strip("/").split("/")]:
             case "POST", ["subjects", subject, "versions"]:

@@ -24,7 +24,7 @@ class Observed:
         self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
 
     def metrics(self) -> dict[str, Any]:
-        """Return what is observed now, by the name of the instrument."""
+        """Return the current observations by name of the instrument."""
         data = self.reader.get_metrics_data()
         if data is None:
             return {}

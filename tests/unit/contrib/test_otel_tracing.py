@@ -197,7 +197,7 @@ async def test_span_is_matched_with_any_headers_of_the_propagator(
 
 
 class EndsWith(TraceContextTextMapPropagator):
-    """Adds a header behind W3C's that says as little as B3's "sampled", which is "1" for all."""
+    """Adds a header after W3C's with a value shared by all records, like B3's "sampled"."""
 
     def __init__(self, last: str) -> None:
         self._last = last

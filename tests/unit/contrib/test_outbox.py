@@ -215,7 +215,7 @@ async def test_other_errors_end_the_relay_and_keep_the_rows(cluster: Cluster, mo
 
 
 async def test_rows_behind_a_failed_row_of_their_key_are_sent_again(cluster: Cluster) -> None:
-    """The broker refuses the first record and takes the second one: in the end the last copies are in order."""
+    """The broker refuses the first record and accepts the second; the last copies are in order."""
     table = Table(
         OutboxRow(1, "orders", b"same", b"a"),
         OutboxRow(2, "orders", b"same", b"b"),

@@ -1,4 +1,4 @@
-"""A log of decisions as a broker has it, and one who reads it."""
+"""A log of decisions as on a broker, and a reader of it."""
 
 from __future__ import annotations
 

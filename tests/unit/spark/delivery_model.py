@@ -1,4 +1,4 @@
-"""A model of Spark and Kafka for the protocol of decisions: processes that die, freeze and come back at any step."""
+"""A model of Spark and Kafka for the decision protocol: processes may die, freeze and return at any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENOUGH: Final = 3_000
 
 
 class Fault(Enum):
-    """What may happen between any two steps."""
+    """Faults that may occur between two steps."""
 
     CRASH = "the driver dies with all it has started; another one begins"
     FREEZE = (
@@ -69,7 +69,7 @@ class Failed(Exception):
 
 
 class TaskDied(Exception):
-    """The process of a task is gone."""
+    """The process of a task has died."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Cluster:
 
 
 class ModelKafka:
-    """What the protocol asks of Kafka, a step before and a step behind each request."""
+    """Kafka port of the protocol, with a step before and after each request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -234,7 +234,7 @@ class ModelKafka:
 
 
 class Spark:
-    """Drivers, one after the other, and those that are not dead yet; what a checkpoint has."""
+    """Successive drivers, frozen ones included, and the contents of a checkpoint."""
 
     def __init__(self, faults: Mapping[int, Fault], *, version: int) -> None:
         self.cluster = Cluster(version=version)
@@ -281,7 +281,7 @@ class Spark:
         self._main = self._query(run)
 
     def _happens(self, fault: Fault | None) -> Exception | None:
-        """Let *fault* happen; return what the driver hears of it."""
+        """Apply *fault*; return the report that the driver receives."""
         if fault not in {None, Fault.FREEZE, Fault.HANG}:
             self._others += self._frozen
             self._frozen = []
@@ -321,7 +321,7 @@ class Spark:
             self.may_lose = True
 
     def plan_once_more(self) -> None:
-        """Do what the next driver does first."""
+        """Plan as the next driver does first."""
         process = plan(self.kafka, DELIVERY, "last")
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Rows that cannot be sent, told from those that can, and what becomes of them."""
+"""Separation of rows that cannot be sent, and their dead letters."""
 
 from __future__ import annotations
 

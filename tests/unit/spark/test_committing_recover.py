@@ -1,4 +1,4 @@
-"""What the operator is shown of a loss, and confirms."""
+"""Losses as shown to the operator, and their confirmation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_lost_batch_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluste
 def test_unknown_outcomes_are_listed_and_confirmed(
     kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a query whose records retention has deleted could never go on."""
+    """Otherwise a query whose records retention has deleted could never continue."""
 
     async def unknown(self: KafkaPort, share: Share) -> End:
         return End.UNKNOWN

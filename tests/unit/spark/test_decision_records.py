@@ -1,4 +1,4 @@
-"""What a reader makes of the log of decisions."""
+"""The view that a reader builds from the log of decisions."""
 
 from __future__ import annotations
 

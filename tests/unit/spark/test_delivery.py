@@ -1,4 +1,4 @@
-"""What a write promises, as its options say."""
+"""Delivery guarantees as selected by the options."""
 
 from __future__ import annotations
 

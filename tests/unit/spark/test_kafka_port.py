@@ -1,4 +1,4 @@
-"""What the protocol of decisions asks, and what a broker answers."""
+"""Requests of the decision protocol, and the responses of a broker."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ ENTRIES = [Entry(b"k", b"v"), Entry(b"k2", b"v2")]
 
 
 class Log:
-    """A client of a cluster whose log begins and ends where a test says."""
+    """Client of a cluster whose log has the given start and end offsets."""
 
     def __init__(self, first: int = 0, end: int = 0, *, is_there: bool = True) -> None:
         self._first, self._end, self._is_there = first, end, is_there

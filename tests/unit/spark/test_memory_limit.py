@@ -156,7 +156,7 @@ def test_memory_error_is_found_among_causes() -> None:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done of it, in a process that the daemon has forked."""
+    """Calls of the garbage collector in a process forked by the daemon."""
     done: list[str] = []
     monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))

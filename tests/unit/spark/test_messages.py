@@ -1,4 +1,4 @@
-"""What the driver says of a batch."""
+"""Log lines of the driver about a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on their way, without Spark; what a task makes of it is in test_task.py."""
+"""Sending of rows, without Spark; test_task.py has the task around it."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class TestRefusedByTheBroker:
 
 
 class TestTimes:
-    """Rows whose time their topic does not keep."""
+    """Rows outside of the time window of their topic."""
 
     COLUMNS = Columns(value="value", timestamp="at", topic="orders")
 

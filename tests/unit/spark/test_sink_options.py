@@ -29,7 +29,7 @@ SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 
 @pytest.fixture
 def new_topic(tmp_path: Path) -> dict[str, str]:
-    """Options of a write that there was not yet: what is said of one is said once."""
+    """Options of a write with a new topic name, because warnings are logged once per write."""
     return {**SERVERS, "topic": tmp_path.name}
 
 

@@ -1,4 +1,4 @@
-"""What Spark's planner is given, and on which Sparks."""
+"""The data source as Spark's planner sees it, per Spark version."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ QUERY = {"sql.streaming.queryId": "8d9f", "streaming.sql.batchId": "0", "spark.j
 
 
 class Here:
-    """Where tasks and commits run: each in a process of its own, as far as that goes."""
+    """Environment of tasks and commits, which simulates a new process for each."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.properties = dict(QUERY)

@@ -1,4 +1,4 @@
-"""What a process keeps from task to task."""
+"""Resources that a process keeps between tasks."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_clients_reconnect_after_a_failure(host: Worker, kafka_cluster: Threaded
 def test_connections_that_were_lost_meanwhile_are_made_again(
     host: Worker, kafka_cluster: ThreadedCluster, how: str
 ) -> None:
-    """Between two batches: the second is no worse off than one who had never asked."""
+    """The second batch connects again as if it were the first."""
 
     async def run_with_kafka(kafka: KafkaPort) -> tuple[TransactionAdmin, bool, int]:
         driver = await kafka.take_over("p.d")

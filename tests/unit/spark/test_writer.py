@@ -1,4 +1,4 @@
-"""The writers that Spark calls, without Spark; what they do is the matter of tasks and of committing.py."""
+"""The writers that Spark calls, without Spark; test_task.py and test_committing.py have their effects."""
 
 from __future__ import annotations
 

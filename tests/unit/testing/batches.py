@@ -28,7 +28,7 @@ def batch(
     keys: Sequence[bytes | None] | None = None,
     transactional: bool = False,
 ) -> bytearray:
-    """Return a batch of *values*, or of one record if there are none; the times are 0 if not said."""
+    """Return a batch of *values*, or of one record if there are none; timestamps default to 0."""
     columns = RecordColumns()
     values = values or (b"value",)
     columns.extend(values, keys, None, timestamps or 0)

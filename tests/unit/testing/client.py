@@ -1,4 +1,4 @@
-"""A client that sends what a test tells it, and shows what comes back."""
+"""Client that sends the requests of a test, and returns the responses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Client:
         return await self.reader.readexactly(length)
 
     async def answer_to(self, request: Request[R], version: int | None = None) -> R:
-        """Return the next answer, which is that to *request*: answers come in order."""
+        """Return the next response, decoded as that to *request*: responses arrive in order."""
         version = newest(request) if version is None else version
         frame = await self.frame()
         answer, surplus = decode_response(request.RESPONSE, version, frame)

@@ -72,7 +72,7 @@ PARTITION = Target("orders", 0)
 
 
 class Told(Coordinator):
-    """Completes nothing by itself; what it told is in lists."""
+    """Coordinator that completes no transaction on its own, and lists its notifications."""
 
     def __init__(self, transaction_version: int = 2) -> None:
         self.began: list[int] = []
@@ -189,7 +189,7 @@ class TestInit:
 
 
 class TestAdd:
-    """What is part of a transaction."""
+    """Partitions and groups of a transaction."""
 
     def test_first_part_begins_the_transaction(self) -> None:
         told = Told()
@@ -339,7 +339,7 @@ class TestEnd:
 
 
 class TestTimeout:
-    """What is open for too long."""
+    """Transactions that are open for too long."""
 
     def test_expired_transaction_may_be_aborted_in_version_2(
         self,

@@ -171,7 +171,7 @@ async def test_bytes_arrive_in_order_both_ways(ends: Ends) -> None:
 
 
 class Sips(asyncio.BufferedProtocol):
-    """Takes what comes by the spoonful."""
+    """Buffered protocol with a tiny buffer."""
 
     def __init__(self) -> None:
         self.heard = b""

@@ -29,7 +29,7 @@ def append(
 
 
 def refusal(log: PartitionLog, data: bytes | bytearray, *, max_bytes: int = 1_000_000) -> Refused:
-    """Append what the log must refuse, and leave as it was."""
+    """Append a batch that the log must refuse, and assert that the log is unchanged."""
     before = log.end_offset
     with pytest.raises(Refused) as refused:
         append(log, data, max_bytes=max_bytes)

@@ -1,4 +1,4 @@
-"""Transactions of clients that other people wrote, and what their consumers see of them."""
+"""Transactions of other clients, and the records that their consumers see."""
 
 from __future__ import annotations
 

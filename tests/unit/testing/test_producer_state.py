@@ -20,7 +20,7 @@ ID = 1000
 
 
 def states(*stamps: Stamp) -> ProducerStates:
-    """Return what is remembered of batches, at offsets 0, 100, 200 and so on."""
+    """Return the producer states after batches at offsets 0, 100, 200 and so on."""
     known = ProducerStates()
     for index, stamp in enumerate(stamps):
         known.check(stamp)

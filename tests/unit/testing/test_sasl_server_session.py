@@ -1,4 +1,4 @@
-"""The order of things, by raw messages; what is expected here is what an Apache Kafka was seen to do."""
+"""The order of requests, by raw messages; the expected responses are those of Apache Kafka."""
 
 from __future__ import annotations
 

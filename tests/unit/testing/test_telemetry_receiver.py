@@ -89,7 +89,7 @@ def receiver() -> TelemetryReceiver:
 
 
 def push(receiver: TelemetryReceiver, **how: object) -> PushTelemetryRequest:
-    """Return what a client that was told now would push."""
+    """Return the push request of a client with the current subscription."""
     told = receiver.describe(bytes(16))
     request = PushTelemetryRequest(
         client_instance_id=told.client_instance_id,

@@ -1,4 +1,4 @@
-"""A transactional producer that sends what a test tells it, to a broker for tests."""
+"""Transactional producer that sends the requests of a test to a broker of `aioproducer.testing`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def after(
     nodes: Iterable[int] = (1, 2, 3),
     now: float = 1.0,
 ) -> MetadataSnapshot:
-    """What *snapshot* becomes by an answer with *topics*; by default these were asked for."""
+    """Return *snapshot* updated by a response with *topics*, which were requested by default."""
     names = [str(each.name) for each in topics] if asked is None else asked
     return snapshot.with_answer(answer(*topics, nodes=nodes), asked=names, complete=complete, now=now)
 

@@ -55,7 +55,7 @@ def settings(
 
 
 class FakeCluster:
-    """Brokers, what they know, and what they were asked."""
+    """Fake brokers, their metadata, and the requests that they received."""
 
     def __init__(self, *nodes: int) -> None:
         self.nodes = list(nodes or (1, 2, 3))

@@ -1,4 +1,4 @@
-"""What the tests of the metadata source need: a source on top of fakes, and a question for it."""
+"""A metadata source on top of fakes, and a request for it."""
 
 from __future__ import annotations
 

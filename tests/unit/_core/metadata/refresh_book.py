@@ -1,4 +1,4 @@
-"""What the tests of the schedule need: an schedule that is kept as the updater keeps it."""
+"""A refresh schedule that is used as by the updater."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(backoff: Backoff, max_age_s: float) -> MetadataSettings:
 
 
 class Book:
-    """An schedule, the snapshot that belongs to it, and time that passes as the test says."""
+    """Schedule with its snapshot, and time under the test's control."""
 
     def __init__(self, backoff: Backoff = BACKOFF, max_age_s: float = MAX_AGE_S) -> None:
         self.schedule = RefreshSchedule(settings(backoff, max_age_s))

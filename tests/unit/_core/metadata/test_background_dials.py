@@ -49,7 +49,7 @@ class Dialler(Pool):
 
 
 def dialled(*snapshots: MetadataSnapshot) -> list[int]:
-    """Return who is dialled after these *snapshots*."""
+    """Return the node ids that are dialled after these *snapshots*."""
     dialler = Dialler()
     missing = MissingBrokers(dialler)
     for before, after_it in pairwise(snapshots):

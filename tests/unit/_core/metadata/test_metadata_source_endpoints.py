@@ -27,7 +27,7 @@ def stands_for(monkeypatch: pytest.MonkeyPatch, *nodes: int) -> None:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Nodes 1 and 2 are what `NAME` stands for."""
+    """Cluster whose nodes 1 and 2 are the addresses of `NAME`."""
     stands_for(monkeypatch, 1, 2)
     return FakeCluster()
 

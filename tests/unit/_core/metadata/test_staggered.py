@@ -17,7 +17,7 @@ def now() -> float:
 
 
 class Runners:
-    """Attempts that take a while, and what became of them."""
+    """Attempts with a duration, and their starts and cancellations."""
 
     def __init__(self) -> None:
         self.started: dict[str, float] = {}

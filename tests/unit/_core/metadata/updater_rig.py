@@ -1,4 +1,4 @@
-"""What the tests of the updater need: one that runs, on top of fakes, and what it told."""
+"""A running updater on top of fakes, with the updates that it published."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit._core.metadata.fakes import FakeCluster, FakePool, now, settings
 
 
 class Setup:
-    """A updater past its bootstrap, connected to all nodes, and what it told."""
+    """Updater past its bootstrap, connected to all nodes, with the updates that it published."""
 
     def __init__(self, config: MetadataSettings) -> None:
         self.cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""What the tests of a connection's protocol state need: one at each stage, its answers, its outcomes."""
+"""Connections at each stage, with responses and outcomes, for tests of `ConnectionProtocol`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ every_way = pytest.mark.parametrize("feed", [whole, byte_by_byte, with_a_tail])
 
 
 def made(*, has_sasl: bool = False, **changes: Any) -> ConnectionProtocol:
-    """Return one that has just been connected, with its greeting taken out."""
+    """Return a new connection; its handshake request has been taken out."""
     chosen = settings(request_timeout_s=TIMEOUT_S, **changes)
     connection = ConnectionProtocol(Address("b", 1), chosen, 3, NOW, has_sasl=has_sasl)
     connection.connection_made(NOW)

@@ -1,4 +1,4 @@
-"""What the tests of a connection need: outcomes to look at, and time that passes when a test says so."""
+"""Outcomes of calls and a clock under the test's control, for tests of connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT_S = 0.02
 
 
 class Outcomes:
-    """What the calls of a test were told: pass `outcomes.of("name")` as `on_answer`."""
+    """Outcomes of the calls of a test: pass `outcomes.of("name")` as `on_answer`."""
 
     def __init__(self) -> None:
         self.by_call: dict[str, InitProducerIdResponse | ProducerError] = {}
@@ -62,7 +62,7 @@ class Timer:
 
 
 class Clock:
-    """The event loop, but for time: that passes only when a test says so."""
+    """Event loop whose time passes only on request."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What the tests of the pool need: its owner, a dial that notes who was called, a way to connect."""
+"""Owner, recording dial and connect helper for tests of the pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_S = 1000.0
 
 
 class Reports:
-    """What the pool told its owner, in order: a node id and True, or a node id and why it is gone."""
+    """Notifications of the pool in order: a node id and True, or a node id and its error."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[tuple[int, ProducerError | bool | None]] = asyncio.Queue()
@@ -72,7 +72,7 @@ async def pool_of(
 
 
 class Dialled:
-    """A dial that notes who was called, and does what the test says: raise, hang, or connect."""
+    """Dial that records the addresses, and raises, hangs or connects on request."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.addresses: list[Address] = []

@@ -49,7 +49,7 @@ class Received(NamedTuple):
         return bytes(encode_response(response, self.header.api_version, self.header.correlation_id))
 
     def answered_with_id(self, producer_id: int) -> bytes:
-        """The answer to `ASK`; tests tell answers apart by their producer id."""
+        """Response to `ASK`, identified by its producer id."""
         return self.answered(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
 
@@ -93,7 +93,7 @@ class Peer:
         self.writer.write(data)
 
     def freeze(self) -> None:
-        """Stop reading; what the client sends piles up, first in the kernel, then on its side."""
+        """Stop reading. Data of the client accumulates first in the kernel, then in the client."""
         self.writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""asyncio's streams on top of our dial: tests like to read."""
+"""asyncio's streams on top of `dial`, for tests that read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Connect: TypeAlias = Callable[[asyncio.Protocol], Awaitable[asyncio.Transport]]
 
 
 async def streams_over(connect: Connect) -> Streams:
-    """Return the streams of what *connect* connects."""
+    """Return the streams of the transport that *connect* opens."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -1,4 +1,4 @@
-"""What answers may ask for while they are handed out: something to be done behind the last of them."""
+"""Callbacks that a response handler schedules for the end of the read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name lookups: in threads of our own, one per name, with the event loop in their place if there is no thread."""
+"""Name lookups: in daemon threads, one per name, and on the event loop if no thread can start."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ async def test_cancelled_open_leaves_no_connection_at_any_step() -> None:
 
 
 class FakeSecurity(ConnectionSecurity):
-    """Logs in as the test says."""
+    """Security whose login is the given function."""
 
     def __init__(self, start: Callable[[Connection], Awaitable[None]]) -> None:
         super().__init__(SecuritySettings(), backoff=Backoff(1, 1))

@@ -8,7 +8,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def check(message: Message, version: int, wire: str) -> None:
-    """Assert that *message* is written as *wire*, and that what is read from there is written so again."""
+    """Assert that *message* is encoded as *wire*, and that the decoded message is encoded as *wire* again."""
     expected = bytes.fromhex(wire)
     assert encode(message, version).hex(" ") == expected.hex(" ")
     assert encode(decode(type(message), version, expected), version) == expected

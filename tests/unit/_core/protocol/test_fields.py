@@ -111,7 +111,7 @@ class Point:
 
 @struct
 class Shape:
-    """Has a run broken by a string, a field that came, one that went, and tagged ones out of order."""
+    """Fixed-width fields around a string, fields of later and earlier versions, and tagged fields out of order."""
 
     first: int = field(INT16)
     gone: int = field(INT16, until=1, default=5)

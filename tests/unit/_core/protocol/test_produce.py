@@ -231,7 +231,7 @@ class TestByHand:
 
 
 class TestBaseOffsets:
-    """Of answers in flexible versions: what more there is to tell, `decode_response` reads."""
+    """Responses in flexible versions; `decode_response` reads all other details."""
 
     @staticmethod
     def read(response: ProduceResponse, version: int = 13, more: bytes = b"") -> Any:

@@ -19,7 +19,7 @@ from aioproducer.errors import ProtocolError
 
 @message(api_key=99, versions=(1, 3), flexible_from=2)
 class EchoResponse(Message):
-    """What was said."""
+    """The text of the request."""
 
     text: str = field(STRING)
 

@@ -1,4 +1,4 @@
-"""What the loom makes of every kind of column, against a plain encoder that goes byte by byte."""
+"""The interleaving encoder with every kind of column, compared with a plain encoder."""
 
 from __future__ import annotations
 

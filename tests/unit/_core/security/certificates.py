@@ -130,7 +130,7 @@ def server_context(issued: Issued, folder: Path, *, clients_of: Authority | None
 
 
 def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> ssl.SSLObject:
-    """Let them talk in memory; return the client's side, or raise what either side raises."""
+    """Complete a handshake in memory; return the client's side, or raise the error of either side."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname=host)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)

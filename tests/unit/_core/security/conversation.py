@@ -1,4 +1,4 @@
-"""What tests of SASL mechanisms have in common."""
+"""Helpers for tests of SASL mechanisms."""
 
 from __future__ import annotations
 

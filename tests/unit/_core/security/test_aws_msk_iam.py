@@ -95,7 +95,7 @@ class BotoCoreError(Exception):
 
 
 class FakeSession:
-    """Has what we use of a botocore session."""
+    """Subset of botocore's session used by the mechanism."""
 
     def __init__(self, found: object, region: str | None) -> None:
         self.found = found
@@ -112,7 +112,7 @@ class FakeSession:
 
 
 def botocore(monkeypatch: pytest.MonkeyPatch, found: object, region: str | None = None) -> None:
-    """Stand in for the package; it keeps one session, which renews what expires."""
+    """Replace the package by one whose single session renews expired credentials."""
     sessions = iter([FakeSession(found, region)])
     package, session, exceptions = (ModuleType(f"botocore{part}") for part in ("", ".session", ".exceptions"))
     vars(session)["Session"] = lambda: next(sessions)

@@ -22,7 +22,7 @@ class GSSError(Exception):
 
 
 class Fake(ModuleType):
-    """Has what we use of the package, and notes what it is given."""
+    """Subset of the package used by the mechanism; records its arguments."""
 
     def __init__(self, *steps: bytes | Exception | None, offer: bytes = b"\x01\0\0\0") -> None:
         super().__init__("gssapi")

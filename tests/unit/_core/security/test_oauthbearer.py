@@ -32,7 +32,7 @@ EPOCH = 1_700_000_000.0
 
 
 class Endpoint:
-    """Gives numbered tokens that live for a hundred seconds, in the loop's time; or fails, or takes its time."""
+    """Token provider with numbered tokens that live 100 s of loop time. May fail or be slow."""
 
     def __init__(self, *, life_s: float | None = 100, takes_s: float = 0) -> None:
         self.life_s = life_s

@@ -1,4 +1,4 @@
-"""An input, a cluster, and what became of one in the other."""
+"""Inputs, a cluster, and the outcome of a send."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_every_format_adds_constants() -> None:
 
 
 class FakeProducer:
-    """Answers commit and abort with what the test says, in turn; after that, never."""
+    """Producer with scripted outcomes of commit and abort; further calls never return."""
 
     def __init__(self, transactional_id: str | None = "orders-1") -> None:
         self.config = SimpleNamespace(transactional_id=transactional_id)

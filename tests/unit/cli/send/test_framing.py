@@ -29,7 +29,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def taken_apart(framing: Framing, data: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the records, and what each takes in the input."""
+    """Return the records, and the bytes of each in the input."""
     items: list[bytes] = []
     spans: list[bytes] = []
     for whole in [*map(framing.feed, data), *iter(framing.finish, NOTHING)]:

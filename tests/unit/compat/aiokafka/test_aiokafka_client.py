@@ -1,4 +1,4 @@
-"""What programs read of a producer of aiokafka's besides its methods."""
+"""Attributes that programs read from aiokafka's producer in addition to its methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What aiokafka's options become."""
+"""Translation of aiokafka's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer: the same signatures, and how it works on ours. What it does next to aiokafka: tests/scenarios."""
+"""Signatures and behaviour of the compatible producer. tests/scenarios compares it with aiokafka."""
 
 from __future__ import annotations
 

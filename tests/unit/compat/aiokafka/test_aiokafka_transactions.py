@@ -168,7 +168,7 @@ def test_errors_of_transactions_have_names_of_aiokafkas() -> None:
 
 
 def consumer(*, generation: int = 3, member: str = "m-1", subscribed: bool = True, **more: Any) -> Any:
-    """Return what is looked at of a consumer."""
+    """Return a consumer with the attributes that the producer reads."""
     return SimpleNamespace(
         **{
             "_group_id": "readers",

@@ -1,4 +1,4 @@
-"""Produce, by transactional producers: what is part of a transaction, and what is not."""
+"""Produce requests of transactional producers: batches inside and outside of a transaction."""
 
 from __future__ import annotations
 
