@@ -24,4 +24,4 @@ EXTRAS: Final = {
 def needs(what: str, extra: str, *besides: str) -> str:
     """Return the sentence that *what* needs the packages of *extra* and *besides*, with the command to install them."""
     packages = " ".join(f'"{package}"' for package in (*EXTRAS[extra], *besides))
-    return f"{what} needs what the extra {extra!r} brings: pip install {packages}"
+    return f"{what} needs the extra {extra!r}: pip install {packages}"

@@ -180,9 +180,7 @@ def _by_value() -> Callable[..., object]:
             found = import_module("aioproducer.version").__version__
             if found == version:
                 return import_module("aioproducer.spark.writer").restored(content)
-            problem = (
-                f"aioproducer is {found} here, and {version} on the driver; install the driver's version"
-            )
+            problem = f"aioproducer is {found}, and {version} on the driver; install the driver's version"
         except ImportError as error:
             problem = f"aioproducer cannot be imported: {error}; install aioproducer[spark]"
         spec = getattr(sys.modules["__main__"], "__spec__", None)

@@ -111,7 +111,7 @@ def test_missing_package_error_names_its_extra(clean_python: Path) -> None:
     told += run(clean_python, "-I", "-m", "aioproducer", "demo").stderr.splitlines()
     extras = set()
     for line in told:
-        extras.update(re.findall(r"the extra '([\w-]+)' brings: pip install ", line) or [line])
+        extras.update(re.findall(r"the extra '([\w-]+)': pip install ", line) or [line])
     assert WITHOUT_AN_EXTRA in extras
     assert (
         extras - {WITHOUT_AN_EXTRA} == PROJECT["optional-dependencies"].keys() - SILENT.keys() - NOT_FOR_USERS

@@ -19,7 +19,7 @@ def test_extras_are_those_of_pyproject() -> None:
 
 def test_install_command_names_packages_of_an_index() -> None:
     assert needs("a terminal", "cli", "pyte>=1") == (
-        'a terminal needs what the extra \'cli\' brings: pip install "click>=8.1" "rich>=13.7" "pyte>=1"'
+        'a terminal needs the extra \'cli\': pip install "click>=8.1" "rich>=13.7" "pyte>=1"'
     )
 
 

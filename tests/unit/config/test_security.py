@@ -221,7 +221,7 @@ class TestLogins:
     ) -> None:
         monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else "found")
         message = sasl_refusal(mechanism, **options)
-        assert f"needs what the extra {extra!r} brings" in message
+        assert f"needs the extra {extra!r}: pip" in message
         assert f'pip install "{package}' in message
 
 

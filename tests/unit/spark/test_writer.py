@@ -173,7 +173,7 @@ def test_writer_arrives_with_its_task(kind: type[PlannedWriter]) -> None:
 def test_executor_with_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = dumps(BatchWriter(TASK))
     monkeypatch.setattr(version, "__version__", "0.0.1")
-    with pytest.raises(PySparkRuntimeError, match=r"^executor on .*: aioproducer is 0\.0\.1 here, and "):
+    with pytest.raises(PySparkRuntimeError, match=r"^executor on .*: aioproducer is 0\.0\.1, and "):
         cloudpickle.loads(content)
 
 
