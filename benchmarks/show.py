@@ -111,15 +111,15 @@ def cells_of(row: Row, played: Played, client: str) -> list[str]:
 
 COLUMNS: Final = ("cpu_us", "mean_ms", "p50_ms", "p99_ms", "rss_mib")
 MORE: Final = {
-    "kept_mib": "kept afterwards",
-    "compressor_us": "compressor alone",
-    "load_us": "load alone",
+    "kept_mib": "memory growth",
+    "compressor_us": "compressor",
+    "load_us": "load",
     "lag_ms": "lag p99.9",
-    "control_ms": "control's",
+    "control_ms": "control p99.9",
     "import_ms": "import",
     "first_ms": "first record",
     "growth": "growth",
-    "requests": "per 1,000 records",
+    "requests": "requests per 1,000 records",
     "slow_share": "slow broker",
     "zone_share": "to other zones",
 }
@@ -131,7 +131,7 @@ HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "mean ms", "p50 
 def measured_table(rows: Mapping[str, Played], title: str) -> Table:
     """Return a table of the medians over all rounds, by row and client."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("work", no_wrap=True)
+    table.add_column("workload", no_wrap=True)
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in {"client", ""} else "right", no_wrap=True)
     for name, played in rows.items():

@@ -220,7 +220,7 @@ def _handed_over() -> Iterator[Row]:
     bulk = Settings(work=Work.BULK, linger_ms=LINGER_MS)
     yield Row(
         name="bulk",
-        title="10,000 values a call, 4 calls in flight",
+        title="10,000 values per call, 4 calls in flight",
         settings=bulk,
         clients=(OURS, BATCH, JVM),
         targets=(
@@ -235,7 +235,7 @@ def _handed_over() -> Iterator[Row]:
     )
     yield Row(
         name="bulk-one-by-one",
-        title="10,000 values a call, one caller, one call after the other",
+        title="10,000 values per call, one call after the other",
         settings=Settings(work=Work.ONE_BY_ONE, linger_ms=LINGER_MS),
         clients=(OURS, BATCH),
         tunings=EQUAL,
@@ -243,7 +243,7 @@ def _handed_over() -> Iterator[Row]:
     )
     yield Row(
         name="bulk-keys",
-        title="in bulk, with 16-byte keys",
+        title="10,000 values with 16-byte keys per call, 4 calls in flight",
         settings=replace(bulk, keys=True),
         clients=(OURS, BATCH),
         targets=(
@@ -254,7 +254,7 @@ def _handed_over() -> Iterator[Row]:
     )
     yield Row(
         name="bulk-headers",
-        title="in bulk, with key and 2 headers (others: record by record)",
+        title="10,000 values with key and 2 headers per call (other clients: one call per record)",
         settings=replace(bulk, keys=True, headers=True),
         clients=(OURS, AIOKAFKA, PRODUCE),
         targets=(
@@ -265,7 +265,7 @@ def _handed_over() -> Iterator[Row]:
     )
     yield Row(
         name="bulk-tls",
-        title="10,000 values a call, 4 calls in flight, over TLS",
+        title="10,000 values per call, 4 calls in flight, over TLS",
         settings=replace(bulk, tls=True),
         clients=(OURS, AIOKAFKA, BATCH),
         tunings=EQUAL,
@@ -340,7 +340,7 @@ def _values() -> Iterator[Row]:
     some = (Target(tuning=Tuning.DEFAULTS, figure="records_s", against=AIOKAFKA, must=1.5, goal=2),)
     yield Row(
         name="value-1k",
-        title="fire, values of 1 KiB",
+        title="windows of 1 KiB values, then each Future awaited",
         settings=fire,
         clients=with_callback,
         targets=(
@@ -352,7 +352,7 @@ def _values() -> Iterator[Row]:
     )
     yield Row(
         name="value-10k",
-        title="fire, values of 10 KiB",
+        title="windows of 10 KiB values, then each Future awaited",
         settings=replace(fire, value_bytes=10 * 1024),
         clients=clients,
         tunings=AT_DEFAULTS,
@@ -362,7 +362,7 @@ def _values() -> Iterator[Row]:
         main = codec == "zstd"
         yield Row(
             name=f"compression-{codec}",
-            title=f"fire, JSON-like values of 1 KiB, {codec}",
+            title=f"windows of JSON-like values of 1 KiB, {codec}, then each Future awaited",
             settings=replace(fire, json_like=True, compression=codec),
             clients=with_callback if main else clients,
             tunings=REAL if main else AT_DEFAULTS,
@@ -387,7 +387,7 @@ def _process() -> Iterator[Row]:
     )
     yield Row(
         name="memory-full",
-        title="a million distinct values through enqueue, next to a broker that takes 200 ms for a request",
+        title="a million distinct values through enqueue, with a broker that takes 200 ms per request",
         settings=replace(memory, slow_ms=FULL_MEMORY_MS),
         tunings=AT_DEFAULTS,
         targets=memory_targets,
@@ -424,9 +424,9 @@ def _process() -> Iterator[Row]:
 
 
 SHAPES: Final = {
-    "ten": "traffic to 10 of them",
-    "all": "all active, 100 records a batch",
-    "single": "all active, one record a batch",
+    "ten": "10 active",
+    "all": "all active, 100 records per batch",
+    "single": "all active, one record per batch",
 }
 
 

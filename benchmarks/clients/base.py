@@ -87,7 +87,7 @@ def rows(window: Window) -> Iterable[Record]:
 
 
 def sends(client: Client, window: Window) -> list[Send]:
-    """Return a call for each record of *window* that sends it."""
+    """Return the calls that send the records of *window*, one call per record."""
     if window.keys is None and window.headers is None:
         return [client.call(value) for value in window.values]
     return [client.call_whole(*record) for record in rows(window)]

@@ -78,7 +78,7 @@ def transactions(servers: str, topic: str, settings: Settings) -> Run:
 
 
 def numbers(settings: Settings) -> tuple[int, int]:
-    """Return the number of records to send, and the number of warm-up records among them."""
+    """Return the number of records to send, and the number of warm-up records, which are part of the first number."""
     per_second = settings.rate or RECORDS_PER_SECOND * 100 / max(100, settings.value_bytes)
     warm_up = int(per_second * (settings.warm_up_s if settings.rate else WARM_UP_S))
     return warm_up + (settings.records or int(per_second * settings.seconds)), warm_up

@@ -94,7 +94,7 @@ class Load:
 
     async def _outcomes(self) -> None:
         patience_until = time.monotonic() + terms.DELIVERY_TIMEOUT_S + terms.GRACE_S
-        while self._open() and time.monotonic() < patience_until:  # noqa: ASYNC110 - another thread may set it
+        while self._open() and time.monotonic() < patience_until:  # noqa: ASYNC110 - another thread may set the outcome
             await asyncio.sleep(terms.PAUSE_S)
 
     def _open(self) -> bool:

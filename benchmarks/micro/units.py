@@ -292,7 +292,7 @@ def counting() -> Unit:
 
 
 def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
-    """Return all units by name. Costs are per record or per message. The units create objects of *loop* and never run it."""
+    """Return all units by name. Costs are per record or per message. The units never run *loop*."""
     plain = window()
     keyed, rich = window(keys=True), window(keys=True, headers=True)
     events = window(json_like=True)

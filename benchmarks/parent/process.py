@@ -11,7 +11,7 @@ from typing import Final
 
 PATIENCE_S: Final = 180.0
 SLOWING: Final = frozenset({"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"})
-"""Variables that tests set. They slow every client down and make confluent-kafka's AIOProducer hang."""
+"""Variables that tests set. The variables slow every client down and make confluent-kafka's AIOProducer hang."""
 
 
 class ChildFailedError(RuntimeError):

@@ -1,7 +1,7 @@
 """A curve of scale: aioproducer in child processes, at one size after the other, with an in-process broker.
 
-Other processes raise the measured CPU time by up to 50 % for seconds. So every size is measured several times, and the
-lowest cost counts.
+Other processes raise the measured CPU time by up to 50 % for seconds. Therefore every size is measured several times,
+and the lowest cost counts.
 """
 
 from __future__ import annotations

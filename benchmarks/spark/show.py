@@ -30,7 +30,7 @@ def show_results(results: Results, console: Console) -> None:
 
 def measured_table(rows: Mapping[str, Played]) -> Table:
     """Return a table of the medians over all rounds, by row and sink."""
-    table = _table("work", "sink")
+    table = _table("workload", "sink")
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right", no_wrap=True)
     for name, played in rows.items():
@@ -49,7 +49,7 @@ def target_table(rows: Mapping[str, Played], tuning: Tuning) -> Table:
             table.add_row(
                 target.tuning,
                 name,
-                f"{target.ours}: {FIGURES[target.figure].title} next to {target.against}",
+                f"{target.ours}: {FIGURES[target.figure].title} against {target.against}",
                 "" if judged.value is None else times(judged.value, "×"),
                 wanted(target, target.must),
                 wanted(target, target.goal),

@@ -121,8 +121,8 @@ TABLE: Final = {row.name: row for row in (*BATCHES, STREAM, ONE_TASK, TASKS_EACH
 COLUMNS: Final = {
     "records_s": "rows/s",
     "cpu_us": "CPU µs/row",
-    "python_us": "of it Python",
+    "python_us": "Python µs/row",
     "p50_ms": "micro-batch ms",
-    "sink_ms": "of it the write",
+    "sink_ms": "write ms",
 }
 """Heading of each figure. The figures are medians over the rounds."""

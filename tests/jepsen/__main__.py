@@ -1,4 +1,4 @@
-"""Runs the workload against a client under faults, checks the history and prints a row of docs/reliability.md."""
+"""Run the workload against a client under faults, check the history and print a row of docs/reliability.md."""
 
 from __future__ import annotations
 

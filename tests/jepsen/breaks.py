@@ -1,4 +1,4 @@
-"""Validates the workload: breaks aioproducer on purpose, and fails unless the checker finds each break in ten minutes."""
+"""Validate the workload: break aioproducer on purpose, and fail unless the checker finds each break in ten minutes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BREAKS: Final[dict[str, tuple[int, Callable[[], AbstractContextManager[None]]]]]
     "failed-records-ignored": (2, failed_records_ignored),
     "zombies-not-fenced": (2, zombies_not_fenced),
 }
-"""The transaction version, and the patch."""
+"""Transaction version and patch of each break."""
 
 
 def find(name: str, seed: int) -> bool:

@@ -1,4 +1,4 @@
-"""Anomalies in a history. Each check is a pure function of the history, and describes one anomaly per line."""
+"""Checks for anomalies in a history. Each check is a pure function that yields one line per anomaly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def torn_transactions(history: History) -> Iterator[str]:
 
 
 def non_monotonic_reads(history: History) -> Iterator[str]:
-    """Yield each read that goes back, skips a committed record, or finds another record at a known offset."""
+    """Yield each read with a decreasing offset, each skipped committed record, and each offset with two different records."""
     values: dict[tuple[int, int], str] = {}
     by_reader: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for read in history.reads:

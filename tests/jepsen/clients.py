@@ -24,7 +24,7 @@ CALL_TIMEOUT_S: Final = 8.0
 
 
 class Refused(Exception):
-    """The client reports that nothing of the transaction is committed. The next call is `abort`."""
+    """The client reports that the transaction is not committed. The next call is `abort`."""
 
 
 class Client(Protocol):
@@ -127,7 +127,7 @@ class Aiokafka:
         sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # commit raises the error
 
     async def commit(self) -> None:
-        """Commit. A fenced producer may have committed before."""
+        """Commit. ProducerFenced leaves the outcome unknown, because an earlier attempt may have committed."""
         try:
             await self._producer.commit_transaction()
         except ProducerFenced:

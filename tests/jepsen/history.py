@@ -65,7 +65,7 @@ class Transaction:
 
     @property
     def may_be_committed(self) -> bool:
-        """True if the client has not excluded the commit."""
+        """True if commit was called and the client did not report its failure."""
         return self.committing is not None and self.outcome != FAIL
 
 

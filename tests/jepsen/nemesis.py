@@ -75,7 +75,7 @@ class Nemesis:
 
 
 async def passed(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for *seconds*, or until *stop* is set. Return True in the second case."""
+    """Wait for *seconds*, or until *stop* is set. Return True if *stop* is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

@@ -62,7 +62,7 @@ class Network:
         self._open[frozenset({one, other})].set()
 
     def deliver_late(self, api_keys: Collection[int], share: float = 0.0) -> None:
-        """Close the connection at a *share* of the requests of clients, and deliver these requests later.
+        """Close the connection at a *share* of the clients' requests with *api_keys*, and deliver these requests later.
 
         The client's retry then overtakes the first request.
         """
@@ -178,7 +178,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link
 
 
 async def _deliver(frame: bytes, port: int, delay_s: float) -> None:
-    """Deliver one request on a connection of its own, and drop the response."""
+    """Deliver one request on a separate connection, and drop the response."""
     await asyncio.sleep(delay_s)
     with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
         async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""Consumers of other clients, each on a thread, from the first record to the end of the run."""
+"""Consumers of other clients, which read from the first record to the end of the run, each on a thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END_S: Final = 60.0
 
 
 class Readers:
-    """Three consumers: librdkafka's with each isolation level, and kafka-python's with read_committed."""
+    """Three consumers: two of librdkafka, one per isolation level, and one of kafka-python with read_committed."""
 
     def __init__(self, servers: str, topic: str, record: Recorder) -> None:
         self._servers = servers
@@ -108,7 +108,7 @@ class Readers:
                     yield partition, offset, None if error is not None else message.value()
 
     def _kafka_python(self) -> Iterator[Fetched]:
-        from kafka import KafkaConsumer, TopicPartition as PythonPartition  # noqa: PLC0415 - warns of itself
+        from kafka import KafkaConsumer, TopicPartition as PythonPartition  # noqa: PLC0415 - the import emits a warning
         from kafka.errors import KafkaError  # noqa: PLC0415
 
         consumer = KafkaConsumer(
@@ -123,7 +123,7 @@ class Readers:
             consumer.assign(partitions)
             while True:
                 fetched = {}
-                with suppress(KafkaError):  # of a lost connection
+                with suppress(KafkaError):  # a lost connection raises KafkaError
                     fetched = consumer.poll(200)
                 for records in fetched.values():
                     for record in records:

@@ -1,4 +1,4 @@
-"""The checker finds each anomaly in a made history, and none in a correct history."""
+"""The checker finds each anomaly in a constructed history, and no anomaly in a correct history."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_correct_history_has_no_anomaly(story: Story) -> None:
     assert story.found() == set()
 
 
-def test_every_check_has_a_made_history() -> None:
+def test_every_check_has_a_constructed_history() -> None:
     assert {*CHECKS} == {case.split(":")[0] for case in CASES}
 
 
@@ -226,7 +226,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_checker_finds_only_the_made_anomaly(case: str, story: Story) -> None:
+def test_checker_finds_only_the_constructed_anomaly(case: str, story: Story) -> None:
     CASES[case](story)
     assert story.found() == {case.split(":", maxsplit=1)[0]}
 

@@ -18,7 +18,7 @@ NODE_ID = 2
 
 
 class Broker:
-    """A server that records the requests it receives, and answers each with the request."""
+    """A server that records every request and echoes the request as its response."""
 
     def __init__(self) -> None:
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
@@ -34,7 +34,7 @@ class Broker:
 
 
 class Stand:
-    """A proxy before a broker."""
+    """A proxy in front of a broker, with its clients."""
 
     def __init__(self, network: Network, broker: Broker, port: int) -> None:
         self.network = network

@@ -1,4 +1,4 @@
-"""Producers that append to lists in transactions, and are replaced by new instances with the same transactional id."""
+"""Producers that append to lists in transactions. New instances with the same transactional id replace the producers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LIFETIME_S: Final = 15.0
 ZOMBIE_S: Final = 4.0
 """Time for which a replaced instance continues to work."""
 PAUSES_S: Final = (0.0, 0.02, 0.3)
-"""Maximum times between two records of a transaction, one for each transaction."""
+"""Maximum pauses between two records, in seconds. Each transaction uses one of these values."""
 PATIENCE_S: Final = 30.0
-"""Time limit of each call. A producer that exceeds it is replaced."""
+"""Time limit of each call, in seconds. A producer whose call exceeds the limit is replaced."""
 
 
 class Workload:
