@@ -15,7 +15,7 @@ from aioproducer.cli.security_flags import SERVERS, servers_by_variable, variabl
 from aioproducer.errors import ConfigError, ConnectionFailed, ProducerError
 
 _OPTIONS: Final = "Options"
-"""Group of options that have no other."""
+"""Default group of options."""
 _SHARED: Final[Mapping[str, Sequence[str]]] = {
     "Cluster": ("--bootstrap-servers", "--config", "--config-prefix", "--config-providers", "--option"),
     "TLS and login": (

@@ -72,7 +72,7 @@ def demo(
 ) -> None:
     """Send a shop's click stream, measure it, read it back, and check every record.
 
-    On a Kafka cluster it creates a new topic and leaves it there.
+    On a Kafka cluster the demo creates a new topic and keeps the topic.
     """
     from aioproducer.cli.demo_command import DemoArguments, run_and_report
 
@@ -112,7 +112,7 @@ def demo(
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
 
-    It has transactions, and no consumer groups. Topics are created when they are first used.
+    The cluster has transactions, and no consumer groups. Topics are created at their first use.
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
@@ -158,7 +158,7 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
 def config(file: Path | None, as_json: bool) -> None:
     """List every option, or check a .properties FILE and show its changes and its names without effect.
 
-    It fails for a wrong file, and lists all wrong names and values.
+    The command fails for a wrong file, and lists all wrong names and values.
     """
     from aioproducer.cli.config import show_file, show_options
 
@@ -178,7 +178,7 @@ def config(file: Path | None, as_json: bool) -> None:
 def topics(names: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> None:
     """Show the brokers of a cluster and the partitions of topics, by default of all topics except internal ones.
 
-    It fails if a topic does not exist or a partition has no leader.
+    The command fails if a topic does not exist or a partition has no leader.
     """
     from aioproducer.cli.topics import show_topics
 
@@ -202,7 +202,7 @@ def topics(names: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> No
 def tail(topic: str, cluster: ClusterOptions, last: int, as_json: bool) -> None:
     """Show the last records of each partition of TOPIC: partition, offset, time (UTC), key, value and headers.
 
-    It ends after the last record. With --json each line is an object.
+    The command ends after the last record. With --json each line is an object.
     """
     from aioproducer.cli.stored_records import tail_and_show
 
@@ -245,8 +245,8 @@ def audit(
 ) -> None:
     """Find lost and duplicated records of a run in TOPIC, by the headers aioproducer-run and aioproducer-seq.
 
-    It fails if any record was lost or duplicated. Several producers or tasks of a run have no common order: with --order the
-    records of one lane (header aioproducer-lane) must be in order within each partition.
+    The command fails if any record was lost or duplicated. Several producers or tasks of a run have no common order:
+    with --order the records of one lane (header aioproducer-lane) must be in order within each partition.
     """
     from aioproducer.cli.audit_command import audit_and_report
 

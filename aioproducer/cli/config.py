@@ -96,7 +96,7 @@ def show_file(
 
 
 def _meant(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the durations in *given*, or their defaults, before the configuration adjusts them."""
+    """Return the durations in *given*, or their defaults, without the adjustments of the configuration."""
     meant = {
         name: KINDS[name].parse(value.strip()) if isinstance(value, str) else value
         for name, value in given.items()

@@ -83,7 +83,7 @@ class Events:
 
 
 def _day() -> list[dict[str, Any]]:
-    """Return the events of one day of a shop, the same in every run."""
+    """Return the events of one day of a shop, equal in every run."""
     rng, at = random.Random(1), datetime(2024, 9, 17, tzinfo=UTC)
     events: list[dict[str, Any]] = []
     while len(events) < EVENTS_A_DAY:
@@ -153,7 +153,7 @@ class Check:
 
 
 TASKS: Final = 256
-"""Number of concurrent tasks that send, as in a service with as many requests."""
+"""Number of concurrent tasks, as in a service with this number of concurrent requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Log output of the commands: `-v`, `--log-level` and `--log-format`; without them, warnings of commands that succeed."""
+"""Log output of the commands: `-v`, `--log-level` and `--log-format`; else warnings of successful commands."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def without_warnings(logger: str) -> Iterator[None]:
 
 @contextmanager
 def logged(ctx: click.Context) -> Iterator[None]:
-    """Print log records while a command runs; a command that fails drops the records that are held back."""
+    """Print log records while a command runs; a command that fails drops the buffered records."""
     root, own, log = logging.getLogger(), logging.getLogger("aioproducer"), _Log()
     before = own.level
     root.addHandler(log)
@@ -116,7 +116,7 @@ def logged(ctx: click.Context) -> Iterator[None]:
 
 
 class _Log(logging.Handler):
-    """Handler that writes to standard error; it holds records back until an option asks for the log."""
+    """Handler that writes to standard error. Without an option of the log, the handler buffers records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class _Log(logging.Handler):
             self.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hold the record back or print it; records with a traceback, which are bugs, are always printed."""
+        """Buffer or print the record. Records with a traceback, which are bugs, are always printed."""
         self._buffered.append(record)
         if not self._buffers or record.exc_info:
             self.print_buffered()
@@ -145,7 +145,7 @@ class _Log(logging.Handler):
                 self._timer.start()
 
     def print_buffered(self) -> None:
-        """Print the records that are held back."""
+        """Print the buffered records."""
         self.acquire()
         try:
             with suppress(OSError, ValueError):  # standard error may be closed
@@ -155,7 +155,7 @@ class _Log(logging.Handler):
             self.release()
 
     def drop_buffered(self) -> None:
-        """Drop the records that are held back."""
+        """Drop the buffered records."""
         self.acquire()
         try:
             _ = self._take()

@@ -46,11 +46,11 @@ def exit_unless(ok: bool) -> None:
 
 
 def escaping(console: Console) -> Console:
-    """Make *console* escape all text that it prints, and return it."""
+    """Return *console*, which then escapes all printed text."""
     from rich.console import RenderHook
 
     class Escaping(RenderHook):
-        """Wraps printed renderables; the control codes of rich itself stay."""
+        """Wraps printed renderables, and keeps the control codes of rich."""
 
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
             return [_Escaped(each) for each in renderables]
@@ -126,7 +126,7 @@ _INDENT: Final = "  "
 
 
 def plain_table(*headings: str, **options: Any) -> Table:
-    """Return an empty table with a line below its headings, and none around it, for `grep`."""
+    """Return an empty table with a line below its headings and without a frame, for `grep`."""
     from rich import box
     from rich.table import Table
 

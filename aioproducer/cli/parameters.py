@@ -99,7 +99,7 @@ class ClusterOptions(NamedTuple):
 
 
 def configured(cluster: ClusterOptions, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the options of *defaults*, the file, the settings, the environment's secrets and the servers; later ones win.
+    """Return the options of *defaults*, the file, the settings, the environment's secrets and the servers; later options win.
 
     Serializers in the file are left out, because commands send bytes.
 
@@ -319,7 +319,7 @@ def _keep(
 
 
 def config_prefixes() -> tuple[str, ...]:
-    """Return the prefixes of options in the configuration file; later ones win."""
+    """Return the prefixes of options in the configuration file; later prefixes win."""
     prefixes: tuple[str, ...] = _of_context(_PREFIX, ())
     return prefixes
 
@@ -349,7 +349,7 @@ def topic_argument(command: C) -> C:
 
 
 def _one_topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """Return the topic. Raises: click.UsageError: it is missing, or given twice."""
+    """Return the topic. Raises: click.UsageError: the topic is missing, or given twice."""
     option = ctx.meta.get(_TOPIC)
     if value is not None and option is not None:
         raise click.UsageError("the topic is given twice: leave out --topic", ctx)

@@ -112,7 +112,7 @@ class PerfOutcome:
 
     arguments: PerfArguments
     sent: int = 0
-    """Number of records passed to the producer, which have the sequences below it."""
+    """Number of records passed to the producer, with sequences below this number."""
     seconds: float = 0.0
     """Time from the first call to the last outcome."""
     latencies: Latencies = field(default_factory=Latencies)
@@ -139,8 +139,8 @@ class PerfOutcome:
 async def run(arguments: PerfArguments, on_window: Callable[[Window], None]) -> PerfOutcome:
     """Send the records of *arguments* and wait for every outcome; call *on_window* every five seconds.
 
-    When cancelled, it sends no more records and waits for the outcomes of the sent ones; when cancelled again, it
-    abandons them. When cancelled during start-up, it raises CancelledError.
+    After a cancellation, the run sends no more records and waits for the outcomes of the sent records. A second
+    cancellation abandons these records. A cancellation during start-up raises CancelledError.
 
     Raises: ConnectionFailed, MetadataTimeout: no cluster or no topic; no record was sent.
     """
@@ -192,7 +192,7 @@ async def _send_in_bulk(
         columns = list(islice(values, len(numbers)))
         headers = [stamp(arguments.run, number) for number in numbers]
         called = asyncio.get_running_loop().time()
-        call = partial(producer._send_in, ordered, arguments.topic, columns, headers=headers)  # noqa: SLF001 - our own
+        call = partial(producer._send_in, ordered, arguments.topic, columns, headers=headers)  # noqa: SLF001 - of this package
         failures = await failures_of(call, len(numbers))
         meter.settle_call(called, len(numbers), failures.values())
 
@@ -233,7 +233,7 @@ def _uncancel() -> None:
 
 
 def values_of(arguments: PerfArguments) -> Sequence[bytes]:
-    """Return values of random letters, the same in every run."""
+    """Return values of random letters, equal in every run."""
     affordable = VALUES_BYTES // max(1, arguments.value_bytes)
     count = max(1, min(arguments.records, DIFFERENT_VALUES, affordable))
     rng = random.Random(1)
@@ -313,8 +313,8 @@ async def run_and_report(arguments: PerfArguments, *, as_json: bool) -> bool:
             outcome = await running
     except asyncio.CancelledError:
         if running.done() and not running.cancelled():
-            raise  # its output ended the process, such as a broken pipe
-        raise click.Abort from None  # a signal, while it started
+            raise  # a failed output ended the process, such as a broken pipe
+        raise click.Abort from None  # a signal during start-up
     if as_json:
         echo_json(to_dict(outcome))
     else:

@@ -72,7 +72,7 @@ def allowed_options(command: C) -> C:
 
 
 def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    """Set the list in the environment for this command: configurations read the list there."""
+    """Set the list in the environment for this command, because configurations read the list from the environment."""
     if value is None:
         return
     name = variable(option)

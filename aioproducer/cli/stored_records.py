@@ -21,7 +21,7 @@ BASE64: Final = "base64"
 """Name in an object that stands for bytes: `{"base64": "/w=="}`. Text is a JSON string, so the two differ."""
 TAIL_FIELDS: Final = frozenset({"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"})
 KCAT_FIELDS: Final = frozenset({"topic", "partition", "offset", "broker", "key", "payload"})
-"""Names in every object of kcat. Brokers without timestamps and records without headers leave out the others."""
+"""Names in every object of kcat. Other names are missing without timestamps or headers."""
 KCAT_ALL_FIELDS: Final = KCAT_FIELDS | {
     "tstype",
     "ts",

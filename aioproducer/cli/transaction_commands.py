@@ -64,7 +64,7 @@ def list_ids(
 def describe(ids: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> None:
     """Show state, producer, time and partitions of these ids.
 
-    It fails for an unknown id: never used, or expired.
+    The command fails for an unknown id, which was never used or has expired.
     """
     from aioproducer.cli.transaction_report import show_descriptions
 
@@ -83,7 +83,8 @@ def describe(ids: tuple[str, ...], cluster: ClusterOptions, as_json: bool) -> No
 def end(prepared: tuple[str, ...], commit: bool | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Commit or abort transactions, each given as the text of its PreparedTransaction; - reads lines of standard input.
 
-    The command may be repeated until an id is used again. It fails if a transaction was not ended, and shows the certain outcomes.
+    The command may be repeated until an id is used again. The command fails if a transaction was not ended, and shows
+    the certain outcomes.
     """
     from aioproducer._core.transactions.transaction_types import PreparedTransaction
     from aioproducer.cli.transaction_report import end_and_report

@@ -30,7 +30,7 @@ class Metric(NamedTuple):
     meaning: str
     unit: str = ""
     kafka: str | None = ""
-    """Kafka's name, if it is not the key; None if Kafka has no such metric there."""
+    """Kafka's name; "" if equal to the key, None if Kafka lacks the metric."""
 
 
 def _pair(name: str, what: str, unit: str, *, kafka: str | None = "") -> dict[str, Metric]:

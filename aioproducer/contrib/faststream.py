@@ -30,15 +30,15 @@ Sent: TypeAlias = (
 
 
 class PublishWith:
-    """Middleware of a `KafkaBroker` that publishes with *producer*; make it the last one.
+    """Middleware of a `KafkaBroker` that publishes with *producer*; must be the last middleware.
 
-    `broker.publish`, publishers and answers of handlers return the record's `RecordMetadata`, a batch of two and more
-    its `SendManyResult`. With `no_confirm=True` they return the record's Future, a batch one Future per record. The
-    errors are those of `Producer`. Before the producer is started, as in tests with `TestKafkaBroker`, FastStream
-    publishes itself.
+    `broker.publish`, publishers and answers of handlers return the record's `RecordMetadata`; a batch of two or more
+    records returns its `SendManyResult`. With `no_confirm=True` the result is the record's Future, or one Future per
+    record of a batch. The errors are those of `Producer`. Before the producer is started, as in tests with
+    `TestKafkaBroker`, FastStream publishes with its own producer.
 
-    *serializer* encodes bodies other than `bytes` and `str`; give it if the broker has one. The default is FastStream's,
-    pydantic's JSON. A codec of the broker has no effect.
+    *serializer* encodes bodies other than `bytes` and `str`; pass the serializer of the broker, if set. The default is
+    FastStream's: JSON by pydantic. A codec of the broker has no effect.
     """
 
     def __init__(self, producer: Producer, *, serializer: Any = None) -> None:
@@ -110,7 +110,7 @@ async def _send_batch(producer: Producer, serializer: Any, command: KafkaPublish
 def _encoded(
     command: KafkaPublishCommand, serializer: Any, body: Any, *, has_key: bool
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
-    """Return value and headers of a record as FastStream writes them; None with a key is a tombstone."""
+    """Return value and headers of a record, encoded as by FastStream; None with a key is a tombstone."""
     value, content_type = (None, None) if body is None and has_key else encode_message(body, serializer)
     headers: dict[str, Any] = {"content-type": content_type or "", **command.headers_to_publish()}
     return value, [(name, str(text or "").encode()) for name, text in headers.items()]

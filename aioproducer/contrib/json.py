@@ -1,6 +1,6 @@
 """Serializers that write JSON: compact, UTF-8.
 
-They use orjson if it is installed (the extra `json`), which is several times as fast as Python's json.
+The serializers use orjson if installed (the extra `json`). orjson is several times as fast as Python's json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def json_serializer(value: Any) -> bytes | None:
     """Return *value* as JSON; None, a tombstone, stays None.
 
     orjson and json give the same result for dicts with `str` keys, lists, tuples, `str`, `int` of at most 64 bits,
-    finite `float`, `bool` and None. orjson writes NaN and infinity as null; json refuses them.
+    finite `float`, `bool` and None. orjson writes NaN and infinity as null; json raises ValueError.
 
     Raises: TypeError, ValueError for values without a JSON form.
     """

@@ -134,7 +134,7 @@ class KafkaHandler(logging.Handler):
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()  # binds to the loop that waits first
+        self._wake = asyncio.Event()  # an Event binds to the loop of its first wait
         self._asleep = False
         self._must_cancel = False
         self._flush_failed_at = -math.inf
@@ -156,7 +156,7 @@ class KafkaHandler(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         """Emit *record* if the filters let the record pass."""
         try:
-            passed: object = self.filter(record)  # since Python 3.12 also another log record
+            passed: object = self.filter(record)  # since Python 3.12 a filter may return another log record
         except Exception:  # noqa: BLE001 - filters are user code
             self._failed(record)
             return False
@@ -170,7 +170,7 @@ class KafkaHandler(logging.Handler):
             if threading.get_ident() in _worker_threads or record.name.partition(".")[0] == OWN:
                 return
             if self._is_closed or len(self._waiting) >= self._capacity:
-                self._drop()  # costs no formatting
+                self._drop()  # before the formatting, whose cost is saved
                 return
             value = self.format(record).encode("utf-8", "backslashreplace")
             self._put(value, max(0, int(record.created * 1000)))
@@ -200,7 +200,7 @@ class KafkaHandler(logging.Handler):
             self._dropped += 1
 
     def _wake_up(self) -> None:
-        """Start the thread, or wake it. If the thread cannot start, the next log record starts the thread."""
+        """Start the thread, or wake the running thread. If the thread cannot start, the next log record starts the thread."""
         if self._thread is None:
             with self._lock, suppress(RuntimeError):  # no thread starts while the interpreter exits
                 self._start()
@@ -324,7 +324,7 @@ class KafkaHandler(logging.Handler):
             limits.close()
 
     def _report_dropped(self, limits: LogLimits) -> None:
-        """Log the number of dropped log records, if it has grown."""
+        """Log the number of dropped log records, if the number has grown."""
         dropped = self._dropped
         if dropped > self._reported:
             self._reported = dropped

@@ -26,7 +26,7 @@ except ImportError as _missing:
 
 
 class ProducerInstruments(Exposed):
-    """Instruments of one meter provider, created once because they cannot be removed. Closed producers are dropped."""
+    """Instruments of one meter provider, created once because instruments cannot be removed. Closed producers are dropped."""
 
     def __init__(self, meter_provider: MeterProvider) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ _lock: Final = threading.Lock()
 
 
 def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider | None = None) -> None:
-    """Expose the metrics of *producer* to *meter_provider* (default: the global one) until the producer is closed.
+    """Expose the metrics of *producer* to *meter_provider* (default: the global provider) until the producer is closed.
 
     Raises:
         TypeError: *producer* or *meter_provider* is of another type.

@@ -27,13 +27,13 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 
 
 class TracingInterceptor:
-    """Interceptor that opens a span per record, adds its context to the headers, and ends it with the record's outcome.
+    """Interceptor that opens a span per record, adds the span's context to the headers, and ends the span with the outcome.
 
     The span is a child of the caller's span. The configured propagator writes the context into the headers; by default
-    W3C's `traceparent`. An existing header of this name is replaced, unless *carried_context* keeps it.
+    W3C's `traceparent`. An existing header of this name is replaced, unless *carried_context* keeps the header.
 
-    Put the interceptor last in `interceptors`: later interceptors must not change its headers. If they do, the span ends
-    when the producer is closed.
+    Put the interceptor last in `interceptors`: later interceptors must not change the headers of the span. If the
+    headers change, the span ends when the producer is closed.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class TracingInterceptor:
         """Create the interceptor of one producer.
 
         Args:
-            tracer_provider: source of the tracer, by default the global one.
+            tracer_provider: source of the tracer, by default the global provider.
             client_id: value of the attribute `messaging.client.id`. Default: no attribute.
             record_details: False omits keys and error texts, which may quote brokers, from spans.
             carried_context: use of a trace context that a record carries in its headers already, as after a database
-                outbox. "replace" puts the span's context there. "parent" and "link" keep the headers: the span becomes
-                a child of the carried context, or has a link to it.
+                outbox. "replace" replaces the carried context by the span's context. "parent" and "link" keep the
+                headers: the span becomes a child of the carried context, or has a link to this context.
 
         Raises:
             ValueError: *carried_context* has another value.
@@ -70,7 +70,7 @@ class TracingInterceptor:
         if client_id is not None:
             self._attributes["messaging.client.id"] = client_id
         # Keys are identities of header values, which records keep. The entry keeps the value alive, so its identity is
-        # unique. Values of fewer than two bytes are shared objects in CPython, so they are no keys.
+        # unique. Values of fewer than two bytes are shared objects in CPython, so such values are excluded as keys.
         self._open: dict[int, tuple[Span, bytes]] = {}
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
@@ -146,7 +146,7 @@ class TracingInterceptor:
 
 
 def _carried_context(headers: Sequence[tuple[str, bytes | bytearray | memoryview | None]]) -> Context | None:
-    """Return the trace context in *headers*, or None if they have no valid one."""
+    """Return the trace context in *headers*, or None without a valid context."""
     carrier = {name: bytes(value).decode("utf-8", "replace") for name, value in headers if value is not None}
     context = propagate.extract(carrier, Context())
     return context if trace.get_current_span(context).get_span_context().is_valid else None

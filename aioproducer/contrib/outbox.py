@@ -25,7 +25,7 @@ from aioproducer.errors import ProducerError
 from aioproducer.types import HeadersInput
 
 REFUSED: Final = (errors.RecordTooLarge, errors.InvalidRecord, errors.InvalidTimestamp, ValueError)
-"""Errors that a record causes by its content. In a batch or a transaction other records may have caused them."""
+"""Errors that a record causes by its content. In a batch or a transaction, another record may have caused the error."""
 
 
 class OutboxRow(NamedTuple):
@@ -46,7 +46,8 @@ class ShardTaken(Exception):
 class OutboxStore(Protocol):
     """One shard of an outbox table. Each method is one database transaction.
 
-    After a later claim of the shard, `note` and `finish` must change nothing and raise `ShardTaken`; `read` may raise it.
+    After a later claim of the shard, `note` and `finish` must change nothing and raise `ShardTaken`; `read` may raise
+    `ShardTaken`.
     """
 
     async def claim(self) -> tuple[int, str]:
@@ -78,10 +79,10 @@ async def relay(
 ) -> None:
     """Send the rows of one shard, in order per topic and key, until the call fails or is cancelled.
 
-    Without a `transactional_id` each row is sent at least once. With one, each row is committed exactly once; the id is
-    a prefix, to which each claim adds its number. Rows that are refused for their content are set aside. Every other
-    error ends the call; a new call with a new store continues, and loses nothing. A cancelled call first completes the
-    rows in hand, within `delivery_timeout_ms`; cancelling again ends it at once.
+    Without a `transactional_id` each row is sent at least once. With a `transactional_id`, each row is committed
+    exactly once; the id is a prefix, to which each claim adds its number. Rows that are refused for their content are
+    set aside. Every other error ends the call; a new call with a new store continues, and loses nothing. A cancelled
+    call first completes the rows in hand, within `delivery_timeout_ms`; a second cancellation ends the call at once.
 
     Args:
         store: the shard.
@@ -155,7 +156,7 @@ async def _send_rows(
 
 
 async def _commit(store: OutboxStore, producer: Producer, rows: Sequence[OutboxRow]) -> dict[int, Exception]:
-    """Send *rows* in a transaction, note it in the database, and commit; or abort and return the failures."""
+    """Send *rows* in a transaction, note the transaction in the database, and commit; or abort and return the failures."""
     async with producer.transaction() as transaction:
         if failed := await _send(producer, rows):
             await producer.abort_transaction()
@@ -163,7 +164,7 @@ async def _commit(store: OutboxStore, producer: Producer, rows: Sequence[OutboxR
         prepared = await transaction.prepare()
         try:
             await store.note(json.dumps({"transaction": str(prepared), "rows": [row.id for row in rows]}))
-        except ShardTaken:  # the note is certainly not stored; after other errors it may be
+        except ShardTaken:  # the note is certainly not stored; other errors leave that unknown
             await producer.abort_transaction()
             raise
         await producer.commit_transaction()

@@ -44,7 +44,7 @@ class RegistrySerializer:
         self._field = field
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], value: Any, /) -> bytes | None:
-        """Return *value* as bytes; a serializer configured for it adds the schema's id to *headers*.
+        """Return *value* as bytes; a serializer with this setting adds the schema's id to *headers*.
 
         Raises: ConnectionError if the registry cannot be reached; the errors of the serializer.
         """
@@ -72,7 +72,7 @@ class AsyncRegistrySerializer:
     async def serialize(
         self, topic: str, headers: list[tuple[str, bytes | None]], value: Any, /
     ) -> bytes | None:
-        """Return *value* as bytes; a serializer configured for it adds the schema's id to *headers*.
+        """Return *value* as bytes; a serializer with this setting adds the schema's id to *headers*.
 
         Raises: ConnectionError if the registry cannot be reached; the errors of the serializer.
         """
@@ -132,7 +132,7 @@ def _context(
 
 def _check_reachable(error: Exception) -> None:
     """Raise ConnectionError if *error* means that the registry cannot be reached."""
-    # The error is one of httpx or httpx2, which confluent-kafka uses.
+    # The error is raised by httpx or httpx2, which confluent-kafka uses.
     if any(base.__name__ == "TransportError" for base in type(error).__mro__):
         raise ConnectionError(
             f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"

@@ -42,7 +42,7 @@ def _blocking(
 ) -> Callable[[object], Callable[Concatenate[ThreadedProducer, P], T]]:
     """Return a decorator that replaces a method by a blocking call of *method* with the same parameters.
 
-    Type checkers let subclasses override a decorated method, and no attribute that is Final.
+    Type checkers let subclasses override a decorated method, and reject the override of a Final attribute.
     """
 
     @wraps(method)
@@ -106,7 +106,7 @@ class ThreadedProducer:
     Records of concurrent threads share batches; each thread's records keep their order. `enqueue` returns a
     `concurrent.futures.Future`, whose `cancel()` has no effect. Ctrl-C cancels the current call.
 
-    All calls raise ProducerClosed before the start and after the end. They raise WrongLoop in a forked child, and in
+    All calls raise ProducerClosed before the start and after the end. Calls raise WrongLoop in a forked child, and in
     user code that runs on the producer's thread (interceptors, serializers, callbacks of Futures).
     """
 
@@ -122,7 +122,7 @@ class ThreadedProducer:
     def from_config(cls, config: ProducerConfig) -> Self:
         """Return a producer with the configuration *config*."""
         threaded = cls.__new__(cls)
-        threaded._begin(Producer.from_config(config))  # noqa: SLF001 - our own
+        threaded._begin(Producer.from_config(config))  # noqa: SLF001 - of this package
         return threaded
 
     def _begin(self, producer: Producer) -> None:
@@ -136,12 +136,12 @@ class ThreadedProducer:
 
     @property
     def config(self) -> ProducerConfig:
-        """See `Producer`."""
+        """Configuration of the producer."""
         return self._producer.config
 
     @property
     def state(self) -> State:
-        """See `Producer`."""
+        """State of the producer."""
         return self._producer.state
 
     def __enter__(self) -> Self:
@@ -150,11 +150,11 @@ class ThreadedProducer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close, and wait for everything that was sent."""
+        """Close, and wait for the outcomes of all sent records."""
         self.close()
 
     def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
-        """Start the thread, and the producer in it. The end of the program closes a producer that is still open.
+        """Start the thread and its producer. The end of the program closes a producer that is still open.
 
         *wait* and *timeout_s* are those of `Producer.start`.
 
@@ -188,26 +188,26 @@ class ThreadedProducer:
 
     @_blocking(Producer.send)
     def send(self) -> None:
-        """See `Producer`."""
+        """See `Producer.send`."""
 
     @_blocking(_with_thread_future(Producer.enqueue))
     def enqueue(self) -> None:
-        """See `Producer`; the Future is one of `concurrent.futures`."""
+        """See `Producer.enqueue`; the Future is a `concurrent.futures.Future`."""
 
     @_blocking(Producer.send_many)
     def send_many(self) -> None:
-        """See `Producer`."""
+        """See `Producer.send_many`."""
 
     @_blocking(Producer.flush)
     def flush(self) -> None:
-        """See `Producer`."""
+        """See `Producer.flush`."""
 
     @_blocking(Producer.partitions_for)
     def partitions_for(self) -> None:
-        """See `Producer`."""
+        """See `Producer.partitions_for`."""
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
-        """See `Producer`. Never blocks, and works before the start and after the end."""
+        """Return `Producer.metrics()`. Never blocks, and works before the start and after the end."""
         return self._producer.metrics()
 
     def close(self, timeout_s: float | None = None) -> int:

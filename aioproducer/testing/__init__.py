@@ -2,8 +2,8 @@
 
     async with Cluster(brokers=2, topics={"orders": 3}) as cluster: ...
 
-`Cluster` lives on the running event loop, `ThreadedCluster` on a thread of its own. The pytest plugin has the
-fixture `kafka_cluster`.
+`Cluster` runs on the running event loop, `ThreadedCluster` on a separate thread. The pytest plugin has the fixture
+`kafka_cluster`.
 """
 
 from __future__ import annotations

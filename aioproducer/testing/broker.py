@@ -38,8 +38,8 @@ INTERNAL_ERROR: Final = bytes.fromhex("15 0303 0002 0250")
 class TlsStream:
     """Server side of a TLS connection, over sockets and memory transports: a reader and a writer.
 
-    It replaces asyncio's TLS, which closes a failed handshake without the alert that brokers send. Some event loops
-    support TLS over sockets only.
+    `TlsStream` replaces asyncio's TLS, which closes a failed handshake without the alert that brokers send. Some event
+    loops support TLS over sockets only.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TlsStream:
                     if not await self._read_more():
                         raise ConnectionResetError("the client left during the TLS handshake") from None
         except ssl.SSLError:
-            if not self._outgoing.pending:  # OpenSSL sends no alert for bytes that are not TLS; a JVM does
+            if not self._outgoing.pending:  # a JVM sends an alert for bytes that are not TLS, OpenSSL none
                 self._outgoing.write(INTERNAL_ERROR)
             raise
         finally:
@@ -94,7 +94,7 @@ class TlsStream:
     def send_close_notify(self) -> None:
         """Send close_notify, unless the connection is closing."""
         if self._writer.is_closing():
-            return  # uvloop treats a write as an error
+            return  # uvloop logs an error for a write to a closing connection
         with suppress(ssl.SSLError):  # `unwrap` waits for the client's close_notify
             self._tls.unwrap()
         self._flush()
@@ -126,7 +126,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Broker:
-    """A node that serves each connection in a task of its own.
+    """A node that serves each connection in a separate task.
 
     As in Kafka, the requests of a connection are served one after the other, so responses keep their order.
     """
@@ -187,7 +187,7 @@ class Broker:
             listener.release()
 
     def disconnect(self) -> None:
-        """Reset all connections; the node accepts new ones."""
+        """Reset all connections; the node accepts new connections."""
         for writer in self._connections.values():
             sock: socket.socket | None = writer.get_extra_info("socket")
             # Without lingering, closing is a reset and not an end of stream.
@@ -291,14 +291,14 @@ class Broker:
         """Write the response and pause for its throttle time; in old versions the pause comes first (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if faults.throttle_ms:
-            if hasattr(response, "throttle_time_ms"):  # SASL responses have no such field
+            if hasattr(response, "throttle_time_ms"):  # SASL responses have no throttle time
                 response.throttle_time_ms = faults.throttle_ms
             if not answers_first:
                 await asyncio.sleep(faults.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in faults.pieces(frame):
-            if writer.is_closing():  # asyncio ignores such a write, and uvloop logs an error
+            if writer.is_closing():  # asyncio ignores a write to a closing connection, uvloop logs an error
                 raise ConnectionResetError("closed before the answer")
             writer.write(piece)
             await writer.drain()

@@ -40,7 +40,7 @@ class Authority:
         self.pem: str = self._sign(self._name, self._key.public_key(), (), days=3650, authority=True)
 
     def issue(self, common_name: str, hosts: Iterable[str] = (), *, expired: bool = False) -> Identity:
-        """Return a new certificate for *hosts*, names and addresses; an expired one ended yesterday."""
+        """Return a new certificate for *hosts* (names and addresses). An *expired* certificate ended yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(_name(common_name), key.public_key(), hosts, days=-1 if expired else 365)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -34,21 +34,23 @@ class Cluster:
         async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
             producer = Producer(cluster.bootstrap_servers)
 
-    Any Kafka client can produce to it, with and without transactions, and fetch from it without a consumer group. It
-    rejects the requests that a broker rejects. All data is in memory and deleted at the end of the `async with`.
+    Any Kafka client can produce to the cluster, with and without transactions, and fetch without a consumer group. The
+    cluster rejects the requests that a broker rejects. All data is in memory and deleted at the end of the `async
+    with`.
 
     Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
     sockets: only clients of this package in the same event loop can connect, and `virtual_time` works. The memory
     transport delays bytes by *latency_s* each way.
 
-    A *security_protocol* other than PLAINTEXT requires TLS, authentication, or both; `client_options` has the options
-    of a producer for it. Certificates are generated; *client_auth* requires certificates of clients.
-    *users* maps names to passwords. *tokens* maps tokens to names, or is a callable that returns the name or None.
-    *sasl_mechanisms* defaults to all mechanisms that *users* and *tokens* support. With *session_lifetime_s* clients
-    have to re-authenticate within that time.
+    A *security_protocol* other than PLAINTEXT requires TLS, authentication, or both; `client_options` has the matching
+    options of a producer. Certificates are generated; *client_auth* requires certificates of clients. *users* maps
+    names to passwords. *tokens* maps tokens to names, or is a callable that returns the name or None. *sasl_mechanisms*
+    defaults to all mechanisms that *users* and *tokens* support. With *session_lifetime_s* clients have to
+    re-authenticate within this number of seconds.
 
-    *transaction_version* is the level of that feature: 0 and 1 select transactions without KIP-890.
+    *transaction_version* is the level of the feature `transaction.version`: 0 and 1 select transactions without
+    KIP-890.
     """
 
     def __init__(
@@ -177,8 +179,8 @@ class Cluster:
     def client_options(self) -> dict[str, Any]:
         """The options of a producer for this cluster: `Producer(cluster.bootstrap_servers, **cluster.client_options)`.
 
-        They authenticate by the first mechanism, as the first of *users* or with the first of *tokens*. Tokens of a
-        callable and credentials for AWS are left out. The dict is empty with PLAINTEXT.
+        The options authenticate by the first mechanism, as the first of *users* or with the first of *tokens*. Tokens
+        of a callable and credentials for AWS are left out. The dict is empty with PLAINTEXT.
         """
         return self._security.client_options
 
@@ -194,7 +196,7 @@ class Cluster:
 
     @property
     def tokens(self) -> Tokens:
-        """Names by token, or the callable that returns them. Changes apply to the next authentication."""
+        """Names by token, or the callable that returns names. Changes apply to the next authentication."""
         return self._security.accounts.tokens
 
     def renew_certificates(
@@ -202,8 +204,8 @@ class Cluster:
     ) -> None:
         """Use a new certificate for connections from now on, valid for the brokers by default.
 
-        It may be for other *hosts*, be *expired*, or be signed by a *new_authority*; `ca_pem` and the client certificate
-        in `client_options` then change.
+        The certificate may be for other *hosts*, be *expired*, or be signed by a *new_authority*; `ca_pem` and the
+        client certificate in `client_options` then change.
 
         Raises: RuntimeError without TLS.
         """
@@ -239,7 +241,7 @@ class Cluster:
         self._state.add_partitions(name, total)
 
     def move_leader(self, topic: str, partition: int, *, to_broker: int) -> None:
-        """Make another node the leader of a partition, with all its records."""
+        """Make another node the leader of a partition. The new leader has all records."""
         self._broker(to_broker)
         self._state.move_leader(self._state.partition(topic, partition), to_broker)
 
@@ -249,8 +251,8 @@ class Cluster:
         """Truncate a partition by its last *records* as an unclean leader election does, and return the lost records.
 
         Whole batches are lost: all records of the batch that has the first lost record. The leader, *to_broker* or the
-        same node, has a new leader epoch. It restores the state of producers from its log: the last five batches of
-        each producer that has batches there.
+        previous leader, has a new leader epoch. The leader restores the state of producers from the log: the last five
+        batches of each producer with batches in the log.
         """
         check_number("records", records)
         if records < 1:
@@ -277,7 +279,7 @@ class Cluster:
     def transaction_version(self) -> int:
         """Level of the feature `transaction.version`, which may change while the cluster runs (KIP-890).
 
-        Clients read it with their next connection.
+        Clients read the level with their next connection.
         """
         return self._state.coordinator.transaction_version
 
@@ -313,7 +315,7 @@ class Cluster:
     ) -> None:
         """Add a member to a group in a generation; a new generation removes the former members.
 
-        Groups have no other function here. A group without members accepts offsets without a generation.
+        The cluster checks members in offset commits only. A group without members accepts offsets without a generation.
         """
         check_number("generation", generation)
         self._state.groups.join(group_id, member_id, generation, instance_id)
@@ -385,7 +387,7 @@ class Cluster:
         return self._script.add(rule)
 
     async def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
-        """Stop a node: reset its connections, refuse new ones, and remove the node from metadata.
+        """Stop a node: reset its connections, refuse new connections, and remove the node from metadata.
 
         Its partitions have no leader until `start_broker`; with *failover* other nodes become their leaders.
         """
@@ -398,9 +400,9 @@ class Cluster:
         await broker.stop()
 
     async def start_broker(self, node_id: int) -> None:
-        """Start a stopped node at its old address; it leads its partitions that have no other leader.
+        """Start a stopped node at its old address. The node leads its partitions that have no other leader.
 
-        As in Kafka, it restores only the last batch of each producer.
+        As in Kafka, the node restores only the last batch of each producer.
         """
         await self._broker(node_id).start()
         self._state.nodes[node_id].alive = True
@@ -417,11 +419,11 @@ class Cluster:
         self._broker(node_id).thaw()
 
     def disconnect(self, node_id: int) -> None:
-        """Reset all connections to a node; it accepts new ones at once."""
+        """Reset all connections to a node; the node accepts new connections at once."""
         self._broker(node_id).disconnect()
 
     async def move_broker(self, node_id: int) -> None:
-        """Give a running node a new address: its connections are reset, and the old address refuses new ones."""
+        """Give a running node a new address: its connections are reset, and the old address refuses new connections."""
         broker = self._broker(node_id)
         await broker.move(self._listener(node_id))
         self._state.nodes[node_id].address = broker.listener.address

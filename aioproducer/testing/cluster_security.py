@@ -1,4 +1,4 @@
-"""Security of a cluster: TLS and SASL of its listeners, and the options of clients for them."""
+"""Security of a cluster: TLS and SASL of its listeners, and the matching options of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_MECHANISM: Final = "OAUTHBEARER"  # noqa: S105 - a name
 
 
 class Security:
-    """Checked security arguments of a cluster, and the TLS contexts and client options made of them."""
+    """Checked security arguments of a cluster, with the resulting TLS contexts and client options."""
 
     def __init__(
         self,

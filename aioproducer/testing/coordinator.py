@@ -65,24 +65,24 @@ class Transaction:
     """Previous epoch, if a request with it may be repeated; else -1."""
     previous_producer_id: int = -1
     next_producer_id: int = -1
-    """Producer id from the markers on; -1 if the id stays."""
+    """Producer id after the markers; -1 if the id is unchanged."""
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
     partitions: set[Target] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     started_ms: int = -1
     number: int = 0
-    """Number of transactions of the id: a timer applies to one of them."""
+    """Number of the id's current transaction. A timer applies to one number."""
 
     @property
     def identity(self) -> Identity:
-        """Identity that may use the id, while a transaction ends the identity after that end."""
+        """Identity that may use the id; during the end of a transaction, the identity after the end."""
         if self.next_producer_id >= 0:
             return Identity(self.next_producer_id, 0)
         return Identity(self.producer_id, self.epoch)
 
     def is_behind(self, identity: Identity) -> bool:
-        """True if *identity* is the one before the epoch bump of an EndTxn whose response was lost."""
+        """True if *identity* is the identity before the epoch bump of an EndTxn whose response was lost."""
         if identity.producer_id == self.previous_producer_id:
             return identity.epoch == LAST_EPOCH and self.epoch == 0
         return identity == (self.producer_id, self.last_epoch) and self.last_epoch == self.epoch - 1
@@ -97,9 +97,9 @@ CONTINUES_AFTER_TIMEOUT: Final = 2
 class Coordinator:
     """The transactional ids of a cluster.
 
-    It calls *begun* when a transaction begins, to start its timeout, and *prepared* when a transaction is about to end;
-    `complete` must follow once all markers are written. All methods raise Refused with the error code of a broker.
-    This class has no I/O and no clock.
+    The coordinator calls *begun* when a transaction begins, to start its timeout, and *prepared* when a transaction is
+    about to end; `complete` must follow once all markers are written. All methods raise Refused with the error code of
+    a broker. This class has no I/O and no clock.
     """
 
     def __init__(
@@ -280,11 +280,12 @@ def _fenced(known: Transaction) -> Refused:
 
 
 MARKERS_WAIT_S: Final = 0.1
-"""Time that the first batch of a transaction waits for the markers of the transaction before it, as in Kafka."""
+"""Time that the first batch of a transaction waits for the markers of the previous transaction, as in Kafka. In
+seconds."""
 
 
 class TransactionTimers:
-    """Timers of transactions: their timeouts, and the delay of their markers.
+    """Timers of transactions: timeouts, and delays of markers.
 
     *write_markers* returns True if it wrote all markers; after False, `retry` calls it again.
     """

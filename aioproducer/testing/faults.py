@@ -1,11 +1,11 @@
 """Faults of the cluster: rules that tests add, and their effect on requests.
 
-    cluster.on("produce", topic="orders").answer(NotLeaderOrFollower)           # the next one, once
+    cluster.on("produce", topic="orders").answer(NotLeaderOrFollower)           # the next request
     cluster.on("produce", times=3).close(before_append=False)                   # appended, never acknowledged
-    cluster.on("metadata", node=2, times=None).drop()                           # node 2 never answers it
+    cluster.on("metadata", node=2, times=None).drop()                           # node 2 never responds
     cluster.on("produce", after=10).delay(0.5).answer(NotEnoughReplicas)        # the eleventh: late, and an error
 
-A rule applies to requests of its kind: to `times` of them (None: all), after the first `after` requests. For each
+A rule applies to requests of its kind: to `times` requests (None: to all), after the first `after` requests. For each
 partition of a request the oldest matching rule applies, so rules for the same requests apply in turn, and rules for two
 partitions may apply to one request. An error is returned for the partitions that the rule matches; other faults apply
 to the whole request.
@@ -29,7 +29,7 @@ Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
 
 
 class Target(NamedTuple):
-    """A partition or topic that a request names; (None, None) for requests without one."""
+    """A partition or topic that a request names; (None, None) for requests without a topic."""
 
     topic: str | None = None
     partition: int | None = None
@@ -73,9 +73,9 @@ class _Faults:
 
 
 class Rule:
-    """Faults for matching requests, made by `Cluster.on`. A rule without a fault only counts them.
+    """Faults for matching requests, made by `Cluster.on`. A rule without a fault only counts requests.
 
-    The faults return the rule itself: `rule.delay(0.2).answer(NotEnoughReplicas)` does both.
+    The faults return the rule itself: `rule.delay(0.2).answer(NotEnoughReplicas)` combines two faults.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Rule:
     def drop(self, *, before_append: bool = True) -> Self:
         """Never respond.
 
-        Responses of a connection keep their order: it sends no others until the client closes it.
+        Responses of a connection keep their order, so the connection sends no further response.
         """
         self._faults(before_append=before_append).end = NoResponse
         return self
@@ -132,7 +132,7 @@ class Rule:
         return self
 
     def throttle(self, ms: int) -> Self:
-        """Throttle the client for *ms* milliseconds; the broker reads none of its requests meanwhile (KIP-219)."""
+        """Throttle the client for *ms* milliseconds; during this time the broker reads no request of the client (KIP-219)."""
         self.throttle_ms = ms
         return self
 
@@ -146,7 +146,7 @@ class Rule:
         self._removed = True
 
     async def happened(self, times: int = 1) -> None:
-        """Wait, on any event loop, until the rule has applied to *times* requests; it applies when they arrive."""
+        """Wait, on any event loop, until the rule has applied to *times* requests; a rule applies when the request arrives."""
         waiting = _, hit = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.add(waiting)
         try:
@@ -161,7 +161,7 @@ class Rule:
         return self._removed or (self._times is not None and self.hits >= self._times)
 
     def only_counts(self) -> bool:
-        """Return True if the rule has no fault; it then never replaces another rule."""
+        """Return True if the rule has no fault and therefore never replaces another rule."""
         return not (self.throttle_ms or self.rewrites) and self.before == self.after == _Faults()
 
     def covers(self, target: Target) -> bool:
@@ -195,7 +195,7 @@ class Rule:
 
 
 def check_number(argument: str, number: object) -> None:
-    """Raise TypeError unless *number* is an int: many mistakes would only show later."""
+    """Raise TypeError unless *number* is an int. Without the check, many mistakes would fail later."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{argument} must be an int, not {number!r}")
 
@@ -282,7 +282,7 @@ class Script:
         self._rules: list[Rule] = []
 
     def add(self, rule: Rule) -> Rule:
-        """Add *rule*, and return it."""
+        """Add and return *rule*."""
         self._rules.append(rule)
         return rule
 
@@ -296,7 +296,7 @@ class Script:
         by_target = {
             target: rule
             for target in named
-            for rule in reversed(due)  # the oldest matching rule is the last one here
+            for rule in reversed(due)  # the oldest matching rule is the last item
             if rule not in counting and rule.covers(target)
         }
         for rule in {*counting, *by_target.values()}:

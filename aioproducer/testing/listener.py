@@ -1,4 +1,4 @@
-# ruff: noqa: D102, SLF001 - the methods are those of asyncio.Transport, and the two ends are one thing
+# ruff: noqa: D102, SLF001 - the methods are those of asyncio.Transport, and the two ends share private state
 """Listeners of a node: over TCP, and in memory with two joined transports of one event loop.
 
 In memory, bytes stay within the loop, so connections are deterministic and work in virtual time. Both ends have the flow
@@ -20,11 +20,11 @@ from aioproducer._core.net.dial import AnyProtocol, MakeProtocol, routes
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 READ_BYTES = 256 * 1024
-"""Bytes that a node reads at once: several produce requests of usual size."""
+"""Maximum bytes per read of a node: several produce requests of usual size."""
 
 
 class TcpListener:
-    """A listening socket; port 0 selects a free port. The address stays the same when it is closed and opened again.
+    """A listening socket; port 0 selects a free port. The socket keeps its address when it is closed and reopened.
 
     An `asyncio.Server` that closes while a client connects would leak the socket of that connection, and clients do
     connect while a broker stops. This class cannot be interrupted between accept and the connection.
@@ -75,8 +75,8 @@ class TcpListener:
             conn, _ = sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # the client has disconnected
-        # As in Kafka. asyncio sets it for sockets with proto=IPPROTO_TCP only, which accepted sockets lack. Without it the
-        # last of several responses waits for the client's TCP acknowledgement, which is delayed by 40 ms.
+        # Kafka sets TCP_NODELAY. asyncio sets TCP_NODELAY only with proto=IPPROTO_TCP, which accepted sockets lack.
+        # Otherwise the last of several responses waits for the client's TCP acknowledgement, which is delayed by 40 ms.
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.get_running_loop().create_task(self._connect(conn))
         self._connecting.add(task)
@@ -93,7 +93,8 @@ def _reserve(address: Address) -> socket.socket:
     """Return a socket that binds *address* exclusively and refuses connections. Raises: OSError."""
     held = socket.socket()
     try:
-        # Needed to bind while accepted connections are open; while it is set, other processes that set it can also bind.
+        # SO_REUSEADDR is needed to bind while accepted connections are open. While SO_REUSEADDR is set, other processes
+        # with SO_REUSEADDR can also bind.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(address)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -163,9 +164,9 @@ def open_pair(
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection. It keeps written bytes until the other end reads, at least for *latency_s*."""
+    """One end of a connection. The transport keeps written bytes until the other end reads, at least for *latency_s*."""
 
-    _start_tls_compatible = True  # `loop.start_tls` requires it
+    _start_tls_compatible = True  # `loop.start_tls` requires this attribute
 
     def __init__(
         self,
@@ -189,7 +190,7 @@ class MemoryTransport(asyncio.Transport):
         self._lost = False
 
     def join(self, peer: MemoryTransport) -> None:
-        """Make *peer* the other end of this one."""
+        """Make *peer* the other end of the connection."""
         self._peer, peer._peer = peer, self
 
     def receive(self, data: bytes) -> None:

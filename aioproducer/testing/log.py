@@ -2,8 +2,8 @@
 
 The module has no clock, no event loop and no I/O; callers pass the time.
 
-A batch stays the received bytes. As in Kafka, the log only writes the base offset and the leader epoch, which the
-checksum does not cover. Records are decoded on reading.
+A batch is stored as the received bytes. As in Kafka, the log only writes the base offset and the leader epoch, which
+the checksum does not cover. Records are decoded on reading.
 
 Source: Kafka's UnifiedLog and LogValidator; https://kafka.apache.org/documentation/#recordbatch
 """
@@ -129,7 +129,7 @@ class Appended(NamedTuple):
 
     base_offset: int
     log_append_time_ms: int
-    """-1: the records keep the timestamps of their producer."""
+    """Timestamp of the append in milliseconds; -1 if the records keep the timestamps of their producer."""
 
 
 class PartitionLog:
@@ -199,7 +199,7 @@ class PartitionLog:
         )
 
     def lose_end(self, records: int) -> list[DecodedRecord]:
-        """Remove the last *records* with all records of their batches, and return them.
+        """Remove the last *records* records with all records of their batches, and return the removed records.
 
         Replicas copy whole batches. The state of producers is restored from the remaining batches.
         """

@@ -7,8 +7,8 @@
     @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 6})
     async def test_...(kafka_cluster): ...
 
-The cluster runs on a thread of its own, so it serves synchronous tests, pytest-asyncio and anyio.
-pytest imports this module at every start, so other modules are imported when a test uses the fixture.
+The cluster runs on a separate thread, so the fixture serves synchronous tests, pytest-asyncio and anyio. pytest imports
+this module at every start, so other modules are imported when a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
     """Provide a Kafka cluster for one test; the marker `kafka_cluster` takes the arguments of `Cluster`."""
-    from aioproducer.testing.threaded import ThreadedCluster  # noqa: PLC0415 - see above
+    from aioproducer.testing.threaded import ThreadedCluster  # noqa: PLC0415 - imported when a test uses the fixture
 
     marker = request.node.get_closest_marker("kafka_cluster")
     with ThreadedCluster(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as cluster:

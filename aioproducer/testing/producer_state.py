@@ -45,7 +45,7 @@ class Stamp(NamedTuple):
 
 @dataclass(slots=True)
 class _Producer:
-    """State of one producer; a marker with a new epoch leaves it without batches."""
+    """State of one producer, without batches after a marker with a new epoch."""
 
     epoch: int
     recent: deque[tuple[Stamp, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
@@ -107,7 +107,7 @@ class ProducerStates:
             known.sequence = min(known.sequence, stamp.first_sequence)
 
     def check(self, stamp: Stamp) -> None:
-        """Raise Refused unless the batch is the next one of its producer.
+        """Raise Refused unless the batch is the next batch of its producer.
 
         An unknown producer may start at any sequence, because its records may have been deleted (KIP-360).
         """

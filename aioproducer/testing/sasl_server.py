@@ -1,7 +1,7 @@
 """The broker's side of SASL: mechanisms and accounts, the authentication state of a connection, and the allowed requests.
 
-Kafka requires this order: [ApiVersions], SaslHandshake, SaslAuthenticate…, then other requests. Re-authentication repeats
-it without ApiVersions before the session expires (KIP-368).
+Kafka requires this order: [ApiVersions], SaslHandshake, SaslAuthenticate…, then other requests. Re-authentication
+repeats the sequence without ApiVersions before the session expires (KIP-368).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from aioproducer.errors import IllegalSaslState, SaslAuthenticationFailed, Unsup
 from aioproducer.testing.faults import CloseConnection, Refused
 
 Tokens: TypeAlias = dict[str, str] | Callable[[str], str | None]
-"""Names by token, or a callable that returns the name of a token, or None for an invalid one."""
+"""Names by token, or a callable that returns the name of a token, or None for an invalid token."""
 
 
 class InvalidCredentials(Exception):
@@ -416,7 +416,7 @@ class Session:
         return answer, int(lifetime_s * 1000)
 
     def _may_reauthenticate(self) -> bool:
-        """Return True if a handshake may begin a re-authentication; only sessions with a lifetime allow it."""
+        """Return True if a handshake may begin a re-authentication; only sessions with a lifetime allow re-authentication."""
         if self._stage is not _Stage.OPEN or self._expires_at is None:
             return False
         return (

@@ -78,7 +78,7 @@ class Groups:
             )
 
     def used(self, group_id: str) -> None:
-        """Note an offset request for a group: its further lookups are no sign of a consumer that cannot join."""
+        """Note an offset request for a group. Later lookups of the group then cause no warning."""
         self._lookups[group_id] = UNUSED_LOOKUPS
 
     def join(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> None:

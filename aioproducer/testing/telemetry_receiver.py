@@ -186,7 +186,7 @@ class TelemetryReceiver:
         self._subscription_id = next(self._ids)
 
     def describe(self, client_instance_id: bytes) -> GetTelemetrySubscriptionsResponse:
-        """Return the subscription of a client, with a new instance id if it has none. Raises: Refused."""
+        """Return the subscription of a client, with a new instance id if the client has no id. Raises: Refused."""
         subscription = self._subscribed()
         if not any(client_instance_id):
             client_instance_id = uuid.uuid4().bytes

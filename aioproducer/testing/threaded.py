@@ -96,7 +96,7 @@ class ThreadedCluster:
     def wait_for_records(
         self, topic: str, partition: int, count: int, *, timeout_s: float = 10.0
     ) -> list[DecodedRecord]:
-        """See `Cluster`. Raises: TimeoutError."""
+        """Wait until a partition has *count* records, and return its records. Raises: TimeoutError."""
 
         async def wait() -> list[DecodedRecord]:
             async with asyncio.timeout(timeout_s):

@@ -12,8 +12,8 @@ Limits:
 
 - The loop cannot see bytes in the kernel, so it refuses sockets; the cluster's memory transport moves bytes
   within the loop.
-- Worker threads (`asyncio.to_thread`, `run_in_executor`, `anyio.to_thread.run_sync`) need real time: the clock
-  stands still while one runs, and the loop waits for it.
+- Worker threads (`asyncio.to_thread`, `run_in_executor`, `anyio.to_thread.run_sync`) need real time: the clock stands
+  still while a thread runs, and the loop waits for the thread.
 - Without ready callbacks, timers and worker threads no task can continue: the loop raises `Deadlock`, which
   names each task and its line.
 
@@ -91,8 +91,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._update_resolution()
 
     def _update_resolution(self) -> None:
-        # asyncio runs timers early, by up to the clock's resolution of 1 ns. This clock stands still meanwhile, so a callback
-        # that sets another timer for the rest would run early for ever.
+        # asyncio runs timers early, by up to the clock's resolution of 1 ns. The virtual clock stands still during
+        # callbacks, so a callback that sets another timer for the rest would run early for ever.
         self._clock_resolution = math.ulp(self._now)
 
     def has_running_thread(self) -> bool:
@@ -112,7 +112,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run *func* in a thread; the clock stands still until it returns."""
+        """Run *func* in a thread; the clock stands still until *func* returns."""
         future = super().run_in_executor(executor, func, *args)
         self._running_threads += 1
         future.add_done_callback(self._thread_ended)
@@ -164,7 +164,7 @@ class _VirtualSelector(selectors.DefaultSelector):
 
 
 def _await_chain(task: asyncio.Task[Any]) -> Iterator[Any]:
-    """Yield the coroutines and async generators of *task*, from the outermost to the waiting one."""
+    """Yield the coroutines and async generators of *task*, from the outermost to the innermost."""
     link: Any = task.get_coro()
     while link is not None:
         if isinstance(link, CoroutineType):

@@ -41,7 +41,7 @@ class TransactionOutcome(Enum):
 
 
 def root_error(error: ProducerError) -> ProducerError:
-    """Return *error*, or the error of its transaction if that alone prevented the send."""
+    """Return *error*, or the error of its transaction if only the transaction prevented the send."""
     cause = error.__cause__
     return (
         cause if isinstance(cause, ProducerError) and str(error).startswith(_TRANSACTION_PREFIXES) else error
@@ -52,7 +52,7 @@ _TRANSACTION_PREFIXES: Final = ("cannot send: the transaction of ", "cannot go o
 
 
 class SendTransaction:
-    """The transaction of all records; without a `transactional_id` it does nothing."""
+    """The transaction of all records. Without a `transactional_id`, the methods have no effect."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -119,7 +119,7 @@ class Format:
     key: bytes | None = None
     """Key of every record."""
     headers: Sequence[Header] = ()
-    """Headers of every record, before its own."""
+    """Headers of every record, before the headers in the input."""
     delimiter: bytes = b"\n"
     """End of each record in the line and JSON formats."""
     force: bool = False
@@ -147,7 +147,7 @@ class Format:
         return partial(TextCheck, nul=b"\0" in self.delimiter, utf8=utf8, by_lines=by_lines)
 
     def decode(self, known: Collection[int], *, skips: bool = False) -> Decode:
-        """Return the decoder; *known* are the topic's partitions. With *skips* it leaves out malformed records."""
+        """Return the decoder; *known* are the topic's partitions. With *skips* the decoder leaves out malformed records."""
         if self.name == "json":
             decode = objects(self.fields, known, skips=skips)
         else:
@@ -174,7 +174,7 @@ class SendArguments:
     """Run id for `aioproducer audit`; None: no headers are added."""
     checkpoint: Checkpoint | None = None
     dead_letters: DeadLetters | None = None
-    """Destination of records that cannot be sent; None: the first of them ends the command."""
+    """Destination of records that cannot be sent; if None, the first such record ends the command."""
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class SendOutcome:
     meter: Meter = field(default_factory=Meter)
     """Position of the prefix in the stored files."""
     prefix_matched: bool = True
-    """False until the input matched the prefix of its checkpoint; the checkpoint is not overwritten before."""
+    """True once the input has matched the prefix of its checkpoint. Until then, the checkpoint is not overwritten."""
     is_saved: bool = True
     """True if the checkpoint has the prefix; False after a failed write."""
     stopped: str | None = None
@@ -204,7 +204,7 @@ class SendOutcome:
     left_out: int = 0
     """Dead letters: malformed or refused records."""
     refused: int = 0
-    """Refused records; those after a failure are not in the file of dead letters yet."""
+    """Refused records. Refused records after a failure are not in the file of dead letters yet."""
     refused_before: int = 0
     """Refused records in the prefix."""
     aborted: int = 0

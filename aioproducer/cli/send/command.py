@@ -177,9 +177,9 @@ def send(
 ) -> None:
     """Send the records of FILES, or of standard input, to TOPIC in order.
 
-    After Ctrl-C, the command waits for sent records and reports them. The command stops at the first record that fails
-    or cannot be decoded. With --on-error, the command continues after records that no producer could send. If a
-    record is not acknowledged, the command fails, and with --transactional-id no record is visible.
+    After Ctrl-C, the command waits for sent records and reports the outcomes. The command stops at the first record
+    that fails or cannot be decoded. With --on-error, the command continues after records that no producer could send.
+    If a record is not acknowledged, the command fails, and with --transactional-id no record is visible.
     """
     from aioproducer.cli.send.arguments import Format, SendArguments
     from aioproducer.cli.send.decoding import Fields

@@ -32,7 +32,7 @@ class Columns:
     partitions: list[int | None] | None = None
     timestamps_ms: list[int | None] | None = None
     bad: Sequence[tuple[int, str]] = ()
-    """Malformed items with reasons: the first one, where the columns end, or all skipped items."""
+    """Malformed items with reasons: the first malformed item, where the columns end, or all skipped items."""
 
 
 Decode: TypeAlias = Callable[[Sequence[bytes]], Columns]
@@ -46,7 +46,7 @@ def whole(items: Sequence[bytes]) -> Columns:
 def keyed(separator: bytes, *, skips: bool = False) -> Decode:
     """Return a decoder of items that have a key, *separator* and a value.
 
-    The decoder stops before an item without *separator*; with *skips* it leaves such items out.
+    The decoder stops before an item without *separator*; with *skips* the decoder leaves out such items.
     """
 
     def decode(items: Sequence[bytes]) -> Columns:
@@ -72,7 +72,7 @@ def keyed(separator: bytes, *, skips: bool = False) -> Decode:
 def text_only(decode: Decode, *, nul: bool = False, skips: bool = False) -> Decode:
     """Return *decode* restricted to items that are UTF-8 and, without *nul*, have no NUL byte.
 
-    The decoder stops before another item; with *skips* it leaves such items out.
+    The decoder stops before an item that violates the restriction; with *skips* the decoder leaves out such items.
     """
 
     def decode_text(items: Sequence[bytes]) -> Columns:
@@ -109,7 +109,7 @@ def _text_error(data: bytes, *, nul: bool) -> str | None:
 
 
 def with_constants(decode: Decode, key: bytes | None, headers: Sequence[Header]) -> Decode:
-    """Return *decode* with a constant *key* and with *headers* before each record's own."""
+    """Return *decode* with a constant *key* and with *headers* before the headers of each record."""
 
     def decode_and_add(items: Sequence[bytes]) -> Columns:
         columns = decode(items)
@@ -128,7 +128,7 @@ class Fields:
     """Paths of a record's parts in a JSON object: names joined by dots, from the outermost."""
 
     value: str | None = None
-    """None: the whole line."""
+    """Path of the value; None for the whole line."""
     key: str | None = None
     headers: str | None = None
     partition: str | None = None
@@ -143,7 +143,7 @@ class Fields:
 def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> Decode:
     """Return a decoder of JSON items and blank lines; *known* are the topic's partitions.
 
-    The decoder stops before a malformed item; with *skips* it leaves such items out.
+    The decoder stops before a malformed item; with *skips* the decoder leaves out malformed items.
 
     A missing value, key or timestamp is an error; headers and a partition are optional. Null means none. Strings are
     encoded as UTF-8, other values as JSON. Objects of `tail --json` and `kcat -J` are decoded to their records, unless
@@ -162,7 +162,7 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
             try:
                 found = _parsed(line)
                 if looks_inside and type(found) is not dict:
-                    raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - handled as the others
+                    raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - handled like the other errors
                 parts = parts_of(line, found)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
             except (ValueError, RecursionError) as error:

@@ -43,7 +43,7 @@ class Lines:
         self._delimiter = delimiter
         self._begun: list[bytes] = []
         self._tail = b""
-        """Last bytes of the unfinished record: a delimiter may begin there."""
+        """Last bytes of the unfinished record, which may contain the beginning of a delimiter."""
         self._first = True
 
     def feed(self, data: bytes) -> FramedRecords:
@@ -107,7 +107,7 @@ class LengthPrefixed:
             length = int.from_bytes(raw[at:begin], "big")
             if length > self._limit:
                 if items:
-                    break  # first the records before it; the next call raises
+                    break  # return the earlier records first; the next call raises
                 raise ValueError(
                     f"its length would be {length:,} bytes, more than max.request.size = {self._limit:,}:"
                     " is this really length-prefixed?"
@@ -137,7 +137,7 @@ _SKIPPED: Final = re.compile(_SKIP, re.DOTALL)
 _SHALLOW: Final = re.compile(
     reduce(lambda inner, _: rb"[{\[]%b(?:%b%b)*+[}\]]" % (_SKIP, inner, _SKIP), range(3), rb"(?!)"), re.DOTALL
 )
-"""An object or array of at most three levels, in one call: most records are no deeper."""
+"""An object or array of at most three levels, in one call. Most records have at most three levels."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR: Final = re.compile(rb'[^ \t\r\n,\[\]{}"]++')
 _UNSURE: Final = 7
@@ -151,13 +151,13 @@ class Shape(Enum):
     LINES = auto()
     """A value per line."""
     ONE_LINE_ARRAY = auto()
-    """An array on one line, and nothing else."""
+    """A single array on one line."""
     VALUES = auto()
     """Values over several lines, or several in a line."""
 
 
 def shape_of(head: bytes, *, ended: bool) -> Shape | None:
-    """Return the shape of an input that begins with *head*; None if more bytes are needed. *ended*: *head* is all."""
+    """Return the shape of an input that begins with *head*; None if more bytes are needed. *ended*: no bytes follow."""
     if not ended and BYTE_ORDER_MARK.startswith(head):
         return None
     text = head.removeprefix(BYTE_ORDER_MARK).decode(errors="replace").lstrip(" \t\r\n")
@@ -199,7 +199,7 @@ def _shape_of_cut(text: str, error: json.JSONDecodeError, *, ended: bool) -> Sha
         return None
     at = error.pos + 1 if rest[0] == "\n" else text.rfind("\n", 0, error.pos) + 1
     if at == 0 or (text[0] == "{" and text[at : at + 1] in {"{", "["}):
-        return Shape.LINES  # the first line is damaged, and the next one begins a value
+        return Shape.LINES  # the first line is damaged, and the next line begins a value
     return Shape.VALUES
 
 
@@ -231,7 +231,7 @@ class JsonInput:
         return NOTHING if shape is None else self._begin(shape).feed(self._take())
 
     def finish(self) -> FramedRecords:
-        """Return the records that the end of the file ends. Raises: ValueError: the last one is cut."""
+        """Return the records completed by the end of the file. Raises: ValueError: the last record is cut."""
         if self._inner is not None:
             return self._inner.finish()
         inner = self._begin(shape_of(self._held, ended=True) or Shape.LINES)
@@ -251,9 +251,9 @@ _LEADING: Final = BYTE_ORDER_MARK + b" \t\r\n"
 
 
 class JsonValues:
-    """Values next to each other, over any lines. If the first one is an array, elements of arrays are the records.
+    """Values next to each other, over any lines. If the first value is an array, elements of arrays are the records.
 
-    Brackets and strings are found here; the records themselves are checked when they are decoded.
+    This class only finds brackets and strings; the decoder checks the records.
     """
 
     unit: ClassVar[str] = "record"
@@ -281,7 +281,7 @@ class JsonValues:
         return self._records(data, ended=False)
 
     def finish(self) -> FramedRecords:
-        """Return the last record, if the file ends it. Raises: ValueError: the record or its array is cut."""
+        """Return the last record, if complete at the end of the file. Raises: ValueError: the record or its array is cut."""
         if (whole := self._records(b"", ended=True)).items:
             return whole
         if self._at < len(self._rest):
@@ -302,7 +302,7 @@ class JsonValues:
                 end = self._next_end(ended=ended)
             except ValueError:
                 if items:
-                    break  # first the records before it; the next call raises again
+                    break  # return the earlier records first; the next call raises again
                 raise
             if end is None:
                 break

@@ -50,7 +50,8 @@ MAGIC: Final[dict[bytes, tuple[str, str]]] = {
     **{b"\x80%c" % protocol: ("a Python pickle", _EXPORT) for protocol in range(2, 6)},
     **dict.fromkeys(COMPRESSED, _TWICE),
 }
-"""First bytes of binary files: what the file is, and a way to send it. UTF-32 precedes UTF-16, whose mark it contains."""
+"""Format and advice by the first bytes of a file. UTF-32 precedes UTF-16, because the mark of UTF-32 begins with that
+of UTF-16."""
 TAR_AT: Final = 257
 
 
@@ -58,7 +59,7 @@ _RECORDS_IN_ARRAY: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\{")
 
 
 class BinaryInput(ValueError):
-    """An input that is not text, or has another format than the named one."""
+    """An input that is not text, or whose format differs from the named format."""
 
 
 class TextCheck:
@@ -79,10 +80,10 @@ class TextCheck:
         self._returns = b""
         """The head from its first CR on, while no LF was seen."""
         self._json: bytes | None = b"" if by_lines else None
-        """Bytes held until the shape of JSON is known; None once it is known."""
+        """Bytes held until the shape of JSON is known; then None."""
 
     def feed(self, data: bytes, *, ended: bool = False) -> bytes:
-        """Return the bytes that are checked; the first ones are held while they may be part of a magic number.
+        """Return the checked bytes. The first bytes are held until a magic number is recognized or excluded.
 
         Raises: BinaryInput.
         """

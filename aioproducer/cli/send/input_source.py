@@ -81,8 +81,8 @@ async def blocks(
 ) -> AsyncGenerator[Block, None]:
     """Yield the records of *paths*; a record ends with its file at the latest.
 
-    *new_check* refuses input in another format; regular files and open pipes are checked before the first record of any.
-    *meter* counts the bytes.
+    *new_check* refuses input in another format; regular files and open pipes are checked before the first record of any
+    input. *meter* counts the bytes.
 
     Raises: InputError.
     """
@@ -137,9 +137,9 @@ async def _text(
 async def _check_inputs(
     paths: Sequence[str], new_check: Callable[[], TextCheck], stack: AsyncExitStack
 ) -> dict[str, AsyncGenerator[bytes, None]]:
-    """Read the beginning of each regular file, and the first bytes of pipes behind the first path that are open already.
+    """Read the beginning of each regular file, and the first bytes of open pipes after the first path.
 
-    Return the bytes of those pipes, from their beginning on. Raises: InputError: an input cannot be used.
+    Return the first bytes of the pipes. Raises: InputError: an input cannot be used.
     """
     peeked: dict[str, AsyncGenerator[bytes, None]] = {}
     for index, path in enumerate(paths):
@@ -162,14 +162,14 @@ async def _check_inputs(
 
 
 def _is_open(path: str) -> bool:
-    """Return True for standard input and for pipes of the shell, `<(command)`, whose writers are there already."""
+    """Return True for standard input and for pipes of the shell, `<(command)`, whose writers have opened the pipe."""
     return path == STDIN or path.startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
 
 
 async def _check_head(
     stored: AsyncGenerator[bytes, None], new_check: Callable[[], TextCheck], size: int
 ) -> None:
-    """Check *size* bytes of an input. Raises: BinaryInput; ValueError: it is damaged."""
+    """Check *size* bytes of an input. Raises: BinaryInput; ValueError: the input is damaged."""
     async with aclosing(_text(unpacked(stored), new_check)) as pieces:
         async for data in pieces:
             size -= len(data)

@@ -100,7 +100,7 @@ RATE_FROM_S: Final = 1.0
 class _Notes(Console):
     """Console of standard error that ignores broken pipes.
 
-    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee` as well, and the command has to continue without it.
+    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee` as well, and the command has to continue without `tee`.
     """
 
     def on_broken_pipe(self) -> None:
@@ -160,7 +160,7 @@ async def send_and_report(arguments: SendArguments, *, as_json: bool = False) ->
 
 @contextmanager
 def _bar(screen: Console, arguments: SendArguments) -> Iterator[Callable[[SendOutcome], None]]:
-    """Show the progress on a terminal, unless the user types records there."""
+    """Show the progress on a terminal, unless the user types records on the terminal."""
     typed = STDIN in arguments.paths and sys.stdin.isatty()
     if typed:
         screen.print(f"Type records, one {arguments.format.unit} each; Ctrl-D ends them.")

@@ -32,7 +32,7 @@ from aioproducer.errors import ProducerError, TransactionAborted, TransactionSta
 from aioproducer.producer import Producer
 
 CALLS: Final = 4
-"""Largest number of concurrent `send_many` calls; with `RECORDS_A_CALL` it bounds the memory."""
+"""Largest number of concurrent `send_many` calls. This number and `RECORDS_A_CALL` bound the memory."""
 RECORDS_A_CALL: Final = 10_000
 CALLS_A_SECOND: Final = 20
 """Number of calls per second under a rate limit; low rates send one record per call."""
@@ -251,7 +251,7 @@ class Sending:
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
         call = partial(
-            producer._send_in,  # noqa: SLF001 - our own
+            producer._send_in,  # noqa: SLF001 - of this package
             self._ordered,
             self._arguments.topic,
             columns.values,

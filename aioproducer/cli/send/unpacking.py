@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Largest piece of decompressed bytes, because a small file may contain a large one."""
+"""Largest piece of decompressed bytes, because a small file may decompress to a large file."""
 ZSTD_STEP: Final = 1024
 """Compressed bytes per call of zstd, which has no limit for its output."""
 
@@ -50,7 +50,7 @@ class Decompressing:
                 piece = stream.decompress(data, *limit)
             except self._errors as error:
                 raise ValueError(f"the {self._name} file is damaged: {error}") from error
-            # zlib returns the bytes that it has not read, and other decompressors keep these bytes
+            # zlib returns unread bytes, and other decompressors keep unread bytes
             data = (stream.unused_data if stream.eof else getattr(stream, "unconsumed_tail", None)) or b""
             if piece:
                 yield piece
@@ -102,7 +102,7 @@ MAGIC: Final[dict[bytes, Callable[[], Decompressing]]] = {
         for block in (b"1AY&SY", b"\x17rE8P\x90")
     },
 }
-"""First bytes of compressed files. No line of text begins with them, and no length of an ordinary record."""
+"""First bytes of compressed files. Lines of text and lengths of ordinary records begin with other bytes."""
 
 
 async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
@@ -144,10 +144,10 @@ class Meter:
         self._stored = 0
         self._passed = 0
         self._steps = deque([(0, 0)])
-        """Decompressed and stored bytes at the end of each step that is not acknowledged, and of the one before."""
+        """Decompressed and stored bytes at the end of each step that is not acknowledged, and of the previous step."""
 
     async def counted(self, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """Yield the *pieces* of a stored file, and count them."""
+        """Yield and count the *pieces* of a stored file."""
         step = None
         async with aclosing(pieces):
             async for piece in pieces:

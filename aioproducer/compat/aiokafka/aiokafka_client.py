@@ -82,7 +82,7 @@ class AIOKafkaClient:
         bootstrap_servers: str | Sequence[str],
         connecting: dict[str, Any],
     ) -> None:
-        """*connecting* are the options of an aiokafka client, for requests that aioproducer does not have."""
+        """*connecting* contains the options of an aiokafka client, for requests that aioproducer lacks."""
         self._producer = producer
         self._bootstrap_servers = bootstrap_servers
         self._client_id = producer.config.client_id
@@ -96,7 +96,7 @@ class AIOKafkaClient:
         return random.choice(brokers) if brokers else None
 
     async def bootstrap(self) -> None:
-        """Do nothing: the start of the producer has done it."""
+        """Return immediately, because `start` of the producer has fetched the metadata."""
 
     async def ready(self, node_id: int, **_: object) -> bool:
         """Return True if a broker is connected, after a connection attempt if necessary."""
@@ -158,9 +158,9 @@ class AIOKafkaClient:
         return ClusterMetadata(lambda: snapshot)
 
     async def send(self, node_id: int, request: Any, **more: Any) -> Any:
-        """Send a request of aiokafka's to a broker, by a client of aiokafka's that is made for it.
+        """Send a request object of aiokafka to a broker, through a client of aiokafka that the first call creates.
 
-        Some programs create topics this way. Such a request exists only if aiokafka is installed.
+        Some programs create topics by this method. The method requires an installed aiokafka.
         """
         if self._aiokafka_client is None:
             self._aiokafka_client = asyncio.ensure_future(self._make_theirs())
@@ -172,13 +172,13 @@ class AIOKafkaClient:
         return await theirs.send(node_id, request, **more)
 
     async def close(self) -> None:
-        """Close what `send` has opened; the producer closes the rest itself."""
+        """Close the client of `send`. The producer closes all other connections."""
         theirs, self._aiokafka_client = self._aiokafka_client, None
         if theirs is not None:
             await (await theirs).close()
 
     async def _make_theirs(self) -> Any:
-        from aiokafka.client import AIOKafkaClient as TheirClient  # noqa: PLC0415 - few need it, and it need not be there
+        from aiokafka.client import AIOKafkaClient as TheirClient  # noqa: PLC0415 - aiokafka is optional
 
         theirs = TheirClient(
             bootstrap_servers=self._bootstrap_servers, client_id=self._client_id, **self._connecting
@@ -191,11 +191,11 @@ class AIOKafkaClient:
             return set(await self._producer.partitions_for(topic))
 
     def _snapshot(self) -> MetadataSnapshot:
-        engine = self._producer._engine  # noqa: SLF001 - our own
+        engine = self._producer._engine  # noqa: SLF001 - of this package
         return MetadataSnapshot() if engine is None else engine.updater.snapshot
 
     def _engine(self) -> Engine:
-        engine = self._producer._engine  # noqa: SLF001 - our own
+        engine = self._producer._engine  # noqa: SLF001 - of this package
         if engine is None:
             with translating():
                 raise ProducerClosed("the producer is not started")
@@ -211,7 +211,7 @@ class Sender:
     @property
     def sender_task(self) -> asyncio.Task[None] | None:
         """The task; None before the start."""
-        engine = self._producer._engine  # noqa: SLF001 - our own
+        engine = self._producer._engine  # noqa: SLF001 - of this package
         return None if engine is None else engine.sending
 
     @property

@@ -16,10 +16,12 @@ DEFAULT_PORT: Final = 9092
 """Port of a server without a port."""
 
 UNLIMITED_MS: Final = 2**31 - 1
-"""24 days. aiokafka's idempotent producer waits without limit for the end of a transaction."""
+"""Time limit for the end of a transaction, in milliseconds (24 days). aiokafka's idempotent producer waits without
+limit."""
 
 BUFFER_MEMORY: Final = 33_554_432
-"""Kafka's default. aiokafka has no such limit, so large requests raise the value."""
+"""Minimum of `buffer_memory`: Kafka's default, in bytes. aiokafka has no memory limit, so large requests raise the
+value."""
 
 
 class _IdempotentConfig(ProducerConfig):

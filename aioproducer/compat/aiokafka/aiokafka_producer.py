@@ -142,7 +142,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
     Durations are in milliseconds, sizes in bytes. docs/from-aiokafka.md lists the differences from aiokafka.
 
     Args:
-        loop: has no effect; the producer runs in the loop that starts it. Deprecated, as in aiokafka.
+        loop: has no effect; the producer runs in the event loop of `start`. Deprecated, as in aiokafka.
         bootstrap_servers: `host[:port]`, several as a list or separated by commas; the usual port is 9092.
         client_id: name in the brokers' logs; default `aioproducer-N`.
         metadata_max_age_ms: maximum age of metadata.
@@ -246,7 +246,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             sasl_plain_password = None  # this frame goes into the traceback
             raise
         self._producer = Producer.from_config(config)
-        self._key_serializer = key_serializer  # not passed on: a batch serializes before it is sent
+        self._key_serializer = key_serializer  # not passed on: a batch serializes its records before the send
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
         self._partition_locks: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -379,7 +379,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         await self.partitions_for(topic)
         partition = self._partition(topic, partition, None, None, None, None)
         with translating():
-            _ = self._producer._sending()  # noqa: SLF001 - our own
+            _ = self._producer._sending()  # noqa: SLF001 - of this package
         where = TopicPartition(topic, partition)
         turn = self._partition_locks[where]
         try:
@@ -391,7 +391,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             ) from error
         batch.close()
         sending = asyncio.create_task(
-            self._producer._send_in(  # noqa: SLF001 - our own
+            self._producer._send_in(  # noqa: SLF001 - of this package
                 self._ordered,
                 topic,
                 batch.values,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 UNLIMITED_S: Final = UNLIMITED_MS / 1000
-"""Time limit of ends of transactions, in seconds. aiokafka has none."""
+"""Time limit for the end of a transaction, in seconds. aiokafka waits without limit."""
 
 
 class UnlimitedTransaction(Transaction):
@@ -35,7 +35,7 @@ class TransactionContext:
 
     async def __aenter__(self) -> Self:
         """Begin."""
-        producer = self._producer._transactional()  # noqa: SLF001 - our own
+        producer = self._producer._transactional()  # noqa: SLF001 - of this package
         with translating():
             self._transaction = await UnlimitedTransaction(producer).__aenter__()
         return self
@@ -89,7 +89,7 @@ class AIOKafkaTransactions:
         """Commit *offsets*, the next to be read, with the transaction.
 
         With the group's name alone, as in aiokafka, the coordinator does not check the consumer's membership. With
-        `group_metadata_of(consumer)` the coordinator checks it.
+        `group_metadata_of(consumer)` the coordinator checks the membership.
 
         Raises: ValueError, TypeError: an argument is invalid. IllegalOperation: no transaction is open.
             IllegalGenerationError, UnknownMemberIdError: the group has rebalanced without the consumer.
@@ -97,7 +97,7 @@ class AIOKafkaTransactions:
         producer = self._transactional()
         if not group_id or not offsets:
             with translating():
-                producer._transactions().check_sending("send offsets")  # noqa: SLF001 - our own
+                producer._transactions().check_sending("send offsets")  # noqa: SLF001 - of this package
             raise ValueError(f"group_id={group_id!r}, offsets={offsets!r}: neither may be empty")
         with translating():
             await producer.send_offsets_to_transaction(offsets, group_id, timeout_s=UNLIMITED_S)
@@ -124,10 +124,11 @@ def group_metadata_of(consumer: Any) -> GroupMetadata:
         ...
         await producer.send_offsets_to_transaction(offsets, group)
 
-    Call it before fetching the records. aiokafka rebalances in the background, so a later call may return a newer
-    generation, in which another consumer owns the partitions. The group refuses offsets with the earlier generation.
+    Call this function before fetching the records. aiokafka rebalances in the background, so a later call may return a
+    newer generation, in which another consumer owns the partitions. The group refuses offsets with the earlier
+    generation.
 
-    During a rebalance the consumer is no member, and the group refuses the offsets. For a consumer with manually
+    During a rebalance the consumer is not a member, and the group refuses the offsets. For a consumer with manually
     assigned partitions, the group checks no membership.
 
     The function reads private attributes of aiokafka. For an unknown release it logs a warning and returns the group's

@@ -22,7 +22,7 @@ class KafkaError(RuntimeError):
     retriable: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
     possibly_persisted: bool = False
-    """False if the record is certainly not in the log. aiokafka has no such attribute."""
+    """False if the record is certainly not in the log. aiokafka's errors lack this attribute."""
 
     def __str__(self) -> str:
         return ": ".join([type(self).__name__, *map(str, self.args)])

@@ -22,7 +22,7 @@ _KINDS: tuple[tuple[type[errors.ProducerError], type[aiokafka_errors.KafkaError]
     (
         errors.MetadataTimeout,
         aiokafka_errors.UnknownTopicOrPartitionError,
-    ),  # aiokafka raises it for any reason
+    ),  # aiokafka raises UnknownTopicOrPartitionError for any reason
     (errors.BufferTimeout, aiokafka_errors.KafkaTimeoutError),
     (errors.TransactionTimeout, aiokafka_errors.KafkaTimeoutError),
     (errors.TransactionOutcomeUnknown, aiokafka_errors.KafkaTimeoutError),
@@ -129,7 +129,8 @@ def translating() -> Generator[None]:
 def relayed(inner: asyncio.Future[T], convert: Callable[[T], U]) -> asyncio.Future[U]:
     """Return a Future with the converted result, or the translated error, of *inner*.
 
-    Its cancellation does not cancel *inner*. An unretrieved error causes no warning, because the producer logs it.
+    Cancelling the returned Future does not cancel *inner*. An unretrieved error causes no warning, because the producer
+    logs the error.
     """
     outer: asyncio.Future[U] = inner.get_loop().create_future()
     inner.add_done_callback(partial(_settle, outer, convert))

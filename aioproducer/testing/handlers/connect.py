@@ -26,9 +26,9 @@ TELEMETRY: Final = frozenset(
 """API keys of telemetry, offered only with a subscription."""
 
 SOFTWARE_NAMES_SINCE = 3
-"""KIP-511."""
+"""First version of ApiVersions with name and version of the client software (KIP-511)."""
 MANY_KEYS_SINCE = 4
-"""KIP-699."""
+"""First version of FindCoordinator with several keys (KIP-699)."""
 
 TRANSACTION_VERSION = "transaction.version"
 """Feature that selects the behaviour of transactions (KIP-890)."""

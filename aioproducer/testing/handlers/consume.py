@@ -14,11 +14,11 @@ from aioproducer.testing.state import Call, ClusterState
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps of ListOffsets."""
 MAX_TIMESTAMP_SINCE = 7
-"""KIP-734."""
+"""First version of ListOffsets with `MAX_TIMESTAMP` (KIP-734)."""
 READ_COMMITTED = 1
-"""KIP-98."""
+"""Isolation level of read_committed consumers (KIP-98)."""
 LEADER_EPOCH_SINCE = 4
-"""KIP-320."""
+"""First version of ListOffsets with leader epochs (KIP-320)."""
 
 OffsetOutOfRange: type[BrokerError] = broker_error(1)
 FetchSessionIdNotFound: type[BrokerError] = broker_error(70)

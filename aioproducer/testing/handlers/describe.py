@@ -11,7 +11,7 @@ from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import Call, ClusterState, Partition, Topic, TopicConfig
 
 WHOLE_ANSWER_ERROR_SINCE = 13
-"""KIP-1102."""
+"""First version of Metadata with an error code for the whole response (KIP-1102)."""
 
 CONFIG_DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
@@ -112,7 +112,7 @@ def _describe_partition(
 
 
 async def create_topics(call: Call, request: admin.CreateTopicsRequest) -> admin.CreateTopicsResponse:
-    """Create topics; every node serves it, as KRaft brokers forward it to the controller."""
+    """Create topics. Every node serves the request, as KRaft brokers forward the request to the controller."""
     return admin.CreateTopicsResponse(
         topics=[_create(call, topic, validate_only=request.validate_only) for topic in request.topics]
     )
@@ -162,7 +162,7 @@ def _new_topic(state: ClusterState, requested: admin.CreatableTopic) -> Topic:
 async def describe_configs(
     call: Call, request: admin.DescribeConfigsRequest
 ) -> admin.DescribeConfigsResponse:
-    """Return the settings of topics; every node serves it."""
+    """Return the settings of topics. Every node serves the request."""
     return admin.DescribeConfigsResponse(results=[_settings(call, each) for each in request.resources])
 
 

@@ -14,11 +14,11 @@ from aioproducer.testing.handlers.transact import check_coordinator
 from aioproducer.testing.state import Call, CommittedOffset, Consumer
 
 ADDS_GROUP_SINCE = 5
-"""KIP-890: the request adds the group to the transaction."""
+"""First version of TxnOffsetCommit that adds the group to the transaction (KIP-890)."""
 ABORTABLE_SINCE = 4
-"""KIP-890."""
+"""First version of TxnOffsetCommit with TRANSACTION_ABORTABLE (KIP-890)."""
 MANY_GROUPS_SINCE = 8
-"""KIP-709."""
+"""First version of OffsetFetch with several groups (KIP-709)."""
 
 GROUP_ERRORS = {
     errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable.code,

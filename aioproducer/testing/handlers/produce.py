@@ -15,12 +15,12 @@ from aioproducer.testing.producer_state import Stamp
 from aioproducer.testing.state import Call, ClusterState
 
 ZSTD_SINCE = 7
-"""KIP-110: older clients cannot read zstd."""
+"""First version of Produce with zstd (KIP-110)."""
 ABORTABLE_SINCE = 11
 ADDS_PARTITIONS_SINCE = 12
-"""KIP-890."""
+"""First version of Produce that adds partitions to the transaction (KIP-890)."""
 LEADER_HINTS_SINCE = 10
-"""KIP-951."""
+"""First version of Produce whose errors name the new leader (KIP-951)."""
 
 
 async def produce(call: Call, request: protocol.ProduceRequest) -> protocol.ProduceResponse | None:

@@ -19,7 +19,7 @@ FENCED_SINCE = 2
 """First version with PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)."""
 FENCED_SINCE_ON_INIT = 4
 BUMPS_EPOCH_SINCE = 5
-"""The version of EndTxn (KIP-890)."""
+"""First version of EndTxn that bumps the epoch (KIP-890)."""
 
 OPERATION_NOT_ATTEMPTED = errors.broker_error(55).code
 
