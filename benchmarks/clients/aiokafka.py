@@ -55,7 +55,7 @@ class Aiokafka(FuturesClient):
 
     @property
     def hand_over(self) -> HandOver:
-        """`send`."""
+        """`AIOKafkaProducer.send`."""
         send: HandOver = self._producer.send
         return send
 

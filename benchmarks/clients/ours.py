@@ -57,7 +57,7 @@ class Aioproducer(FuturesClient):
 
     @property
     def hand_over(self) -> HandOver:
-        """`enqueue`."""
+        """`Producer.enqueue`."""
         return self._producer.enqueue
 
     async def gather(self, window: Window, count: int) -> None:

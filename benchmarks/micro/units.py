@@ -46,7 +46,7 @@ from benchmarks.settings import PARTITIONS, Settings, Work
 
 TOPIC: Final = "orders"
 A_BATCH: Final = 120
-"""Records of 100 bytes in a batch of 16 KiB."""
+"""Number of records of 100 bytes in a batch of 16 KiB."""
 APPENDED: Final = 1_000
 SMALL_BATCH: Final = 1_024
 """Size of a small batch, in bytes. The time of much larger batches depends on the operating system's memory

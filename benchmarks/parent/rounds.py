@@ -20,7 +20,7 @@ FIXED_S: Final = {Work.COLD: 6.0, Work.MEMORY: 10.0, Work.SCALE: 40.0}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run."""
+    """One run of a row by a client."""
 
     row: Row
     client: str

@@ -48,7 +48,8 @@ class Topics:
     def check(self, topic: str, partitions: int, sent: int, *, committed: bool = False) -> None:
         """Raise MissingRecordsError unless *topic* has exactly *sent* records.
 
-        With *committed*, only committed records count. A consumer counts them, because markers also take offsets.
+        With *committed*, only committed records count. A consumer counts the committed records, because markers also
+        take offsets.
         """
         of_topic = [(topic, partition) for partition in range(partitions)]
         check_count(sent, seen(self.servers, of_topic) if committed else stored(self.servers, of_topic))

@@ -31,7 +31,7 @@ class Shape(StrEnum):
 
     @property
     def counts_from(self) -> int:
-        """Smallest size in the growth. With one record a batch, a single partition is cheaper for reasons other than scale."""
+        """Smallest size in the growth. With one record per batch, a single partition is cheaper for reasons other than scale."""
         return 100 if self is Shape.SINGLE else 0
 
 
@@ -40,7 +40,7 @@ class Point:
     """One size of one curve."""
 
     what: str
-    """partitions or topics"""
+    """Scaled quantity: partitions or topics."""
     shape: Shape
     size: int
 
