@@ -1,22 +1,29 @@
-"""What every test needs."""
+"""Settings of every run of the tests."""
 
 from __future__ import annotations
 
 import asyncio.constants
+import gc
 import signal
 import traceback
 
 FRAMES = 1
-"""More of them tell more of a task that was left pending: for a while, where one is looked for."""
+"""Frames per call in asyncio's debug output. Raise the number while you look for the origin of a pending task."""
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C mean something: a shell has programs in the background ignore it, and those that they start.
+    """Restore SIGINT, and limit the frames that asyncio's debug mode records.
 
-    And let asyncio, which is being debugged, remember one frame of who made a Future or asked to be called, not all of
-    pytest's: that took more time than all that is tested, and four of them still as much.
+    A shell ignores SIGINT in background processes, and the processes that they start inherit this. asyncio's debug mode
+    records all frames of pytest for each Future and callback, which takes longer than the tests.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     traceback.extract_stack.__defaults__ = (None, FRAMES)
     asyncio.constants.DEBUG_STACK_DEPTH = FRAMES  # type: ignore[misc]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collections: a full collection took 0.3 s with them."""
+    gc.collect()
+    gc.freeze()
