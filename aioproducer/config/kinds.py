@@ -34,13 +34,10 @@ class Kind(ABC):
     because None would disable transactions, and `Choice` refuses it where None selects a word.
     """
 
+    expected: str
+    """Description of valid values, for error messages and the documentation."""
     unit: str = ""
     """Unit of a number; empty for other values."""
-
-    @property
-    @abstractmethod
-    def expected(self) -> str:
-        """Description of valid values, for error messages and the documentation."""
 
     @abstractmethod
     def check(self, value: object) -> object:
@@ -84,11 +81,8 @@ class Integer(Kind):
         self.high = high
         self.besides = besides
         self.unit = unit
-
-    @property
-    def expected(self) -> str:
-        also = "" if self.besides is None else f", or {self.besides}"
-        return f"an integer from {self.low} to {_BOUNDS.get(self.high, self.high)}{also}"
+        also = "" if besides is None else f", or {besides}"
+        self.expected: str = f"an integer from {low} to {_BOUNDS.get(high, high)}{also}"
 
     def check(self, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -101,26 +95,13 @@ class Integer(Kind):
         return int(text) if re.fullmatch(_INTEGER, text) else text
 
 
-def int_ms(low: int = 0) -> Integer:
-    """Return the kind of a duration that is an int32 in Kafka."""
-    return Integer(low, INT32_MAX, unit="ms")
-
-
-def long_ms(low: int = 0) -> Integer:
-    """Return the kind of a duration that is an int64 in Kafka."""
-    return Integer(low, INT64_MAX, unit="ms")
-
-
 class Number(Kind):
     """An integer or float."""
 
     def __init__(self, low: int, *, unit: str = "") -> None:
         self.low = low
         self.unit = unit
-
-    @property
-    def expected(self) -> str:
-        return f"a number from {self.low} to {_BOUNDS[INT64_MAX]}"
+        self.expected: str = f"a number from {low} to {_BOUNDS[INT64_MAX]}"
 
     def check(self, value: object) -> int | float:
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -141,10 +122,7 @@ class Flag(Kind):
     def __init__(self, *, optional: bool = False) -> None:
         """With *optional*, None is valid and selects the automatic choice."""
         self.optional = optional
-
-    @property
-    def expected(self) -> str:
-        return "True, False or None" if self.optional else "True or False"
+        self.expected: str = "True, False or None" if optional else "True or False"
 
     def check(self, value: object) -> bool | None:
         if isinstance(value, bool) or (self.optional and value is None):
@@ -163,10 +141,7 @@ class Choice(Kind):
         self.words = words
         self.absent = absent
         self.optional = optional
-
-    @property
-    def expected(self) -> str:
-        return f"one of {', '.join(self.words)}{', or None' if self.optional else ''}"
+        self.expected: str = f"one of {', '.join(words)}{', or None' if optional else ''}"
 
     def check(self, value: object) -> str | None:
         if value is None and self.absent is not None:
@@ -280,6 +255,26 @@ def has_options(cls: type[C]) -> type[C]:
 def option(default: object, kind: Kind, meaning: str) -> Any:
     """Declare an option; *meaning* is its description in docs/reference/configuration.md."""
     return field(default=default, metadata={"kind": kind, "meaning": meaning})
+
+
+def optional(kind: Kind, meaning: str) -> Any:
+    """Declare an option with the default None."""
+    return option(None, kind, meaning)
+
+
+def flag(default: bool, meaning: str) -> Any:  # noqa: FBT001 - a default, as in `option`
+    """Declare a boolean option."""
+    return option(default, Flag(), meaning)
+
+
+def int_ms(default: int, meaning: str, *, low: int = 0) -> Any:
+    """Declare a duration that is an int32 in Kafka."""
+    return option(default, Integer(low, unit="ms"), meaning)
+
+
+def long_ms(default: int, meaning: str, *, low: int = 0) -> Any:
+    """Declare a duration that is an int64 in Kafka."""
+    return option(default, Integer(low, INT64_MAX, unit="ms"), meaning)
 
 
 LONGEST_LABEL: Final = 63

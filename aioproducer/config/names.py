@@ -113,21 +113,13 @@ _ENDPOINT_TRUST = (
     "token endpoints are verified with the authorities of the system; give sasl_oauth_token_provider"
 )
 REFUSED_OF_OTHERS: Mapping[str, str] = {
-    "background.event.cb": _OBSERVED,
-    "closesocket.cb": _SOCKETS,
-    "connect.cb": _SOCKETS,
+    **dict.fromkeys(
+        ("background.event.cb", "error.cb", "log.cb", "logger", "stats.cb", "throttle.cb", "msg.order.cmp"),
+        _OBSERVED,
+    ),
+    **dict.fromkeys(("closesocket.cb", "connect.cb", "resolve.cb", "socket.cb"), _SOCKETS),
     "open.cb": "Python opens files",
-    "resolve.cb": _SOCKETS,
-    "socket.cb": _SOCKETS,
-    "error.cb": _OBSERVED,
-    "log.cb": _OBSERVED,
-    "logger": _OBSERVED,
-    "stats.cb": _OBSERVED,
-    "throttle.cb": _OBSERVED,
-    "dr.cb": _REPORTED,
-    "dr.msg.cb": _REPORTED,
-    "on.delivery": _REPORTED,
-    "msg.order.cmp": _OBSERVED,
+    **dict.fromkeys(("dr.cb", "dr.msg.cb", "on.delivery"), _REPORTED),
     "partitioner.cb": "give a Python function as partitioner",
     "oauthbearer.token.refresh.cb": "give sasl_oauth_token_provider, which returns a token with value and expires_at",
     "oauth.cb": "give sasl_oauth_token_provider, which returns a token with value and expires_at",
@@ -138,19 +130,15 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
     "enable.sasl.oauthbearer.unsecure.jwt": "give sasl.jaas.config with unsecuredLogin options",
     "enable.ssl.certificate.verification": "certificates are always verified; name the CA in ssl.truststore.location",
     "plugin.library.paths": "libraries of librdkafka cannot be loaded",
-    "proxy.url": _PROXY,
+    **dict.fromkeys(("proxy.url", "socks5.proxy"), _PROXY),
     "sasl.oauthbearer.config": "give sasl_oauth_token_provider or sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.assertion.private.key.pem": "give sasl.oauthbearer.assertion.private.key.file",
     "sasl.oauthbearer.metadata.authentication.type": "give sasl_oauth_token_provider",
     "sasl.oauthbearer.method": "only oidc is supported; give sasl_oauth_token_provider",
-    "socks5.proxy": _PROXY,
     "ssl.crl.location": "give an ssl_context that loads the revocation list",
     "ssl.crlfile": "give an ssl_context that loads the revocation list",
-    "ssl.engine.callback.data": _ENGINES,
-    "ssl.engine.id": _ENGINES,
-    "ssl.engine.location": _ENGINES,
-    "https.ca.location": _ENDPOINT_TRUST,
-    "https.ca.pem": _ENDPOINT_TRUST,
+    **dict.fromkeys(("ssl.engine.callback.data", "ssl.engine.id", "ssl.engine.location"), _ENGINES),
+    **dict.fromkeys(("https.ca.location", "https.ca.pem"), _ENDPOINT_TRUST),
     "ssl.ca": "give the certificates as ssl.ca.pem",
     "ssl.certificate": "give the certificate as ssl.certificate.pem",
     "ssl.key": "give the key as ssl.key.pem",
@@ -184,25 +172,12 @@ OTHER_CLIENTS = frozenset(
 """Names of Kafka's consumer and admin clients, librdkafka's consumer, and of serializers with a schema registry.
 Source: ConsumerConfig and AdminClientConfig of Kafka 4.4 (a test compares them), AbstractKafkaSchemaSerDeConfig."""
 
-OTHER_CLIENTS_PREFIXES = (
-    "schema.registry.",
-    "basic.auth.",
-    "bearer.auth.",
-    "apicurio.registry.",
-    "config.providers.",
-    "rule.",
-    "rules.",
-    "confluent.",
-    "ksql.",
-    "admin.",
-    "consumer.",
-    "listener.",
-    "streams.",
-    "spring.kafka.admin.",
-    "spring.kafka.consumer.",
-    "spring.kafka.listener.",
-    "spring.kafka.streams.",
-    "spring.kafka.template.",
+OTHER_CLIENTS_PREFIXES = tuple(
+    """
+    schema.registry. basic.auth. bearer.auth. apicurio.registry. config.providers. rule. rules.
+    confluent. ksql. admin. consumer. listener. streams. spring.kafka.admin. spring.kafka.consumer.
+    spring.kafka.listener. spring.kafka.streams. spring.kafka.template.
+    """.split()  # noqa: SIM905 - shorter than quoted names
 )
 """First segments of options that belong to registries, config providers and other clients."""
 

@@ -119,11 +119,8 @@ class Words(Kind):
     def __init__(self, known: tuple[str, ...] = ()) -> None:
         """Without *known*, all words are valid, and an empty list means no restriction."""
         self.known = known
-
-    @property
-    def expected(self) -> str:
-        which = f"some of {', '.join(self.known)}" if self.known else "names"
-        return f"{which}, as a list or separated by commas"
+        which = f"some of {', '.join(known)}" if known else "names"
+        self.expected: str = f"{which}, as a list or separated by commas"
 
     def check(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
@@ -159,7 +156,9 @@ class TlsVersions(Words):
 class Allowed(Words):
     """Paths or URLs in a list or separated by commas; an empty list allows none."""
 
-    expected: str = "a list of strings, or separated by commas; or None"
+    def __init__(self) -> None:
+        super().__init__()
+        self.expected: str = "a list of strings, or separated by commas; or None"
 
     def check(self, value: object) -> tuple[str, ...] | None:  # type: ignore[override]
         return None if value is None else super().check(value)
@@ -171,7 +170,9 @@ class Allowed(Words):
 class HostnameCheck(Choice):
     """The check of host names in certificates: `https`, or none."""
 
-    expected: str = "'https', or '' for no check of host names"
+    def __init__(self, words: tuple[str, ...]) -> None:
+        super().__init__(words)
+        self.expected: str = "'https', or '' for no check of host names"
 
     def parse(self, text: str) -> object:
         return "" if text.lower() == "none" else text  # librdkafka's spelling
@@ -197,9 +198,7 @@ class SslContext(Kind):
 class MechanismKind(Kind):
     """The name of a SASL mechanism, or a factory of mechanisms."""
 
-    @property
-    def expected(self) -> str:
-        return f"one of {', '.join(MECHANISMS)}, a factory of mechanisms, or None"
+    expected: str = f"one of {', '.join(MECHANISMS)}, a factory of mechanisms, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, str):
@@ -216,11 +215,7 @@ class CallableKind(Kind):
     """A callable of the user, sync or async."""
 
     def __init__(self, returns: str) -> None:
-        self.returns = returns
-
-    @property
-    def expected(self) -> str:
-        return f"a callable (sync or async) that returns {self.returns}, or None"
+        self.expected: str = f"a callable (sync or async) that returns {returns}, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, str):

@@ -22,10 +22,12 @@ from aioproducer.config.kinds import (
     Rack,
     Servers,
     TransactionalId,
+    flag,
     has_options,
     int_ms,
     long_ms,
     option,
+    optional,
 )
 from aioproducer.config.object_kinds import DialKind, InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
@@ -118,11 +120,10 @@ class Options(SecurityOptions):
             " discovers the other brokers.",
         }
     )
-    client_id: str = option(
-        None, ClientId(), "Client name in the brokers' logs, metrics and quotas. Defaults to `aioproducer-N`."
+    client_id: str = optional(
+        ClientId(), "Client name in the brokers' logs, metrics and quotas. Defaults to `aioproducer-N`."
     )
-    client_rack: str | None = option(
-        None,
+    client_rack: str | None = optional(
         Rack(),
         "Rack (availability zone) of this client, as in `broker.rack` of the brokers. Used by `partitioner_rack_aware`.",
     )
@@ -131,8 +132,7 @@ class Options(SecurityOptions):
         Acks(),
         "Acknowledgements required per record: `all` in-sync replicas, `1` (leader only) or `0` (none).",
     )
-    enable_idempotence: bool | None = option(
-        None,
+    enable_idempotence: bool | None = optional(
         Flag(optional=True),
         "Prevents duplicates and reordering by retries. None: enabled, unless `acks` or `retries` exclude it.",
     )
@@ -144,19 +144,19 @@ class Options(SecurityOptions):
         Integer(0),
         "Maximum number of retries per batch. Prefer `delivery_timeout_ms` to bound retries.",
     )
-    delivery_timeout_ms: int = option(
+    delivery_timeout_ms: int = int_ms(
         120_000,
-        int_ms(1),
         "Time limit from the call to the acknowledgement; the record then fails with `DeliveryTimeout`.",
+        low=1,
     )
-    request_timeout_ms: int = option(
+    request_timeout_ms: int = int_ms(
         30_000,
-        int_ms(1),
         "Time limit for a broker's response. The connection is then closed and its requests are retried. Throttle time"
         " (quotas) does not count.",
+        low=1,
     )
-    max_block_ms: int = option(
-        60_000, long_ms(), "Maximum time a call may wait for metadata, async serializers and memory together."
+    max_block_ms: int = long_ms(
+        60_000, "Maximum time a call may wait for metadata, async serializers and memory together."
     )
     buffer_memory: int = option(
         33_554_432,
@@ -210,35 +210,30 @@ class Options(SecurityOptions):
         "Compression level. Higher levels usually compress better and are slower. On JSON, level 1 is 1.2"
         " to 1.5 times as fast as the default of 3 and produces 3 to 8 % fewer bytes.",
     )
-    key_serializer: AnySerializer | None = option(
-        None, SerializerKind(), "Converts keys to bytes. None: keys are bytes."
+    key_serializer: AnySerializer | None = optional(
+        SerializerKind(), "Converts keys to bytes. None: keys are bytes."
     )
-    value_serializer: AnySerializer | None = option(
-        None, SerializerKind(), "Converts values to bytes. None: values are bytes."
+    value_serializer: AnySerializer | None = optional(
+        SerializerKind(), "Converts values to bytes. None: values are bytes."
     )
-    partitioner: Partitioner | None = option(
-        None,
+    partitioner: Partitioner | None = optional(
         PartitionerKind(),
         "Chooses the partition. None: Kafka's default, murmur2 of the key, and sticky partitions for"
         " records without a key.",
     )
-    partitioner_ignore_keys: bool = option(
-        False, Flag(), "Treats all records as records without a key. Needs the default `partitioner`."
+    partitioner_ignore_keys: bool = flag(
+        False, "Treats all records as records without a key. Needs the default `partitioner`."
     )
-    partitioner_adaptive_partitioning_enable: bool = option(
-        True,
-        Flag(),
-        "Sends fewer records without a key to partitions with more unacknowledged records.",
+    partitioner_adaptive_partitioning_enable: bool = flag(
+        True, "Sends fewer records without a key to partitions with more unacknowledged records."
     )
-    partitioner_availability_timeout_ms: int = option(
+    partitioner_availability_timeout_ms: int = long_ms(
         0,
-        long_ms(),
         "Excludes a broker from keyless partitioning when batches have waited for this broker for this time and other"
         " brokers are available. 0 disables the check.",
     )
-    partitioner_rack_aware: bool = option(
+    partitioner_rack_aware: bool = flag(
         False,
-        Flag(),
         "Sends records without a key to partitions with a leader in `client_rack` (KIP-1123), or to all"
         " partitions while the rack has no leader. Saves traffic between zones if producers and leaders are"
         " spread evenly.",
@@ -246,62 +241,52 @@ class Options(SecurityOptions):
     interceptors: "tuple[AnyInterceptor, ...]" = option(
         (), InterceptorsKind(), "Objects that are called for every record, in the given order."
     )
-    enable_metrics_push: bool = option(
-        True,
-        Flag(),
-        "Pushes metrics to the cluster if the cluster requests them (KIP-714).",
+    enable_metrics_push: bool = flag(
+        True, "Pushes metrics to the cluster if the cluster requests them (KIP-714)."
     )
-    retry_backoff_ms: int = option(
+    retry_backoff_ms: int = long_ms(
         100,
-        long_ms(),
         "Initial delay before a retry. Doubles with each consecutive failure, up to `retry_backoff_max_ms`.",
     )
-    retry_backoff_max_ms: int = option(
-        1_000, long_ms(), "Upper bound of the exponential backoff that starts at `retry_backoff_ms`."
+    retry_backoff_max_ms: int = long_ms(
+        1_000, "Upper bound of the exponential backoff that starts at `retry_backoff_ms`."
     )
-    reconnect_backoff_ms: int = option(
+    reconnect_backoff_ms: int = long_ms(
         50,
-        long_ms(),
         "Initial delay before a reconnection attempt. Doubles with each consecutive failure, up to"
         " `reconnect_backoff_max_ms`.",
     )
-    reconnect_backoff_max_ms: int = option(
+    reconnect_backoff_max_ms: int = long_ms(
         1_000,
-        long_ms(),
         "Upper bound of the exponential backoff that starts at `reconnect_backoff_ms`. Defaults to"
         " `reconnect_backoff_ms` if only that option is set, as in the Java client.",
     )
-    start_wait: bool = option(
+    start_wait: bool = flag(
         True,
-        Flag(),
         "If True, `start()` and `async with` wait for the first metadata response. If False, both calls return"
         " immediately and the producer connects in the background.",
     )
-    bootstrap_timeout_ms: int = option(
+    bootstrap_timeout_ms: int = long_ms(
         0,
-        long_ms(),
         "Time limit of `start()`, which retries failed connections with the reconnect backoff. 0: try each"
         " bootstrap address once.",
     )
-    socket_connection_setup_timeout_ms: int = option(
+    socket_connection_setup_timeout_ms: int = long_ms(
         10_000,
-        long_ms(1),
         "Initial time limit of a connection attempt. Doubles with each consecutive failure, up to"
         " `socket_connection_setup_timeout_max_ms`.",
+        low=1,
     )
-    socket_connection_setup_timeout_max_ms: int = option(
-        30_000,
-        long_ms(1),
-        "Upper bound of the time limit that starts at `socket_connection_setup_timeout_ms`.",
+    socket_connection_setup_timeout_max_ms: int = long_ms(
+        30_000, "Upper bound of the time limit that starts at `socket_connection_setup_timeout_ms`.", low=1
     )
-    dial: DialHook | None = option(
-        None,
+    dial: DialHook | None = optional(
         DialKind(),
         "Replaces name lookup and TCP connect, for proxies and address translation. TLS and the login use"
         " this connection and the broker's own host name. None: direct connections.",
     )
-    connections_max_idle_ms: int = option(
-        540_000, long_ms(-1), "Closes a connection after this time without use. -1 or 0: never."
+    connections_max_idle_ms: int = long_ms(
+        540_000, "Closes a connection after this time without use. -1 or 0: never.", low=-1
     )
     send_buffer_bytes: int = option(
         -1,
@@ -314,13 +299,11 @@ class Options(SecurityOptions):
         Integer(-1, unit="bytes"),
         "SO_RCVBUF of the sockets. -1 keeps the operating system's default.",
     )
-    metadata_max_age_ms: int = option(
-        300_000,
-        long_ms(),
-        "Maximum age of metadata; older metadata is requested again, even without an error.",
+    metadata_max_age_ms: int = long_ms(
+        300_000, "Maximum age of metadata; older metadata is requested again, even without an error."
     )
-    metadata_max_idle_ms: int = option(
-        300_000, long_ms(5_000), "Drops a topic's metadata after this time without a send."
+    metadata_max_idle_ms: int = long_ms(
+        300_000, "Drops a topic's metadata after this time without a send.", low=5_000
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = option(
         "rebootstrap",
@@ -328,34 +311,28 @@ class Options(SecurityOptions):
         "`rebootstrap` (default) restarts from `bootstrap_servers` when no known broker responds. `none`"
         " never restarts.",
     )
-    metadata_recovery_rebootstrap_trigger_ms: int = option(
-        300_000,
-        long_ms(),
-        "Time without metadata after which the producer restarts from `bootstrap_servers`.",
+    metadata_recovery_rebootstrap_trigger_ms: int = long_ms(
+        300_000, "Time without metadata after which the producer restarts from `bootstrap_servers`."
     )
-    metadata_cluster_check_enable: bool = option(
+    metadata_cluster_check_enable: bool = flag(
         True,
-        Flag(),
         "Compares each broker's cluster id with the first metadata, and restarts from `bootstrap_servers`"
         " if the ids differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
     )
-    allow_auto_create_topics: bool = option(
+    allow_auto_create_topics: bool = flag(
         True,
-        Flag(),
         "Lets brokers with `auto.create.topics.enable` create an unknown topic at its first send. False:"
         " the send fails with UnknownTopicOrPartition after two or three metadata responses.",
     )
-    transactional_id: str | None = option(
-        None,
+    transactional_id: str | None = optional(
         TransactionalId(),
         "Enables transactions. Only one running producer may use an id; a newer producer fences the older producer.",
     )
-    transaction_timeout_ms: int = option(
-        60_000, int_ms(1), "Time limit of a transaction; the coordinator then aborts the transaction."
+    transaction_timeout_ms: int = int_ms(
+        60_000, "Time limit of a transaction; the coordinator then aborts the transaction.", low=1
     )
-    transaction_two_phase_commit_enable: bool = option(
+    transaction_two_phase_commit_enable: bool = flag(
         False,
-        Flag(),
         "Keeps transactions open without a time limit until a process ends them (KIP-939). The brokers must"
         " allow two-phase commits.",
     )

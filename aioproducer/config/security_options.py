@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from aioproducer._core.security.secret import Secret
 from aioproducer._core.steps import Log
-from aioproducer.config.kinds import Choice, Flag, Immutable, Integer, has_options, int_ms, long_ms, option
+from aioproducer.config.kinds import (
+    Choice,
+    Immutable,
+    Integer,
+    flag,
+    has_options,
+    int_ms,
+    long_ms,
+    option,
+    optional,
+)
 from aioproducer.config.object_kinds import (
     PROTOCOLS,
     STORES,
@@ -115,41 +125,36 @@ class SecurityOptions(Immutable):
         "Protocol of broker connections: TLS (`SSL`), login (`SASL_PLAINTEXT`), TLS and login (`SASL_SSL`), or plain"
         " TCP without login (`PLAINTEXT`).",
     )
-    ssl_context: "SslContextSource | None" = option(
-        None,
+    ssl_context: "SslContextSource | None" = optional(
         SslContext(),
         "Your own context, in place of the other `ssl_*` options. A callable is called for each connection.",
     )
-    ssl_truststore_location: str | None = option(
-        None,
+    ssl_truststore_location: str | None = optional(
         PathKind("ssl_truststore_certificates"),
         "File with trusted CA certificates (PEM or PKCS12), or a directory hashed by `openssl rehash`. Defaults to the system's trust store.",
     )
-    ssl_truststore_certificates: str | None = option(
-        None, Text(), "Trusted CA certificates as PEM text, or the path of a PEM file."
+    ssl_truststore_certificates: str | None = optional(
+        Text(), "Trusted CA certificates as PEM text, or the path of a PEM file."
     )
-    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Choice(STORES, optional=True), "Format of the truststore file. None: detected from the content."
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None = optional(
+        Choice(STORES, optional=True), "Format of the truststore file. None: detected from the content."
     )
-    ssl_truststore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 truststore.")
-    ssl_keystore_location: str | None = option(
-        None,
+    ssl_truststore_password: Secret | None = optional(SecretKind(), "Password of a PKCS12 truststore.")
+    ssl_keystore_location: str | None = optional(
         PathKind("ssl_keystore_certificate_chain and ssl_keystore_key"),
         "File with the client certificate and its key: PEM (in any order) or PKCS12.",
     )
-    ssl_keystore_certificate_chain: Secret | None = option(
-        None,
-        SecretKind(),
-        "Client certificate as PEM text, or the path of a PEM file. Needs `ssl_keystore_key`.",
+    ssl_keystore_certificate_chain: Secret | None = optional(
+        SecretKind(), "Client certificate as PEM text, or the path of a PEM file. Needs `ssl_keystore_key`."
     )
-    ssl_keystore_key: Secret | None = option(
-        None, SecretKind(), "Private key of the client certificate as PEM text, or the path of a PEM file."
+    ssl_keystore_key: Secret | None = optional(
+        SecretKind(), "Private key of the client certificate as PEM text, or the path of a PEM file."
     )
-    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
-        None, Choice(STORES, optional=True), "Format of the keystore file. None: detected from the content."
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None = optional(
+        Choice(STORES, optional=True), "Format of the keystore file. None: detected from the content."
     )
-    ssl_keystore_password: Secret | None = option(None, SecretKind(), "Password of a PKCS12 keystore.")
-    ssl_key_password: Secret | None = option(None, SecretKind(), "Password of the client's private key.")
+    ssl_keystore_password: Secret | None = optional(SecretKind(), "Password of a PKCS12 keystore.")
+    ssl_key_password: Secret | None = optional(SecretKind(), "Password of the client's private key.")
     ssl_endpoint_identification_algorithm: Literal["https", ""] = option(
         "https",
         HostnameCheck(("https", "")),
@@ -164,71 +169,62 @@ class SecurityOptions(Immutable):
         Words(),
         "Allowed cipher suites, in Kafka's or OpenSSL's names. Empty (default): OpenSSL's choice.",
     )
-    sasl_mechanism: "MechanismName | MechanismFactory | None" = option(
-        None,
-        MechanismKind(),
-        "Login mechanism. Required if `security_protocol` has SASL.",
+    sasl_mechanism: "MechanismName | MechanismFactory | None" = optional(
+        MechanismKind(), "Login mechanism. Required if `security_protocol` has SASL."
     )
-    sasl_username: str | None = option(None, Text(), "User name for PLAIN and SCRAM.")
-    sasl_password: Secret | None = option(None, SecretKind(), "Password of `sasl_username`.")
-    sasl_credentials: "CredentialsCallable | None" = option(
-        None,
+    sasl_username: str | None = optional(Text(), "User name for PLAIN and SCRAM.")
+    sasl_password: Secret | None = optional(SecretKind(), "Password of `sasl_username`.")
+    sasl_credentials: "CredentialsCallable | None" = optional(
         CallableKind("a user name and a password"),
         "Returns user name and password, in place of `sasl_username` and `sasl_password`. Called at each"
         " authentication.",
     )
-    sasl_jaas_config: Secret | None = option(
-        None, Jaas(), "Login of a Java client, for PLAIN, SCRAM, OAUTHBEARER or GSSAPI."
+    sasl_jaas_config: Secret | None = optional(
+        Jaas(), "Login of a Java client, for PLAIN, SCRAM, OAUTHBEARER or GSSAPI."
     )
-    sasl_kerberos_service_name: str | None = option(
-        None, Text(), "Kerberos service name of the brokers, for GSSAPI; usually `kafka`."
+    sasl_kerberos_service_name: str | None = optional(
+        Text(), "Kerberos service name of the brokers, for GSSAPI; usually `kafka`."
     )
-    sasl_oauth_token_provider: "TokenProvider | None" = option(
-        None,
+    sasl_oauth_token_provider: "TokenProvider | None" = optional(
         CallableKind("a token as str, or an object with value, expires_at and extensions"),
         "Returns tokens for OAUTHBEARER. All connections share a token.",
     )
-    sasl_oauthbearer_token_endpoint_url: str | None = option(
-        None, Url(), "URL of the token endpoint for OAUTHBEARER. A file: URL names a file with a token."
+    sasl_oauthbearer_token_endpoint_url: str | None = optional(
+        Url(), "URL of the token endpoint for OAUTHBEARER. A file: URL names a file with a token."
     )
-    sasl_oauthbearer_client_credentials_client_id: str | None = option(None, Text(), "OAuth client ID.")
-    sasl_oauthbearer_client_credentials_client_secret: Secret | None = option(
-        None, SecretKind(), "OAuth client secret."
+    sasl_oauthbearer_client_credentials_client_id: str | None = optional(Text(), "OAuth client ID.")
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = optional(
+        SecretKind(), "OAuth client secret."
     )
-    sasl_oauthbearer_scope: str | None = option(None, Text(), "Scope of the token request.")
-    sasl_oauthbearer_header_urlencode: bool = option(
-        False, Flag(), "Form-encodes the client ID and secret in the Basic header of the token request."
+    sasl_oauthbearer_scope: str | None = optional(Text(), "Scope of the token request.")
+    sasl_oauthbearer_header_urlencode: bool = flag(
+        False, "Form-encodes the client ID and secret in the Basic header of the token request."
     )
-    sasl_oauthbearer_jwt_retriever_class: str | None = option(
-        None,
+    sasl_oauthbearer_jwt_retriever_class: str | None = optional(
         Text(),
         "Kafka's class that gets tokens: ClientCredentials-, JwtBearer-, File- or DefaultJwtRetriever.",
     )
-    sasl_oauthbearer_assertion_file: str | None = option(
-        None,
+    sasl_oauthbearer_assertion_file: str | None = optional(
         PathKind(),
         "File with a JWT that replaces the client secret, or is exchanged for the token (jwt-bearer).",
     )
-    sasl_oauthbearer_assertion_private_key_file: str | None = option(
-        None,
+    sasl_oauthbearer_assertion_private_key_file: str | None = optional(
         PathKind(),
         "PEM file with the private key that signs the JWT, in place of `sasl_oauthbearer_assertion_file`.",
     )
-    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = option(
-        None, SecretKind(), "Passphrase of `sasl_oauthbearer_assertion_private_key_file`."
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = optional(
+        SecretKind(), "Passphrase of `sasl_oauthbearer_assertion_private_key_file`."
     )
-    sasl_oauthbearer_assertion_template_file: str | None = option(
-        None, PathKind(), "JSON file with the initial `header` and `payload` of the JWT."
+    sasl_oauthbearer_assertion_template_file: str | None = optional(
+        PathKind(), "JSON file with the initial `header` and `payload` of the JWT."
     )
     sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = option(
         "RS256", Choice(("RS256", "ES256")), "Signature algorithm of the JWT."
     )
-    sasl_oauthbearer_assertion_claim_aud: str | None = option(None, Text(), "Audience of the JWT.")
-    sasl_oauthbearer_assertion_claim_iss: str | None = option(None, Text(), "Issuer of the JWT.")
-    sasl_oauthbearer_assertion_claim_sub: str | None = option(None, Text(), "Subject of the JWT.")
-    sasl_oauthbearer_assertion_claim_jti_include: bool = option(
-        False, Flag(), "Adds a unique id to each JWT."
-    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = optional(Text(), "Audience of the JWT.")
+    sasl_oauthbearer_assertion_claim_iss: str | None = optional(Text(), "Issuer of the JWT.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = optional(Text(), "Subject of the JWT.")
+    sasl_oauthbearer_assertion_claim_jti_include: bool = flag(False, "Adds a unique id to each JWT.")
     sasl_oauthbearer_assertion_claim_exp_seconds: int = option(
         300, Integer(0, 86_400, unit="s"), "Lifetime of the JWT."
     )
@@ -237,36 +233,32 @@ class SecurityOptions(Immutable):
         Integer(0, 3_600, unit="s"),
         "Time before the current time at which the JWT becomes valid, to allow for clock differences.",
     )
-    sasl_oauthbearer_allowed_files: tuple[str, ...] | None = option(
-        None,
+    sasl_oauthbearer_allowed_files: tuple[str, ...] | None = optional(
         Allowed(),
         "Exact paths that a file, mapping or command line may name as `file:` endpoint or assertion."
         " Keyword argument only. Defaults to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, or to no file.",
     )
-    sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = option(
-        None,
+    sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = optional(
         Allowed(),
         "Exact URLs that a file, mapping or command line may name as token endpoint. Keyword argument only. Defaults"
         " to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_URLS, or to any URL.",
     )
-    sasl_login_connect_timeout_ms: int = option(
-        10_000, int_ms(1), "Time limit of a connection attempt to the token endpoint."
+    sasl_login_connect_timeout_ms: int = int_ms(
+        10_000, "Time limit of a connection attempt to the token endpoint.", low=1
     )
-    sasl_login_read_timeout_ms: int = option(
+    sasl_login_read_timeout_ms: int = int_ms(
         10_000,
-        int_ms(1),
         "Time limit of each read of the token endpoint's response. A whole request may take this time plus"
         " `sasl_login_connect_timeout_ms`.",
+        low=1,
     )
-    sasl_login_retry_backoff_ms: int = option(
+    sasl_login_retry_backoff_ms: int = long_ms(
         100,
-        long_ms(),
         "Initial delay before the token request is retried. Doubles with each consecutive failure, up to"
         " `sasl_login_retry_backoff_max_ms`.",
     )
-    sasl_login_retry_backoff_max_ms: int = option(
+    sasl_login_retry_backoff_max_ms: int = long_ms(
         10_000,
-        long_ms(),
         "Upper bound of the exponential backoff that starts at `sasl_login_retry_backoff_ms`. A login that"
         " has waited for this time fails.",
     )
