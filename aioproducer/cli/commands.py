@@ -18,7 +18,6 @@ from aioproducer.cli.logs import logging_options
 from aioproducer.cli.output import ACCELERATION, echo, exit_unless
 from aioproducer.cli.parameters import (
     ClusterOptions,
-    check_run,
     check_topic_name,
     compression_option,
     config_prefixes,
@@ -30,6 +29,7 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
     refuse_transactional,
+    run_option,
     topic_argument,
 )
 from aioproducer.cli.security_flags import allowed_options, given
@@ -230,13 +230,7 @@ def completion(shell: str) -> None:
 )
 @topic_argument
 @producer_options
-@click.option(
-    "--run",
-    metavar="ID",
-    required=True,
-    callback=check_run,
-    help="The run's id, in the header aioproducer-run.",
-)
+@partial(run_option, text="The run's id, in the header aioproducer-run.", required=True)
 @click.option("--expect", type=click.IntRange(min=0), help="Number of records that the run sent.")
 @click.option("--order", is_flag=True, help="Fail if records of a lane are out of order in a partition.")
 @json_option
@@ -270,11 +264,9 @@ def audit(
 @click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, help="Size of each value.")
 @rate_option
 @compression_option
-@click.option(
-    "--run",
-    metavar="ID",
-    callback=check_run,
-    help="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
+@partial(
+    run_option,
+    text="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
 )
 @json_option
 def perf(

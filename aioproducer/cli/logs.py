@@ -101,12 +101,9 @@ def logged(ctx: click.Context) -> Iterator[None]:
     log.configure(ctx.meta)
     try:
         yield
-    except (click.ClickException, click.Abort, KeyboardInterrupt):
-        log.drop_buffered()
-        raise
-    except click.exceptions.Exit as end:
-        if end.exit_code:
-            log.drop_buffered()
+    except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt) as end:
+        if getattr(end, "exit_code", 1):
+            _ = log.take_buffered()
         raise
     finally:
         del ctx.meta[_LOG]
@@ -149,24 +146,21 @@ class _Log(logging.Handler):
         self.acquire()
         try:
             with suppress(OSError, ValueError):  # standard error may be closed
-                for record in self._take():
+                for record in self.take_buffered():
                     click.echo(printable(self.format(record)), err=True)
         finally:
             self.release()
 
-    def drop_buffered(self) -> None:
-        """Drop the buffered records."""
+    def take_buffered(self) -> list[logging.LogRecord]:
+        """Remove and return the buffered records."""
         self.acquire()
         try:
-            _ = self._take()
+            if self._timer is not None:
+                self._timer.cancel()
+            buffered, self._buffered, self._timer = self._buffered, [], None
+            return buffered
         finally:
             self.release()
-
-    def _take(self) -> list[logging.LogRecord]:
-        if self._timer is not None:
-            self._timer.cancel()
-        buffered, self._buffered, self._timer = self._buffered, [], None
-        return buffered
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -185,17 +185,14 @@ def _text(cell: RenderableType) -> Text:
     return Text(" ").join(text.split("\n"))
 
 
-def _filled(pairs: Iterator[Text], width: int) -> Iterator[Text]:
-    """Yield lines of whole pairs; a pair wider than *width* has a line of its own."""
+def _filled(pairs: Iterator[Text], width: int) -> list[Text]:
+    """Return lines of whole pairs; a pair wider than *width* has a line of its own."""
     from rich.text import Text
 
-    line: Text | None = None
+    lines: list[Text] = []
     for pair in pairs:
-        if line is not None and line.cell_len + len(_INDENT) + pair.cell_len <= width:
-            line = Text.assemble(line, _INDENT, pair)
-            continue
-        if line is not None:
-            yield line
-        line = Text.assemble(_INDENT, pair)
-    if line is not None:
-        yield line
+        if lines and lines[-1].cell_len + len(_INDENT) + pair.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], _INDENT, pair)
+        else:
+            lines.append(Text.assemble(_INDENT, pair))
+    return lines

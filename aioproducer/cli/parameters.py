@@ -228,6 +228,11 @@ def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) 
     return value
 
 
+def run_option(command: C, *, text: str, required: bool = False) -> C:
+    """Add `--run`."""
+    return click.option("--run", metavar="ID", required=required, callback=check_run, help=text)(command)
+
+
 def rate_option(command: C) -> C:
     """Add `--rate`."""
     text = "Records per second.  [default: as fast as memory allows]"

@@ -146,9 +146,8 @@ async def run(arguments: PerfArguments, on_window: Callable[[Window], None]) -> 
     """
     outcome, different = PerfOutcome(arguments), values_of(arguments)
     async with Producer.from_config(arguments.config) as producer:
-        await await_topic(
-            producer, arguments.topic
-        )  # before the first record, because it would count in the latency
+        # Waited for before the first record, because the wait would count in its latency.
+        await await_topic(producer, arguments.topic)
         meter = _Meter(outcome, on_window)
         async with meter.running():
             calls: set[Task[None]] = set()

@@ -31,9 +31,8 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
         loop.call_soon_threadsafe(interrupt)
 
     numbers = [getattr(signal, name) for name in _TERMINATING if hasattr(signal, name)]
-    handled = [
-        number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
-    ]  # nohup ignores SIGHUP SIGHUP
+    # nohup ignores SIGHUP
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, notify) for number in handled}
     try:
         yield

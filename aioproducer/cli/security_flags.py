@@ -54,21 +54,17 @@ def security_options(command: C) -> C:
 
 def allowed_options(command: C) -> C:
     """Add the options that replace the lists of allowed files and URLs in the environment."""
-    files = click.option(
-        "--sasl-oauthbearer-allowed-files",
-        metavar="FILES",
-        callback=partial(_allow, ALLOWED_FILES),
-        expose_value=False,
-        help="Files that OAUTHBEARER's options may name, separated by commas.",
-    )
-    urls = click.option(
-        "--sasl-oauthbearer-allowed-urls",
-        metavar="URLS",
-        callback=partial(_allow, ALLOWED_URLS),
-        expose_value=False,
-        help="Token endpoints that OAUTHBEARER's options may name, separated by commas.  [default: any]",
-    )
-    return files(urls(command))
+    texts = {
+        ALLOWED_URLS: "Token endpoints that OAUTHBEARER's options may name, separated by commas.  [default: any]",
+        ALLOWED_FILES: "Files that OAUTHBEARER's options may name, separated by commas.",
+    }
+    for name, text in texts.items():
+        flag, metavar = f"--{name.replace('.', '-')}", name.rpartition(".")[2].upper()
+        callback = partial(_allow, name)
+        command = click.option(flag, metavar=metavar, callback=callback, expose_value=False, help=text)(
+            command
+        )
+    return command
 
 
 def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
@@ -177,17 +173,13 @@ def refuse_twice(settings: dict[str, str]) -> None:
 def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         try:
-            given_value = _content(value) if name == PASSWORD else value
-            ctx.meta.setdefault(GIVEN, {})[name] = given_value
+            if name == PASSWORD:
+                value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+            ctx.meta.setdefault(GIVEN, {})[name] = value
             ctx.meta.setdefault(FLAGS, {})[name] = param.opts[0]
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not UTF-8"
             raise click.BadParameter(f"{value}: {why}", ctx, param) from None
-
-
-def _content(path: str) -> str:
-    """Return the text of a file without trailing line breaks."""
-    return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
 
 
 def variable(name: str) -> str:

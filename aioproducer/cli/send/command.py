@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,13 +15,13 @@ from aioproducer.cli.output import exit_unless
 from aioproducer.cli.parameters import (
     ClusterOptions,
     WrongOption,
-    check_run,
     check_topic_name,
     compression_option,
     configuration,
     json_option,
     producer_options,
     rate_option,
+    run_option,
 )
 
 
@@ -149,12 +150,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition", "timestamp")
     default="stop",
     help="Handling of records that cannot be sent: end, skip them, or write them to FILE and continue.",
 )
-@click.option(
-    "--run",
-    metavar="ID",
-    callback=check_run,
-    help="Adds headers that let `aioproducer audit` find the records.",
-)
+@partial(run_option, text="Adds headers that let `aioproducer audit` find the records.")
 @json_option
 def send(
     topic: str,

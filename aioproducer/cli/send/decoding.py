@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
 from aioproducer.cli.stored_records import stored_record
 
-MISSING: Final = object()
-
 BYTE_ORDER_MARK: Final = "\ufeff"
 
 Header: TypeAlias = tuple[str, bytes | None]
@@ -194,8 +192,8 @@ Parts: TypeAlias = tuple[bytes | None, bytes | None, list[Header], int | None]
 
 def _named_parts(fields: Fields, line: bytes, found: Any) -> Parts:
     return (
-        line if fields.value is None else _bytes(_required(found, fields.value)),
-        None if fields.key is None else _bytes(_required(found, fields.key)),
+        line if fields.value is None else _bytes(_find(found, fields.value, required=True)),
+        None if fields.key is None else _bytes(_find(found, fields.key, required=True)),
         [] if fields.headers is None else _headers(found, fields.headers),
         None if fields.timestamp is None else _timestamp(found, fields.timestamp),
     )
@@ -225,19 +223,15 @@ def _parsed(line: bytes) -> Any:
         raise ValueError(f"it is not JSON: {error.msg}, at character {error.pos + 1}") from error
 
 
-def _find(found: Any, path: str) -> Any:
+def _find(found: Any, path: str, *, required: bool = False) -> Any:
+    """Return the value at *path*; None for a missing value that is not *required*."""
     for name in path.split("."):
         if type(found) is not dict or name not in found:
-            return MISSING
+            if required:
+                raise ValueError(f"there is no field {path}")
+            return None
         found = found[name]
     return found
-
-
-def _required(found: Any, path: str) -> Any:
-    inner = _find(found, path)
-    if inner is MISSING:
-        raise ValueError(f"there is no field {path}")
-    return inner
 
 
 def _bytes(found: Any) -> bytes | None:
@@ -257,7 +251,7 @@ def _bytes(found: Any) -> bytes | None:
 
 def _headers(found: Any, path: str) -> list[Header]:
     inner = _find(found, path)
-    if inner is MISSING or inner is None:
+    if inner is None:
         return []
     if type(inner) is not dict:
         raise ValueError(f"{path} is no object with headers: {_short(inner)}")
@@ -268,7 +262,7 @@ def _headers(found: Any, path: str) -> list[Header]:
 
 def _partition(found: Any, path: str, known: Collection[int]) -> int | None:
     inner = _find(found, path)
-    if inner is MISSING or inner is None:
+    if inner is None:
         return None
     if type(inner) is not int:
         raise ValueError(f"{path} is no partition: {_short(inner)}")
@@ -282,7 +276,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def _timestamp(found: Any, path: str) -> int | None:
     """Return the milliseconds since 1970 of an integer, or of ISO 8601 with a zone."""
-    inner = _required(found, path)
+    inner = _find(found, path, required=True)
     if inner is None:
         return None
     timestamp_ms = inner

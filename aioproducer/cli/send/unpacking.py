@@ -63,46 +63,40 @@ class Decompressing:
             raise ValueError(f"the {self._name} file ends too early: is it whole?")
 
 
-def _gunzip() -> Decompressing:
-    return Decompressing("gzip", partial(zlib.decompressobj, wbits=31), zlib.error)
+def _decompressing(name: str) -> Decompressing:
+    """Return the decompressor of a format; rarely needed packages are imported here."""
+    match name:
+        case "zstd":
+            from zstandard import ZstdDecompressor, ZstdError
+
+            return Decompressing(name, ZstdDecompressor().decompressobj, ZstdError, ZSTD_STEP)
+        case "bzip2":
+            from bz2 import BZ2Decompressor
+
+            return Decompressing(name, BZ2Decompressor, (OSError, ValueError))
+        case "xz":
+            from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
+
+            return Decompressing(name, partial(LZMADecompressor, FORMAT_XZ), LZMAError)
+        case "lz4":
+            from lz4.frame import LZ4FrameDecompressor
+
+            return Decompressing(name, LZ4FrameDecompressor, RuntimeError)
+    return Decompressing(name, partial(zlib.decompressobj, wbits=31), zlib.error)
 
 
-def _unzstd() -> Decompressing:
-    from zstandard import ZstdDecompressor, ZstdError  # rarely needed
-
-    return Decompressing("zstd", ZstdDecompressor().decompressobj, ZstdError, ZSTD_STEP)
-
-
-def _bunzip2() -> Decompressing:
-    from bz2 import BZ2Decompressor
-
-    return Decompressing("bzip2", BZ2Decompressor, (OSError, ValueError))
-
-
-def _unxz() -> Decompressing:
-    from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
-
-    return Decompressing("xz", partial(LZMADecompressor, FORMAT_XZ), LZMAError)
-
-
-def _unlz4() -> Decompressing:
-    from lz4.frame import LZ4FrameDecompressor
-
-    return Decompressing("lz4", LZ4FrameDecompressor, RuntimeError)
-
-
-MAGIC: Final[dict[bytes, Callable[[], Decompressing]]] = {
-    b"\x1f\x8b\x08": _gunzip,
-    b"\x28\xb5\x2f\xfd": _unzstd,
-    b"\xfd7zXZ\0": _unxz,
-    b"\x04\x22\x4d\x18": _unlz4,
+MAGIC: Final[dict[bytes, str]] = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
     **{
-        b"BZh%d%b" % (level, block): _bunzip2
+        b"BZh%d%b" % (level, block): "bzip2"
         for level in range(1, 10)
         for block in (b"1AY&SY", b"\x17rE8P\x90")
     },
 }
-"""First bytes of compressed files. Lines of text and lengths of ordinary records begin with other bytes."""
+"""Formats by their first bytes. Lines of text and lengths of ordinary records begin with other bytes."""
 
 
 async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
@@ -130,7 +124,7 @@ async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
 
 
 def _unpacking(begin: bytes) -> Decompressing | None:
-    return next((new() for magic, new in MAGIC.items() if begin.startswith(magic)), None)
+    return next((_decompressing(name) for magic, name in MAGIC.items() if begin.startswith(magic)), None)
 
 
 STEP_BYTES: Final = 64 * 1024

@@ -153,9 +153,8 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(
-                f"cannot read the checkpoint {escaped(str(self.path))}: {_reason(error)}"
-            ) from error
+            why = (error.strerror or str(error)) if isinstance(error, OSError) else "the file is not text"
+            raise CheckpointError(f"cannot read the checkpoint {escaped(str(self.path))}: {why}") from error
         try:
             content = json.loads(text)
             work = {name: content["work"][name] for name in self.work}
@@ -284,10 +283,6 @@ def _count(content: Any) -> int:
     if type(content) is not int or content < 0:
         raise ValueError(f"{content} is not a count")
     return content
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else "the file is not text"
 
 
 RECORD_ERRORS: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
