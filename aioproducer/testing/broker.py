@@ -116,10 +116,6 @@ log: Final = Log(__name__)
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 """Kafka's default for `socket.request.max.bytes`."""
 
-
-NOTHING = (0, -1)
-"""Versions of an API that is not offered."""
-
 Listener: TypeAlias = TcpListener | MemoryListener
 _Writer: TypeAlias = asyncio.StreamWriter | TlsStream
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -254,7 +250,7 @@ class Broker:
                 encode_request(SaslAuthenticateRequest(auth_bytes=payload), 0, 0, None)[LENGTH.size :]
             )
         header, body_at = decode_request(payload, REQUESTS)
-        lowest, highest = OFFERED.get(header.api_key, NOTHING)
+        lowest, highest = OFFERED.get(header.api_key, (0, -1))  # no version of an unknown API
         if not is_token and not lowest <= header.api_version <= highest:
             if header.api_key != ApiVersionsRequest.API_KEY:
                 raise CloseConnection(f"API {header.api_key} version {header.api_version} is not served")

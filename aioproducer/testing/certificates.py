@@ -57,6 +57,16 @@ class Authority:
     ) -> str:
         now = datetime.now(UTC)
         ours = self._key.public_key()
+        unused = (
+            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+            *("encipher_only", "decipher_only"),
+        )
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=authority,
+            crl_sign=authority,
+            **dict.fromkeys(unused, False),
+        )
         builder = (
             x509.CertificateBuilder()
             .issuer_name(self._name)
@@ -69,7 +79,7 @@ class Authority:
             # Python 3.13 verifies certificates strictly by RFC 5280
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
-            .add_extension(_usage(authority=authority), critical=True)
+            .add_extension(usage, critical=True)
         )
         names = [_general(host) for host in hosts]
         if names:
@@ -99,17 +109,3 @@ def _general(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, Self
+from operator import attrgetter
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker, Listener
@@ -26,6 +27,24 @@ TRANSACTION_VERSIONS = range(3)
 
 Transport = Literal["tcp", "memory"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+T = TypeVar("T")
+
+
+class Attribute(Generic[T]):
+    """Descriptor that reads and sets the attribute at *path*, from the object that has the descriptor."""
+
+    def __init__(self, path: str) -> None:
+        self._read = attrgetter(path)
+        self._path, _, self._name = path.rpartition(".")
+
+    def __get__(self, owner: object, kind: type | None = None) -> T:
+        if owner is None:
+            return self  # type: ignore[return-value]  # as a property of the class
+        value: T = self._read(owner)
+        return value
+
+    def __set__(self, owner: object, value: T) -> None:
+        setattr(attrgetter(self._path)(owner), self._name, value)
 
 
 class Cluster:
@@ -126,14 +145,8 @@ class Cluster:
         """The addresses of all nodes, `host:port,host:port`."""
         return ",".join(str(broker.listener.address) for broker in self._brokers.values())
 
-    @property
-    def cluster_id(self) -> str | None:
-        """Cluster id in metadata and ApiVersions v5 (KIP-1242). None is sent as null, as by a broker without a cluster id."""
-        return self._state.cluster_id
-
-    @cluster_id.setter
-    def cluster_id(self, cluster_id: str | None) -> None:
-        self._state.cluster_id = cluster_id
+    cluster_id: Attribute[str | None] = Attribute("_state.cluster_id")
+    """Cluster id in metadata and ApiVersions v5 (KIP-1242). None is sent as null, as by a broker without a cluster id."""
 
     def records(
         self, topic: str, partition: int, *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -264,14 +277,8 @@ class Cluster:
         self._state.move_leader(found, leader)
         return lost
 
-    @property
-    def message_max_bytes(self) -> int:
-        """Largest batch of topics without a limit of their own, in bytes."""
-        return self._state.message_max_bytes
-
-    @message_max_bytes.setter
-    def message_max_bytes(self, size: int) -> None:
-        self._state.message_max_bytes = size
+    message_max_bytes: Attribute[int] = Attribute("_state.message_max_bytes")
+    """Largest batch of topics without a limit of their own, in bytes."""
 
     # --- transactions, groups and client metrics
 
@@ -288,14 +295,8 @@ class Cluster:
         self._state.coordinator.transaction_version = _checked_version(version)
         self._state.features_epoch += 1
 
-    @property
-    def marker_delay_s(self) -> float:
-        """Time from the response to EndTxn until the markers are written, in seconds; consumers then see the outcome."""
-        return self._state.timers.marker_delay_s
-
-    @marker_delay_s.setter
-    def marker_delay_s(self, s: float) -> None:
-        self._state.timers.marker_delay_s = s
+    marker_delay_s: Attribute[float] = Attribute("_state.timers.marker_delay_s")
+    """Time from the response to EndTxn until the markers are written, in seconds; consumers then see the outcome."""
 
     def transaction_state(self, transactional_id: str) -> str | None:
         """Return the state of an id's transaction; None for an unused id.

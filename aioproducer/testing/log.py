@@ -177,10 +177,15 @@ class PartitionLog:
             if known is not None:
                 return Appended(known, append_time_ms)
             self.producers.check(stamp)
-            self._check_transaction(header)
-            self.producers.appended(stamp, self.end_offset)
+            is_open = self.transactions.first_offset(header.producer_id) is not None
             if header.attributes & TRANSACTIONAL:
                 self.transactions.wrote(header.producer_id, self.end_offset)
+            elif is_open:
+                raise Refused(
+                    errors.InvalidTxnState,
+                    f"producer {header.producer_id} has to end its transaction before this",
+                )
+            self.producers.appended(stamp, self.end_offset)
         return self._store(header, data, leader_epoch, append_time_ms)
 
     def append_marker(
@@ -291,14 +296,6 @@ class PartitionLog:
         self._batches.append(StoredBatch(base_offset, self.end_offset - 1, header.max_timestamp, stored))
         self.wake()
         return Appended(base_offset, append_time_ms)
-
-    def _check_transaction(self, header: BatchHeader) -> None:
-        is_open = self.transactions.first_offset(header.producer_id) is not None
-        if is_open and not header.attributes & TRANSACTIONAL:
-            raise Refused(
-                errors.InvalidTxnState,
-                f"producer {header.producer_id} has to end its transaction before this",
-            )
 
     def _note_stored(self, header: BatchHeader, stored: StoredBatch) -> None:
         """Restore the state of the producer of a stored batch."""

@@ -34,6 +34,11 @@ Tokens: TypeAlias = dict[str, str] | Callable[[str], str | None]
 """Names by token, or a callable that returns the name of a token, or None for an invalid token."""
 
 
+OTHER_ID: Final = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+
+
 class InvalidCredentials(Exception):
     """Authentication failed; as in Kafka, all mistakes have the same message, which does not reveal the accounts."""
 
@@ -79,10 +84,7 @@ class PlainLogin(Login):
         if known is None or not hmac.compare_digest(known.encode(), password.encode()):
             raise Refused(SaslAuthenticationFailed, "Authentication failed: Invalid username or password")
         if authorization_id not in {"", name}:
-            raise Refused(
-                SaslAuthenticationFailed,
-                "Authentication failed: Client requested an authorization id that is different from username",
-            )
+            raise Refused(SaslAuthenticationFailed, OTHER_ID)
         self.user: str | None = name
         return b""
 
@@ -184,10 +186,7 @@ class ScramLogin(Login):
         if password is None or "tokenauth=true" in parts["extensions"].split(","):
             raise InvalidCredentials  # no delegation tokens (KIP-48)
         if parts["acts_for"] is not None and _unescaped(parts["acts_for"]) != name:
-            raise Refused(
-                SaslAuthenticationFailed,
-                "Authentication failed: Client requested an authorization id that is different from username",
-            )
+            raise Refused(SaslAuthenticationFailed, OTHER_ID)
         salt, nonce = self._make_salt(), parts["nonce"] + self._make_nonce()
         answer = f"r={nonce},s={base64.b64encode(salt).decode()},i={FEWEST_ITERATIONS}"
         self._state = _ScramState(

@@ -12,7 +12,7 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
 from aioproducer import errors
@@ -180,41 +180,37 @@ class Topic:
 DEFAULT_CONFIG = TopicConfig()
 
 
+@dataclass(kw_only=True, eq=False)
 class ClusterState:
     """Topics, nodes and request counts of one cluster."""
 
-    def __init__(
-        self,
-        *,
-        auto_create_topics: bool,
-        default_partitions: int,
-        message_max_bytes: int,
-        transaction_version: int,
-    ) -> None:
-        self.cluster_id: str | None = uuid.uuid4().hex[:22]
-        self.auto_create_topics = auto_create_topics
-        self.default_partitions = default_partitions
-        self.message_max_bytes = message_max_bytes
-        self.nodes: dict[int, Node] = {}
-        self.topics: dict[str, Topic] = {}
-        self.names: dict[bytes, str] = {}
-        """Names of topics by id."""
-        self.new_producer_ids: itertools.count[int] = itertools.count(1000)
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """Number of requests by kind and node."""
-        self.produce_requests: dict[Target, list[int]] = {}
-        """Nodes that received produce requests, by partition and in order."""
-        self.groups: Groups = Groups()
-        self.telemetry: TelemetryReceiver = TelemetryReceiver()
+    auto_create_topics: bool
+    default_partitions: int
+    message_max_bytes: int
+    transaction_version: InitVar[int]
+    cluster_id: str | None = field(default_factory=lambda: uuid.uuid4().hex[:22])
+    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    """Names of topics by id."""
+    new_producer_ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1000))
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Number of requests by kind and node."""
+    produce_requests: dict[Target, list[int]] = field(default_factory=dict)
+    """Nodes that received produce requests, by partition and in order."""
+    groups: Groups = field(default_factory=Groups)
+    telemetry: TelemetryReceiver = field(default_factory=TelemetryReceiver)
+    features_epoch: int = 1
+    """Epoch of the finalized features, incremented by each change (KIP-584)."""
+    moved_coordinators: dict[str, int] = field(default_factory=dict)
+    """Coordinators set by the test, by group and transactional id."""
+
+    def __post_init__(self, transaction_version: int) -> None:
         self.timers: TransactionTimers = TransactionTimers(
             lambda: next(self.new_producer_ids), self._write_markers
         )
         self.coordinator: Coordinator = self.timers.coordinator
         self.coordinator.transaction_version = transaction_version
-        self.features_epoch: int = 1
-        """Epoch of the finalized features, incremented by each change (KIP-584)."""
-        self.moved_coordinators: dict[str, int] = {}
-        """Coordinators set by the test, by group and transactional id."""
 
     def coordinator_node(self, key: str) -> Node | None:
         """Return the coordinator of a group or transactional id; if the coordinator is down, the next running node."""

@@ -163,8 +163,6 @@ class MetricsPushed(NamedTuple):
 
 @dataclass(slots=True)
 class _Instance:
-    """State of one client instance."""
-
     subscription_id: int = 0
     pushed_at: float | None = None
     is_terminating: bool = False

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer._core.records.decode import DecodedRecord
-from aioproducer.testing.cluster import Cluster
+from aioproducer.testing.cluster import Attribute, Cluster
 from aioproducer.testing.sasl_server import Tokens
 
 P = ParamSpec("P")
@@ -37,22 +37,6 @@ def _awaited(
     call: Any = _called(method)  # the portal awaits a coroutine
     awaited: Callable[Concatenate[ThreadedCluster, P], T] = call
     return awaited
-
-
-class _Attribute(Generic[T]):
-    """Descriptor that reads and sets the cluster's attribute of the same name."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, threaded: ThreadedCluster | None, owner: type | None = None) -> T:
-        if threaded is None:
-            return self  # type: ignore[return-value]  # as a property of the class
-        value: T = getattr(threaded._cluster, self._name)  # noqa: SLF001 - the same package
-        return value
-
-    def __set__(self, threaded: ThreadedCluster, value: T) -> None:
-        setattr(threaded._cluster, self._name, value)  # noqa: SLF001 - the same package
 
 
 class ThreadedCluster:
@@ -84,14 +68,14 @@ class ThreadedCluster:
     def __exit__(self, *_: object) -> None:
         self._exit.close()
 
-    bootstrap_servers: _Attribute[str] = _Attribute()
-    cluster_id: _Attribute[str | None] = _Attribute()
-    client_options: _Attribute[dict[str, Any]] = _Attribute()
-    ca_pem: _Attribute[str] = _Attribute()
-    users: _Attribute[dict[str, str]] = _Attribute()
-    tokens: _Attribute[Tokens] = _Attribute()
-    transaction_version: _Attribute[int] = _Attribute()
-    marker_delay_s: _Attribute[float] = _Attribute()
+    bootstrap_servers: Attribute[str] = Attribute("_cluster.bootstrap_servers")
+    cluster_id: Attribute[str | None] = Attribute("_cluster.cluster_id")
+    client_options: Attribute[dict[str, Any]] = Attribute("_cluster.client_options")
+    ca_pem: Attribute[str] = Attribute("_cluster.ca_pem")
+    users: Attribute[dict[str, str]] = Attribute("_cluster.users")
+    tokens: Attribute[Tokens] = Attribute("_cluster.tokens")
+    transaction_version: Attribute[int] = Attribute("_cluster.transaction_version")
+    marker_delay_s: Attribute[float] = Attribute("_cluster.marker_delay_s")
 
     def wait_for_records(
         self, topic: str, partition: int, count: int, *, timeout_s: float = 10.0

@@ -107,14 +107,8 @@ async def find_coordinator(
     ]
     if many:
         return transactions.FindCoordinatorResponse(coordinators=found)
-    (one,) = found
-    return transactions.FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
-    )
+    names = ("error_code", "error_message", "node_id", "host", "port")
+    return transactions.FindCoordinatorResponse(**{name: getattr(found[0], name) for name in names})
 
 
 def _node(call: Call, key_type: int, key: str) -> Node:

@@ -104,17 +104,12 @@ async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> cons
             groups=[_of_group(call, request, group.group_id, group.topics) for group in request.groups]
         )
     group = _of_group(call, request, request.group_id, request.topics)
+    names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
     topics = [
         consumer.OffsetFetchResponseTopic(
             name=topic.name,
             partitions=[
-                consumer.OffsetFetchResponsePartition(
-                    partition_index=each.partition_index,
-                    committed_offset=each.committed_offset,
-                    committed_leader_epoch=each.committed_leader_epoch,
-                    metadata=each.metadata,
-                    error_code=each.error_code,
-                )
+                consumer.OffsetFetchResponsePartition(**{name: getattr(each, name) for name in names})
                 for each in topic.partitions
             ],
         )

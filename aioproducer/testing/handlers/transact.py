@@ -145,9 +145,13 @@ async def end_txn(call: Call, request: protocol.EndTxnRequest) -> protocol.EndTx
 
 def check_coordinator(call: Call, key: str) -> None:
     """Refuse a key that another node coordinates."""
-    node = call.state.coordinator_node(key)
-    if node is None or node.node_id != call.node_id:
+    if not _coordinates(call, key):
         raise Refused(errors.NotCoordinator, f"node {call.node_id} does not coordinate {key!r}")
+
+
+def _coordinates(call: Call, key: str) -> bool:
+    node = call.state.coordinator_node(key)
+    return node is not None and node.node_id == call.node_id
 
 
 def _error_code(refused: Refused, call: Call, *, since: int) -> int:
@@ -193,7 +197,11 @@ async def list_transactions(
     unknown = sorted(set(request.state_filters) - set(TransactionState))
     try:
         with call.faults.around():
-            found = [known for known in _coordinated(call) if _matches_filters(known, request)]
+            found = [
+                known
+                for known in call.state.coordinator.transactions.values()
+                if _coordinates(call, known.transactional_id) and _matches_filters(known, request)
+            ]
     except Refused as refused:
         return admin.ListTransactionsResponse(error_code=refused.code)
     return admin.ListTransactionsResponse(
@@ -207,13 +215,6 @@ async def list_transactions(
             for known in found
         ],
     )
-
-
-def _coordinated(call: Call) -> Iterator[Transaction]:
-    for known in call.state.coordinator.transactions.values():
-        node = call.state.coordinator_node(known.transactional_id)
-        if node is not None and node.node_id == call.node_id:
-            yield known
 
 
 def _matches_filters(known: Transaction, request: admin.ListTransactionsRequest) -> bool:
