@@ -239,9 +239,8 @@ MAY_WRITE: Final = 1 << 4
 """Bit of AclOperation.WRITE in the authorized operations of a topic (KIP-430)."""
 
 
-@lru_cache(
-    maxsize=16
-)  # once per process: Spark plans each micro-batch twice, and ends a process after an idle minute
+# Once per process: Spark plans each micro-batch twice, and ends a process after an idle minute.
+@lru_cache(maxsize=16)
 def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> None:
     """Check that brokers accept the login, have *topics*, and authorize the login to write to *topics*.
 

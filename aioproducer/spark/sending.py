@@ -138,9 +138,8 @@ class Sending:
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if (
-            self._limiter is not None and self._dead_letters is None
-        ):  # with dead letters, some rows may not be sent
+        # with dead letters, some rows may not be sent
+        if self._limiter is not None and self._dead_letters is None:
             self._limiter.expect(bytes_of(batch, self._columns))
         return pieces(batch, self._columns, self._piece_bytes)
 

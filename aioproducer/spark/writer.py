@@ -75,8 +75,14 @@ def hide_traceback() -> None:
 class PlannedWriter:
     """Base of writers. Plans once per batch, when Spark first pickles the writer for the tasks on the driver."""
 
-    def __init__(self, task: Task) -> None:
+    streams: bool = False
+    """True for the micro-batches of a stream."""
+    _name: str = ""  # of a pickled writer
+
+    def __init__(self, task: Task, name: str = "") -> None:
+        """*name* is the option `queryName`."""
         self._task = task
+        self._name = name
         self._is_planned = False
         freeze_heap()
 
@@ -92,11 +98,11 @@ class PlannedWriter:
         """Return the pickled form, which checks the executor's aioproducer."""
         return reduced(type(self), self.__getstate__())
 
-    def run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
-        """Run the task, and settle the heap."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition (in a task), and settle the heap."""
         with pyspark_errors():
             try:
-                report = self._task.run(rows, replays=replays)
+                report = self._task.run(iterator, replays=self.streams)
             except (MemoryError, ProducerError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -104,53 +110,31 @@ class PlannedWriter:
         freeze_heap()
         return report
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
+        """Commit the batch if its delivery is exactly once, and log it (on the driver).
+
+        With trigger(continuous=…) Spark commits every second without reports of its tasks, which is refused.
+        """
+        with pyspark_errors():
+            if self.streams and None in messages:
+                raise no_micro_batch()
+            commit(self._task, messages, streams=self.streams)
+        log_committed(messages, batchId, self._name)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
+        """Abort and log a failed or stopped batch (on the driver). Rows outside transactions stay in Kafka."""
+        abort(self._task, messages)
+        log_aborted(messages, batchId, self._name)
+
 
 class BatchWriter(PlannedWriter, DataSourceArrowWriter):
     """Writes a DataFrame."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one partition (in a task)."""
-        return self.run(iterator, replays=False)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the batch if its delivery is exactly once, and log it (on the driver)."""
-        with pyspark_errors():
-            commit(self._task, messages)
-        log_committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort and log a failed batch (on the driver). Rows of other tasks stay in Kafka, except in transactions."""
-        abort(self._task, messages)
-        log_aborted(messages)
 
 
 class StreamWriter(PlannedWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream; on the driver there is a new one for each."""
 
-    def __init__(self, task: Task, name: str = "") -> None:
-        """*name* is the option `queryName`."""
-        super().__init__(task)
-        self._name = name
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one partition of a micro-batch (in a task)."""
-        return self.run(iterator, replays=True)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Commit the micro-batch if its delivery is exactly once, and log it (on the driver).
-
-        With trigger(continuous=…) Spark commits every second without reports of its tasks, which is refused.
-        """
-        with pyspark_errors():
-            if None in messages:
-                raise no_micro_batch()
-            commit(self._task, messages, streams=True)
-        log_committed(messages, batchId, self._name)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Abort and log a failed or stopped micro-batch (on the driver). Rows outside transactions stay in Kafka."""
-        abort(self._task, messages)
-        log_aborted(messages, batchId, self._name)
+    streams = True
 
 
 def reduced(kind: type, state: dict[str, object]) -> tuple[Callable[..., object], tuple[str, bytes]]:

@@ -68,7 +68,7 @@ class ProbedStreamWriter(StreamWriter):
         at("task-flushed")
         return report
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
         probe(self._directory)
         at("commit-called")
         super().commit(messages, batchId)
