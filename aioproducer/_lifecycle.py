@@ -237,7 +237,6 @@ class Lifecycle:
             self._state = State.CLOSED  # close() was not called
 
     def _failed_fatally(self) -> None:
-        """Note a fatal error of the cluster."""
         if self._state is State.READY:
             self._state = State.FAILED
 

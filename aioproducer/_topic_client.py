@@ -261,7 +261,6 @@ class Client:
         return {each.name: each.value for each in found.configs if each.value is not None}
 
     async def _leaders_of(self, topic: str) -> dict[int, Address]:
-        """Return the address of the leader of each partition."""
         if topic not in self._leaders:
             cluster = await self.describe([topic])
             addresses = {broker.node_id: Address(broker.host, broker.port) for broker in cluster.brokers}
@@ -331,7 +330,6 @@ def _without_aborted(
 
 
 def _only(items: Sequence[T]) -> T:
-    """Return the only item of *items*."""
     if len(items) != 1:
         raise ProtocolError(f"the answer has {len(items)} parts, not the one that was asked for")
     return items[0]

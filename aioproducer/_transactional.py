@@ -111,10 +111,13 @@ class Transaction:
             raise failed from failure
 
     async def _abort(self, transactions: Transactions, error: BaseException) -> None:
+        from anyio import CancelScope  # noqa: PLC0415 - needed on errors only
+
         cancelled = not isinstance(error, Exception)
         limit_s = self._producer.config.request_timeout_ms / 1000 if cancelled else None
         try:
-            await _shielded(self._producer._abort(transactions, limit_s))  # noqa: SLF001 - our own
+            with CancelScope(shield=True):  # a cancelled scope of anyio cancels every await in it
+                await self._producer._abort(transactions, limit_s)  # noqa: SLF001 - our own
         except ProducerError as failure:
             if failure.fatal and not cancelled:
                 raise
@@ -255,11 +258,3 @@ def _left_open(producer: Transactional, error: ProducerError) -> None:
         "transaction.left_open %s error=%s: %s",
         *(subject, type(error).__name__, error),
     )
-
-
-async def _shielded(work: Any) -> None:
-    """Complete *work* even in a cancelled scope of anyio, which cancels every await in it."""
-    from anyio import CancelScope  # noqa: PLC0415 - needed on errors only
-
-    with CancelScope(shield=True):
-        await work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aioproducer._core.batching.batch import RecordFuture
@@ -322,12 +323,7 @@ def _described(answer: MetadataResponse) -> ClusterDescription:
     topics = [
         TopicDescription(
             each.name,
-            tuple(
-                map(
-                    _described_partition,
-                    sorted(each.partitions, key=lambda partition: partition.partition_index),
-                )
-            ),
+            tuple(map(_described_partition, sorted(each.partitions, key=attrgetter("partition_index")))),
             each.is_internal,
         )
         for each in answer.topics

@@ -243,21 +243,18 @@ def _bytes_of(batch: pa.RecordBatch, columns: Columns) -> int:
 
 def _rows(batch: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> _Rows:
     """Return *batch* as lists. Raises: BadValue."""
-    key, headers, partition, timestamp = columns.key, columns.headers, columns.partition, columns.timestamp
+    headers, partition, timestamp = columns.headers, columns.partition, columns.timestamp
+    keys = None if columns.key is None else batch.column(columns.key)
     return _Rows(
         numbers,
         as_bytes(batch.column(columns.value)),
-        _keys(batch.column(key)) if key is not None else None,
+        # if no row has a key, no partition is chosen per row
+        None if keys is None or keys.null_count == len(keys) else as_bytes(keys),
         None if headers is None else as_headers(headers, batch.column(headers)),
         None if partition is None else as_partitions(partition, batch.column(partition)),
         None if timestamp is None else as_timestamps_ms(timestamp, batch.column(timestamp)),
         _bytes_of(batch, columns),
     )
-
-
-def _keys(column: pa.Array) -> Sequence[bytes | None] | None:
-    """Return the keys; None if no row has a key, so no partition is chosen per row."""
-    return None if column.null_count == len(column) else as_bytes(column)
 
 
 def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tuple[str, _Rows]]:

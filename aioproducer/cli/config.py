@@ -140,13 +140,11 @@ def _shown(name: str, value: object) -> Text:
             return Text("required", style="italic")
         case str():
             return Text(escaped(value))
-        case bool() | None:
+        case bool() | None | Secret():
             return Text(str(value))
         case int() | float():
             return Text(f"{value:,} {KINDS[name].unit}".rstrip())
         case tuple():
             return Text(", ".join(map(str, value)) or "none")
-        case Secret():
-            return Text(str(value))
         case _:
             return Text(getattr(value, "__name__", type(value).__name__))

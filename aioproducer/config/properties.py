@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, TypeGuard
 
 from aioproducer._core.logfmt import escaped
@@ -96,18 +96,14 @@ def _logical_lines(text: str) -> Iterator[str]:
         part = natural_line.lstrip(_BLANK)
         if not parts and (not part or part[0] in "#!"):
             continue
-        if not _continues(part):
+        backslashes = len(part) - len(part.rstrip("\\"))
+        if backslashes % 2 == 0:
             yield "".join([*parts, part])
             parts.clear()
         elif len(part) > 1:
             parts.append(part[:-1])
     if parts:
         yield "".join(parts)
-
-
-def _continues(line: str) -> bool:
-    backslashes = len(line) - len(line.rstrip("\\"))
-    return backslashes % 2 == 1
 
 
 def _entry(line: str) -> tuple[str, str]:
@@ -169,7 +165,8 @@ class References:
         self._allowed = frozenset(allowed)
         self._kinds: dict[str, str | None] = dict(_NAMES)
         listed = options.get("config.providers")
-        for name in _words(listed.split(",") if isinstance(listed, str) else ()):
+        names = listed.split(",") if isinstance(listed, str) else ()
+        for name in filter(None, map(str.strip, names)):
             provider = str(options.get(f"config.providers.{name}.class") or "").strip().rpartition(".")[2]
             self._kinds[name] = _CLASSES.get(provider) if provider else _NAMES.get(name)
 
@@ -208,10 +205,6 @@ class References:
         except (OSError, ValueError, LookupError) as error:
             reason = getattr(error, "strerror", None) or f"{error.args[0]}"
             raise ValueError(f"contains a reference ${{{name}:…}} without a value: {reason}") from None
-
-
-def _words(words: Iterable[str]) -> list[str]:
-    return [word.strip() for word in words if word.strip()]
 
 
 def _of_environment(_path: str, key: str) -> str:

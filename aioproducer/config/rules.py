@@ -64,9 +64,13 @@ def check_rules(
         (partial(_check_smallest, config, "buffer_memory", written), ("buffer_memory",)),
         (partial(_check_smallest, config, "max_request_size", written), ("max_request_size",)),
         (partial(_check_rack, config, written), ("client_rack", "partitioner_rack_aware")),
-        (partial(_check_login, config), login),
-        (partial(_check_encryption, config), encryption),
-        (partial(_check_codec, config), ("compression_type",)),
+        (partial(_check_security, config, tls=False), login),
+        (partial(_check_security, config, tls=True), encryption),
+        # raises if a package is missing
+        (
+            lambda: compressor(codec(config.compression_type), compression_level(config)),
+            ("compression_type",),
+        ),
     )
     for rule, names in rules:
         if faulty.isdisjoint(names):
@@ -77,7 +81,12 @@ def check_rules(
     raise_all(mistakes)
     if not is_idempotent(config) and config.enable_idempotence is None:
         log.info("config.idempotence_off acks=%s retries=%d", config.acks, config.retries)
-    _warn_of_short_timeout(config)
+    if config.request_timeout_ms < USUAL_REQUEST_TIMEOUT_MS:
+        log.warning(
+            "config.doubtful name=request_timeout_ms value=%d reason=%r",
+            config.request_timeout_ms,
+            "the unit is milliseconds, and brokers may need longer; later responses are discarded",
+        )
     warn_of_unused(config)
 
 
@@ -103,10 +112,6 @@ def compression_level(config: Options) -> int | None:
     """Return the level of the chosen codec; None if the codec has no levels."""
     level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
     return level
-
-
-def _check_codec(config: Options) -> None:
-    compressor(codec(config.compression_type), compression_level(config))  # raises if a package is missing
 
 
 def _check_rack(config: Options, written: Mapping[str, str]) -> None:
@@ -174,7 +179,6 @@ def _check_batch_sizes(config: Options) -> None:
 
 
 def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> None:
-    """Refuse a size below the smallest batch."""
     value = getattr(config, name)
     if value < SMALLEST_BATCH:
         raise ConfigError(
@@ -183,27 +187,12 @@ def _check_smallest(config: Options, name: str, written: Mapping[str, str]) -> N
         )
 
 
-def _warn_of_short_timeout(config: Options) -> None:
-    if config.request_timeout_ms < USUAL_REQUEST_TIMEOUT_MS:
-        log.warning(
-            "config.doubtful name=request_timeout_ms value=%d reason=%r",
-            config.request_timeout_ms,
-            "the unit is milliseconds, and brokers may need longer; later responses are discarded",
-        )
+def _check_security(config: Options, *, tls: bool) -> None:
+    has_tls, has_login = parts_of_protocol(config)
+    if has_tls if tls else has_login:
+        from aioproducer.config.security import sasl_settings, tls_settings  # noqa: PLC0415 - rarely needed
 
-
-def _check_login(config: Options) -> None:
-    if parts_of_protocol(config)[1]:
-        from aioproducer.config.security import sasl_settings  # noqa: PLC0415 - needed for SASL only
-
-        sasl_settings(config)
-
-
-def _check_encryption(config: Options) -> None:
-    if parts_of_protocol(config)[0]:
-        from aioproducer.config.security import tls_settings  # noqa: PLC0415 - needed for TLS only
-
-        tls_settings(config)
+        _ = tls_settings(config) if tls else sasl_settings(config)
 
 
 def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:

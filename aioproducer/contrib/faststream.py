@@ -68,14 +68,8 @@ class _Publishing(BaseMiddleware[Any, Any]):
 async def _send(producer: Producer, serializer: Any, command: KafkaPublishCommand) -> Sent:
     value, headers = _encoded(command, serializer, command.body, has_key=command.key is not None)
     send = producer.enqueue if command.no_confirm else producer.send
-    return await send(
-        command.destination,
-        value,
-        command.key,
-        partition=command.partition,
-        headers=headers,
-        timestamp_ms=command.timestamp_ms,
-    )
+    placed = {"partition": command.partition, "timestamp_ms": command.timestamp_ms}
+    return await send(command.destination, value, command.key, headers=headers, **placed)
 
 
 async def _send_batch(producer: Producer, serializer: Any, command: KafkaPublishCommand) -> Sent:
@@ -94,15 +88,9 @@ async def _send_batch(producer: Producer, serializer: Any, command: KafkaPublish
             timestamps_ms=[command.timestamp_ms] * count,
             partition=command.partition,
         )
+    placed = {"partition": command.partition, "timestamp_ms": command.timestamp_ms}
     return [
-        await producer.enqueue(
-            topic,
-            value,
-            key,
-            partition=command.partition,
-            headers=headers,
-            timestamp_ms=command.timestamp_ms,
-        )
+        await producer.enqueue(topic, value, key, headers=headers, **placed)
         for (value, headers), key in zip(encoded, keys, strict=True)
     ]
 

@@ -269,7 +269,6 @@ class KafkaHandler(logging.Handler):
             self._main.cancel()
 
     def _discard(self) -> None:
-        """Drop the waiting log records."""
         while self._waiting:
             each = self._waiting.popleft()
             if isinstance(each, Future):

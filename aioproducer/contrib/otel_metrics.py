@@ -73,14 +73,10 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
     with _lock:
         instruments = _instruments.get(provider)
         if instruments is None and provider is get_meter_provider():
-            # OpenTelemetry's proxy has passed its instruments on to the global provider.
-            instruments = next((each for known, each in _instruments.items() if _is_proxy(known)), None)
+            # OpenTelemetry's proxy, used until the global provider is set, has passed its instruments on to this provider.
+            proxies = (known for known in _instruments if hasattr(known, "on_set_meter_provider"))
+            instruments = _instruments.get(next(proxies, provider))
         if instruments is None:
             instruments = ProducerInstruments(provider)
         _instruments[provider] = instruments
         instruments.add(producer)
-
-
-def _is_proxy(provider: MeterProvider) -> bool:
-    """Return True if *provider* is OpenTelemetry's proxy, used until the global provider is set."""
-    return hasattr(provider, "on_set_meter_provider")

@@ -354,8 +354,6 @@ class Sending:
 
 
 class _RateLimit:
-    """Limits the number of records to a rate."""
-
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._began: float | None = None

@@ -63,9 +63,12 @@ class Decompressing:
             raise ValueError(f"the {self._name} file ends too early: is it whole?")
 
 
-def _decompressing(name: str) -> Decompressing:
-    """Return the decompressor of a format; rarely needed packages are imported here."""
+def _unpacking(begin: bytes) -> Decompressing | None:
+    """Return the decompressor of a file that begins with *begin*; rarely needed packages are imported here."""
+    name = next((name for magic, name in MAGIC.items() if begin.startswith(magic)), "")
     match name:
+        case "gzip":
+            return Decompressing(name, partial(zlib.decompressobj, wbits=31), zlib.error)
         case "zstd":
             from zstandard import ZstdDecompressor, ZstdError
 
@@ -82,7 +85,7 @@ def _decompressing(name: str) -> Decompressing:
             from lz4.frame import LZ4FrameDecompressor
 
             return Decompressing(name, LZ4FrameDecompressor, RuntimeError)
-    return Decompressing(name, partial(zlib.decompressobj, wbits=31), zlib.error)
+    return None
 
 
 MAGIC: Final[dict[bytes, str]] = {
@@ -121,10 +124,6 @@ async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         yield begun
     if unpacking is not None:
         unpacking.finish()
-
-
-def _unpacking(begin: bytes) -> Decompressing | None:
-    return next((_decompressing(name) for magic, name in MAGIC.items() if begin.startswith(magic)), None)
 
 
 STEP_BYTES: Final = 64 * 1024

@@ -272,7 +272,6 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _is_open_file(path: Path, file: int) -> bool:
-    """Return True if *path* is the open *file*."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -214,6 +214,4 @@ class Sender:
         engine = self._producer._engine  # noqa: SLF001 - of this package
         return None if engine is None else engine.sending
 
-    @property
-    def _sender_task(self) -> asyncio.Task[None] | None:
-        return self.sender_task
+    _sender_task = sender_task

@@ -19,10 +19,8 @@ E = TypeVar("E", bound=Exception)
 
 _KINDS: tuple[tuple[type[errors.ProducerError], type[aiokafka_errors.KafkaError]], ...] = (
     (errors.RecordTooLarge, aiokafka_errors.MessageSizeTooLargeError),
-    (
-        errors.MetadataTimeout,
-        aiokafka_errors.UnknownTopicOrPartitionError,
-    ),  # aiokafka raises UnknownTopicOrPartitionError for any reason
+    # aiokafka raises UnknownTopicOrPartitionError for any reason
+    (errors.MetadataTimeout, aiokafka_errors.UnknownTopicOrPartitionError),
     (errors.BufferTimeout, aiokafka_errors.KafkaTimeoutError),
     (errors.TransactionTimeout, aiokafka_errors.KafkaTimeoutError),
     (errors.TransactionOutcomeUnknown, aiokafka_errors.KafkaTimeoutError),
