@@ -148,16 +148,14 @@ class Client:
             if last is not None:
                 start = max(start, end - last)
             async for batches in self.batches(topic, partition, start, end, committed=committed):
-                yield (
-                    partition,
-                    [
-                        record
-                        for batch in batches
-                        if not batch.control
-                        for record in batch.records
-                        if start <= record.offset < end  # a batch may begin before the start
-                    ],
-                )
+                records = [
+                    record
+                    for batch in batches
+                    if not batch.control
+                    for record in batch.records
+                    if start <= record.offset < end  # a batch may begin before the start
+                ]
+                yield partition, records
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """Return the first offset of a partition."""

@@ -141,13 +141,10 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
     },
 }
 
-_TEXTS: Final = {"address"}
-"""Metrics that are text."""
-
 
 def numbers(part: Part) -> dict[str, Metric]:
     """Return the metrics of *part* that are numbers or booleans."""
-    return {key: metric for key, metric in METRICS[part].items() if key not in _TEXTS}
+    return {key: metric for key, metric in METRICS[part].items() if key != "address"}
 
 
 def is_counter(key: str) -> bool:

@@ -104,16 +104,12 @@ class Security:
             options["ssl_keystore_certificate_chain"] = self._client.certificate
             options["ssl_keystore_key"] = self._client.key
         if self.sasl is not None:
-            options |= self._login_options(self.sasl.mechanisms[0])
-        return options
-
-    def _login_options(self, mechanism: str) -> dict[str, Any]:
-        options: dict[str, Any] = {"sasl_mechanism": mechanism}
-        tokens, users = self.accounts.tokens, self.accounts.users
-        if mechanism in PASSWORD_MECHANISMS and users:
-            options["sasl_username"], options["sasl_password"] = next(iter(users.items()))
-        elif mechanism == TOKEN_MECHANISM and not callable(tokens):
-            options["sasl_oauth_token_provider"] = lambda: next(iter(tokens))
+            mechanism = options["sasl_mechanism"] = self.sasl.mechanisms[0]
+            tokens, users = self.accounts.tokens, self.accounts.users
+            if mechanism in PASSWORD_MECHANISMS and users:
+                options["sasl_username"], options["sasl_password"] = next(iter(users.items()))
+            elif mechanism == TOKEN_MECHANISM and not callable(tokens):
+                options["sasl_oauth_token_provider"] = lambda: next(iter(tokens))
         return options
 
 

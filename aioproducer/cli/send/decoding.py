@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from aioproducer._core.intake.checks import HIGHEST_TIMESTAMP
-from aioproducer.cli.stored_records import stored_record
+from aioproducer.cli.stored_records import StoredRecord, stored_record
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 
@@ -186,12 +186,8 @@ def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> D
     return decode
 
 
-Parts: TypeAlias = tuple[bytes | None, bytes | None, list[Header], int | None]
-"""Value, key, headers and timestamp of a record."""
-
-
-def _named_parts(fields: Fields, line: bytes, found: Any) -> Parts:
-    return (
+def _named_parts(fields: Fields, line: bytes, found: Any) -> StoredRecord:
+    return StoredRecord(
         line if fields.value is None else _bytes(_find(found, fields.value, required=True)),
         None if fields.key is None else _bytes(_find(found, fields.key, required=True)),
         [] if fields.headers is None else _headers(found, fields.headers),
@@ -199,8 +195,8 @@ def _named_parts(fields: Fields, line: bytes, found: Any) -> Parts:
     )
 
 
-def _stored_parts(line: bytes, found: Any) -> Parts:
-    return stored_record(found) or (line, None, [], None)
+def _stored_parts(line: bytes, found: Any) -> StoredRecord:
+    return stored_record(found) or StoredRecord(line, None, [], None)
 
 
 def _no_constant(name: str) -> None:

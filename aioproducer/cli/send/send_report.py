@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -26,13 +26,6 @@ from aioproducer.cli.send.send_run import Sending
 BAR_CELLS: Final = 20
 BAR_FROM_CELLS: Final = 120
 """Width of a terminal with room for a bar beside the figures."""
-
-
-class _Figure(NamedTuple):
-    """Part of the progress line; a narrow terminal omits figures of higher *weight* first."""
-
-    weight: int
-    text: str
 
 
 class _Figures(ProgressColumn):
@@ -53,7 +46,8 @@ class _Figures(ProgressColumn):
             line = ", ".join(text for _, text in figures)
         return Text(line, no_wrap=True, overflow="ellipsis")
 
-    def _all(self, task: Task) -> list[_Figure]:
+    def _all(self, task: Task) -> list[tuple[int, str]]:
+        """Return the figures with their weights; a narrow terminal omits figures of higher weight first."""
         outcome: SendOutcome = task.fields["outcome"]
         size = decimal(int(task.completed))
         if task.total is not None:
@@ -61,11 +55,11 @@ class _Figures(ProgressColumn):
         failed, elapsed_s = outcome.failures.total(), task.elapsed or 0.0
         rate = outcome.acknowledged / elapsed_s if elapsed_s else 0.0
         return [
-            _Figure(0, size),
-            _Figure(2, f"{outcome.acknowledged:,} {self._acknowledged}"),
-            *([_Figure(3, f"{failed:,} failed")] if failed else []),
-            _Figure(4, f"{rate:,.0f} records/s"),
-            _Figure(1, self._time(task, elapsed_s)),
+            (0, size),
+            (2, f"{outcome.acknowledged:,} {self._acknowledged}"),
+            *([(3, f"{failed:,} failed")] if failed else []),
+            (4, f"{rate:,.0f} records/s"),
+            (1, self._time(task, elapsed_s)),
         ]
 
     @staticmethod
