@@ -6,51 +6,33 @@ when the format is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
 
-    from aioproducer.spark import AioProducerSource
+def _of_source(name: str) -> Callable[..., Any]:
+    """Return the method *name* of `aioproducer.spark.AioProducerSource`, which is imported at the first use."""
+
+    def call(self: DefaultSource, *args: Any, **named: Any) -> Any:
+        from aioproducer.spark import AioProducerSource  # noqa: PLC0415 - see above
+
+        return getattr(AioProducerSource(self.options), name)(*args, **named)
+
+    return call
 
 
 class DefaultSource(DataSource):
-    """Proxy of `aioproducer.spark.AioProducerSource`, which is imported at the first use."""
+    """Proxy of `aioproducer.spark.AioProducerSource`."""
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
         return "aioproducer"
 
-    def schema(self) -> StructType:
-        """Raise the error of a format that only writes."""
-        return self._source().schema()
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Raise the error of a format that only writes."""
-        return self._source().reader(schema)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader that raises the error of a format that only writes."""
-        return self._source().streamReader(schema)
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return the writer of a DataFrame."""
-        return self._source().writer(schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's signature
-        """Return the writer of a stream."""
-        return self._source().streamWriter(schema, overwrite)
-
-    def _source(self) -> AioProducerSource:
-        from aioproducer.spark import AioProducerSource  # noqa: PLC0415 - imported at the first use
-
-        return AioProducerSource(self.options)
+    schema = _of_source("schema")
+    reader = _of_source("reader")
+    streamReader = _of_source("streamReader")  # noqa: N815 - Spark's name
+    writer = _of_source("writer")
+    streamWriter = _of_source("streamWriter")  # noqa: N815 - Spark's name
