@@ -182,16 +182,13 @@ def _by_partition(records: DataFrame) -> DataFrame:
         .withColumn("highest_before", fn.max("first").over(earlier))
         .withColumn("offset_before", fn.lag("offset").over(log))
     )
-    duplicated = sequence.isNotNull() & first.isNull()
-    out_of_order = first < fn.col("highest_before")
-    unexpected = sequence.isNull()
     return judged.groupBy("partition").agg(
         fn.count("*").alias("records"),
         fn.min("offset").alias("first_offset"),
         fn.max("offset").alias("last_offset"),
-        *_how_many_and_where("duplicated", duplicated),
-        *_how_many_and_where("out_of_order", out_of_order),
-        *_how_many_and_where("unexpected", unexpected),
+        *_how_many_and_where("duplicated", sequence.isNotNull() & first.isNull()),
+        *_how_many_and_where("out_of_order", first < fn.col("highest_before")),
+        *_how_many_and_where("unexpected", sequence.isNull()),
         fn.count("first").alias("once"),
         fn.max("sequence").alias("highest"),
         fn.count_if(offset.eqNullSafe(fn.col("offset_before"))).alias("broken"),

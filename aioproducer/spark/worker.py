@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aioproducer import errors
 from aioproducer._core.net.pool import ConnectionCache
@@ -53,13 +53,6 @@ class Clients(NamedTuple):
     topics: Client
     used_at: float = 0.0
     """Time of the last use (loop clock)."""
-
-    @classmethod
-    async def opened(cls, settings: ProducerSettings) -> Self:
-        """Return connected clients. Raises: ConnectionFailed."""
-        admin, topics = TransactionAdmin.from_config(settings.config()), Client(settings.config())
-        await admin.__aenter__()
-        return cls(admin, topics)
 
     async def close(self) -> None:
         """Close their connections."""
@@ -244,7 +237,8 @@ class Worker:
             await clients.close()
             clients = None
         if clients is None:
-            clients = await Clients.opened(settings)
+            clients = Clients(TransactionAdmin.from_config(settings.config()), Client(settings.config()))
+            await clients.admin.__aenter__()
         try:
             yield clients
         except BaseException:
